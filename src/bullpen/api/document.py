@@ -1,0 +1,45 @@
+"""A Kubernetes object as JSON: the form that is stored, sent and patched.
+
+Documents are plain dicts so that fields we do not know survive. Everything
+that decides works on the frozen values of the kind modules instead.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from bullpen.errors import BadRequest
+
+Document = dict[str, Any]
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+def encode(document: object) -> bytes:
+    """The canonical bytes of a document."""
+    return _encoder.encode(document)
+
+
+def decode(data: bytes) -> Document:
+    """The document in ``data``; raises ``BadRequest`` unless it is a JSON object."""
+    try:
+        value = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRequest(f"the body must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, which is what `jmp admin` parses."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds, for fields of type MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,134 @@
+"""The contract every store fulfils.
+
+One process owns a store and every call comes from one event loop. Reads are
+synchronous and see only what is durable. A write is *accepted* in call order
+the moment ``put`` or ``delete`` is called, and *acknowledged* when the returned
+awaitable completes, which is after it is durable. Many accepted writes share
+one commit. Watchers and readers never see a write that a crash could undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+ABSENT = 0
+"""As ``expect``: the key must not exist yet."""
+
+WATCH_BUFFER_MAX = 10_000
+"""Changes a watcher may leave unread before it is cut off."""
+
+Encode = Callable[[int], bytes]
+"""Given the revision a write will have, the bytes to keep.
+
+Called at once, inside ``put`` or ``delete``. It exists because a Kubernetes
+object contains its own revision.
+"""
+
+
+class Verb(Enum):
+    CREATED = "ADDED"
+    UPDATED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a key holds: its bytes and the revision that wrote them."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One durable change. For a deletion ``value`` is the last state, re-stamped."""
+
+    revision: int
+    key: str
+    verb: Verb
+    value: bytes
+    previous: bytes | None
+    """What the key held before; None when the change created it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A slice of the keys under a prefix, all read at one revision."""
+
+    entries: tuple[Entry, ...]
+    revision: int
+    remaining: int
+    """How many keys under the prefix come after the last entry."""
+
+
+class Watch(Protocol):
+    """The changes under one prefix, in order, each exactly once."""
+
+    async def next(self) -> tuple[Change, ...]:
+        """Wait for changes and return all that are buffered, oldest first.
+
+        Raises ``Gone`` once this watcher fell more than its buffer behind, and
+        ``Unavailable`` once the store is closed. Both are final.
+        """
+
+    @property
+    def position(self) -> int:
+        """Every change up to this revision has been returned by ``next``."""
+
+    def close(self) -> None:
+        """Stop. Safe to call twice."""
+
+
+class Store(Protocol):
+    @property
+    def revision(self) -> int:
+        """The newest durable revision; 0 for a store nothing was written to."""
+
+    @property
+    def oldest(self) -> int:
+        """Changes after this revision are retained; at or before it they may be gone."""
+
+    def get(self, key: str) -> Entry | None:
+        """The durable state of a key."""
+
+    def head(self, key: str) -> Entry | None:
+        """The newest *accepted* state of a key, durable or not.
+
+        Only for computing the next write to that key: a write based on it is
+        acknowledged after the write it builds on, or fails with it.
+        """
+
+    def scan(
+        self, prefix: str, *, after: str = "", limit: int | None = None, at: int | None = None
+    ) -> Page:
+        """Entries under ``prefix`` in key order, beginning behind ``after``.
+
+        ``at`` reads the state as it was at that revision, for paging through
+        one consistent snapshot. Raises ``Gone`` if that is no longer possible,
+        ``Unavailable`` if the revision lies in the future.
+        """
+
+    def put(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
+        """Write a key whose newest accepted revision is ``expect``.
+
+        The compare happens at once: raises ``Conflict`` (or ``AlreadyExists``
+        for ``ABSENT``, ``NotFound`` when there is nothing to update) from the
+        call itself. The awaitable raises ``StorageFailed`` when the write could
+        not be made durable; then it did not happen.
+        """
+
+    def delete(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
+        """Remove a key whose newest accepted revision is ``expect``."""
+
+    def watch(self, prefix: str, *, since: int, buffer_max: int = WATCH_BUFFER_MAX) -> Watch:
+        """Every change under ``prefix`` after revision ``since``.
+
+        Raises ``Gone`` when ``since`` is older than ``oldest``.
+        """
+
+    async def close(self) -> None:
+        """Make every accepted write durable, then release everything held."""
