@@ -6,11 +6,41 @@ validation, the CRD, OpenAPI, discovery and table columns are all derived.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
+from bullpen.api import cel, schema, validation
+from bullpen.api.accesspolicy import ExporterAccessPolicy, policy_causes
+from bullpen.api.client import Client
+from bullpen.api.core import (
+    ConfigMap,
+    CoordinationLease,
+    Event,
+    Namespace,
+    Secret,
+    data_causes,
+    fold_string_data,
+)
+from bullpen.api.crd import CustomResourceDefinition
+from bullpen.api.defaults import with_defaults
 from bullpen.api.document import Document
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet, exporterset_causes
+from bullpen.api.fields import Kind
+from bullpen.api.lease import Lease, lease_causes
+from bullpen.api.limits import CAUSES_MAX, oddity
+from bullpen.api.metacheck import metadata_causes
+from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.errors import Cause
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator
+
+Check = Callable[[Document, Document | None], Iterable[Cause]]
+"""What is wrong with a document that its schema accepts, given its old state if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +58,10 @@ class Column:
     """Above zero only ``-o wide`` shows it."""
 
 
+AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
+"""Last column of every custom kind. Kubernetes adds it only where none is declared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """Which fields the scale subresource reads and writes, as paths of keys."""
@@ -37,7 +71,7 @@ class Scale:
     selector: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resource:
     group: str
     """Empty for the core group."""
@@ -52,6 +86,9 @@ class Resource:
     custom: bool = True
     """Ours, published as a CRD: generation is counted and strategic merge refused."""
 
+    read_only: bool = False
+    """Served for reading only; this service itself writes it (the CRDs it implements)."""
+
     status: bool = False
     """Has a status subresource: neither side's writes can touch the other's fields."""
 
@@ -59,6 +96,15 @@ class Resource:
     columns: tuple[Column, ...] = ()
     schema: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Structural OpenAPI v3 schema of the whole object."""
+
+    value: type[Kind] | None = field(default=None, repr=False)
+    """The frozen dataclass of this kind, for ``codec``."""
+
+    fold: Callable[[Document], Document] | None = field(default=None, repr=False)
+    """Rewrites what is only a way of writing, such as a Secret's ``stringData``."""
+
+    checks: tuple[Check, ...] = field(default=(), repr=False)
+    """What the schema and its CEL rules cannot say."""
 
     @property
     def api_version(self) -> str:
@@ -75,12 +121,184 @@ class Resource:
 
     def default(self, document: Document) -> Document:
         """A copy of ``document`` with the schema's defaults filled in."""
-        raise NotImplementedError
+        filled = with_defaults(self.schema, document)
+        return self.fold(filled) if self.fold else filled
 
     def validate(self, document: Document, old: Document | None = None) -> tuple[Cause, ...]:
-        """Everything wrong with ``document``, as an update of ``old`` if given."""
-        raise NotImplementedError
+        """Everything wrong with ``document``, as an update of ``old`` if given.
+
+        At most ``CAUSES_MAX`` causes. Names, rules and what spans fields are
+        looked at once the shape is right.
+        """
+        odd = oddity(document)
+        if odd:
+            return (odd,)
+        wrong = tuple(islice(validation.schema_causes(_validator(self), document), CAUSES_MAX))
+        return wrong or tuple(islice(self._deeper_causes(document, old), CAUSES_MAX))
+
+    def _deeper_causes(self, document: Document, old: Document | None) -> Iterator[Cause]:
+        # As with rules, what did not change is not asked again: most writes are of status.
+        checks = () if old is not None and _is_same_wish(document, old) else self.checks
+        return chain(
+            metadata_causes(document, label_name=self.kind == "Namespace"),
+            validation.duplicate_causes(_keyed_lists(self), document),
+            cel.rule_causes(_rules(self), document, old),
+            *(check(document, old) for check in checks),
+        )
 
     def unknown_fields(self, document: Document) -> tuple[str, ...]:
         """Paths of fields the schema does not have, for strict field validation."""
-        raise NotImplementedError
+        return validation.unknown_fields(self.schema, document)
+
+
+def _is_same_wish(document: Document, old: Document) -> bool:
+    names = (document.keys() | old.keys()) - {"metadata", "status"}
+    return all(document.get(name) == old.get(name) for name in names)
+
+
+@cache
+def _validator(resource: Resource) -> Draft202012Validator:
+    return validation.compile_schema(resource.schema)
+
+
+@cache
+def _keyed_lists(resource: Resource) -> tuple[validation.KeyedList, ...]:
+    return tuple(validation.keyed_lists(resource.schema))
+
+
+@cache
+def _rules(resource: Resource) -> tuple[cel.PlacedRule, ...]:
+    return cel.compile_rules(resource.schema)
+
+
+class Resources:
+    """All served resources, in a stable order."""
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self._all = tuple(resources)
+        self._by_plural = {(item.group, item.version, item.plural): item for item in self._all}
+        self._by_kind = {(item.api_version, item.kind): item for item in self._all}
+        self._by_value: dict[object, Resource] = {item.value: item for item in self._all}
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_plural.get((group, version, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        return self._by_kind.get((api_version, kind))
+
+    def of(self, value: type[Kind]) -> Resource:
+        """The resource whose objects ``value`` describes."""
+        return self._by_value[value]
+
+    def group_versions(self) -> tuple[tuple[str, str], ...]:
+        """Each (group, version) once, in the order of the table."""
+        return tuple(dict.fromkeys((item.group, item.version) for item in self._all))
+
+
+def _resource(value: type[Kind], plural: str, **facts: object) -> Resource:
+    group, _, version = value.api_version.rpartition("/")
+    return Resource(
+        group=group,
+        version=version,
+        kind=value.kind,
+        plural=plural,
+        singular=value.kind.lower(),
+        schema=schema.of(value),
+        value=value,
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+RESOURCES = Resources(
+    (
+        _resource(
+            Client,
+            "clients",
+            status=True,
+            columns=(Column(name="Token Expires", path=".status.tokenExpiresAt"),),
+        ),
+        _resource(
+            Exporter,
+            "exporters",
+            status=True,
+            columns=(
+                Column(name="Enabled", path=".spec.enabled", type="boolean"),
+                Column(name="Status", path=".status.exporterStatus"),
+                Column(name="Message", path=".status.statusMessage", priority=1),
+            ),
+        ),
+        _resource(
+            Lease,
+            "leases",
+            status=True,
+            columns=(
+                Column(name="Ended", path=".status.ended", type="boolean"),
+                Column(name="Client", path=".spec.clientRef.name"),
+                Column(name="Exporter", path=".status.exporterRef.name"),
+            ),
+            checks=(lease_causes,),
+        ),
+        _resource(
+            ExporterAccessPolicy, "exporteraccesspolicies", status=True, checks=(policy_causes,)
+        ),
+        _resource(
+            VirtualTargetClass,
+            "virtualtargetclasses",
+            columns=(
+                Column(name="Provisioner", path=".spec.provisioner"),
+                Column(name="Binding", path=".spec.bindingMode"),
+            ),
+        ),
+        _resource(
+            ExporterSet,
+            "exportersets",
+            status=True,
+            scale=Scale(
+                spec=("spec", "maxReplicas"),
+                status=("status", "replicas"),
+                selector=("status", "selector"),
+            ),
+            columns=(
+                Column(name="Replicas", path=".status.replicas", type="integer"),
+                Column(name="Ready", path=".status.readyReplicas", type="integer"),
+                Column(name="Available", path=".status.availableReplicas", type="integer"),
+                Column(name="Unavailable", path=".status.unavailableReplicas", type="integer"),
+                Column(name="Leased", path=".status.leasedReplicas", type="integer"),
+                Column(name="Class", path=".spec.virtualTargetClassName"),
+            ),
+            checks=(exporterset_causes,),
+        ),
+        _resource(
+            Namespace,
+            "namespaces",
+            custom=False,
+            namespaced=False,
+            status=True,
+            short_names=("ns",),
+        ),
+        _resource(Secret, "secrets", custom=False, fold=fold_string_data, checks=(data_causes,)),
+        _resource(
+            ConfigMap, "configmaps", custom=False, short_names=("cm",), checks=(data_causes,)
+        ),
+        _resource(Event, "events", custom=False, short_names=("ev",)),
+        _resource(CoordinationLease, "leases", custom=False),
+        _resource(
+            CustomResourceDefinition,
+            "customresourcedefinitions",
+            custom=False,
+            namespaced=False,
+            read_only=True,
+            # No status subresource, unlike Kubernetes: the definitions of a server
+            # that implements them are written once, with their status.
+            short_names=("crd", "crds"),
+            categories=("api-extensions",),
+        ),
+    )
+)
+"""Every resource this service serves."""

@@ -5,6 +5,8 @@ synchronous and see only what is durable. A write is *accepted* in call order
 the moment ``put`` or ``delete`` is called, and *acknowledged* when the returned
 awaitable completes, which is after it is durable. Many accepted writes share
 one commit. Watchers and readers never see a write that a crash could undo.
+
+Revisions only grow, across restarts too. They have gaps where writes failed.
 """
 
 from __future__ import annotations
@@ -72,12 +74,17 @@ class Watch(Protocol):
         """Wait for changes and return all that are buffered, oldest first.
 
         Raises ``Gone`` once this watcher fell more than its buffer behind, and
-        ``Unavailable`` once the store is closed. Both are final.
+        ``Unavailable`` once the store or the watch is closed and what was
+        buffered has been read. Both are final.
         """
 
     @property
     def position(self) -> int:
-        """Every change up to this revision has been returned by ``next``."""
+        """Every change up to this revision has been returned by ``next``.
+
+        With nothing buffered this is the newest durable revision, also when the
+        newest changes lie outside the prefix: it is what a bookmark says.
+        """
 
     def close(self) -> None:
         """Stop. Safe to call twice."""
@@ -108,8 +115,9 @@ class Store(Protocol):
         """Entries under ``prefix`` in key order, beginning behind ``after``.
 
         ``at`` reads the state as it was at that revision, for paging through
-        one consistent snapshot. Raises ``Gone`` if that is no longer possible,
-        ``Unavailable`` if the revision lies in the future.
+        one consistent snapshot; it costs as much as there were changes since.
+        Raises ``Gone`` if that is no longer possible, ``Unavailable`` if the
+        revision lies in the future.
         """
 
     def put(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
@@ -117,18 +125,31 @@ class Store(Protocol):
 
         The compare happens at once: raises ``Conflict`` (or ``AlreadyExists``
         for ``ABSENT``, ``NotFound`` when there is nothing to update) from the
-        call itself. The awaitable raises ``StorageFailed`` when the write could
-        not be made durable; then it did not happen.
+        call itself, and ``TooManyRequests`` when too many accepted writes are
+        not durable yet. The awaitable raises ``StorageFailed`` when the write
+        could not be made durable; then it did not happen. To stop waiting for
+        an accepted write does not undo it.
         """
 
     def delete(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
-        """Remove a key whose newest accepted revision is ``expect``."""
+        """Remove a key whose newest accepted revision is ``expect``.
+
+        ``encode`` gives the last state as watchers shall see it. Raises what
+        ``put`` raises.
+        """
 
     def watch(self, prefix: str, *, since: int, buffer_max: int = WATCH_BUFFER_MAX) -> Watch:
         """Every change under ``prefix`` after revision ``since``.
 
-        Raises ``Gone`` when ``since`` is older than ``oldest``.
+        Those that are already durable are buffered at once and do not count
+        towards ``buffer_max``. Raises ``Gone`` when ``since`` is older than
+        ``oldest``, ``Unavailable`` when it lies in the future, and
+        ``TooManyRequests`` when too many watches are open.
         """
 
     async def close(self) -> None:
-        """Make every accepted write durable, then release everything held."""
+        """Make every accepted write durable, then release everything held.
+
+        Further writes and watches raise ``Unavailable``; reads still answer.
+        Safe to call twice.
+        """

@@ -1,0 +1,45 @@
+# `make` alone lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+T ?= tests
+PYTEST := $(BIN)/pytest -q
+
+.PHONY: help setup demo check test lint types imports unit bench lock format
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: ## Install everything needed, and nothing else
+	@scripts/setup
+
+demo: setup ## Show the service doing its main job, then clean up
+	@$(BIN)/bullpen demo
+
+check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
+
+test: check ## Everything: the fast half, then real processes, crashes and clients
+	$(PYTEST) -m "slow or real" $(T)
+
+lint: setup ## Style and format
+	@$(BIN)/ruff check src tests
+	@$(BIN)/ruff format --check src tests
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+imports: setup ## Imports point down only
+	@$(BIN)/lint-imports
+
+unit: setup ## Unit and contract tests
+	$(PYTEST) -m "not slow and not real" $(T)
+
+bench: setup ## Benchmarks, as ratios to references measured in the same run
+	@$(BIN)/bullpen bench
+
+format: setup ## Format the code
+	@$(BIN)/ruff check --fix -q src tests; $(BIN)/ruff format src tests
+
+lock: setup ## Pin the newest allowed versions of every dependency
+	@$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes \
+	    --python-version 3.11 --upgrade -q -o requirements.lock

@@ -1,0 +1,83 @@
+"""ExporterAccessPolicy: which clients may lease which exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import ClassVar
+
+from bullpen.api.client import GROUP_VERSION
+from bullpen.api.document import Document
+from bullpen.api.fields import Kind, Struct, about
+from bullpen.api.meta import LabelSelector, ObjectMeta
+from bullpen.api.selectorcheck import selector_causes
+from bullpen.errors import Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class From(Struct):
+    """A group of clients."""
+
+    client_selector: LabelSelector = field(
+        default=LabelSelector(),
+        metadata=about("Labels of the clients; empty means every client."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy(Struct):
+    """One rule: who, how important, for how long."""
+
+    description: str = field(default="", metadata=about("Shown to clients that are refused."))
+    priority: int = field(default=0, metadata=about("The higher wins."))
+    from_: tuple[From, ...] = field(
+        default=(), metadata=about("Who may; an empty list is nobody.", list_type="atomic")
+    )
+    maximum_duration: timedelta | None = field(
+        default=None, metadata=about("The longest lease this rule allows.")
+    )
+    spot_access: bool = field(
+        default=False, metadata=about("Whether leases under this rule may be displaced.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterAccessPolicySpec(Struct):
+    """The exporters and the rules that apply to them."""
+
+    exporter_selector: LabelSelector = field(
+        default=LabelSelector(),
+        metadata=about("Labels of the exporters; empty means every exporter."),
+    )
+    policies: tuple[Policy, ...] = field(
+        default=(), metadata=about("The rules.", list_type="atomic")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterAccessPolicyStatus(Struct):
+    """Nothing is observed about a policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterAccessPolicy(Kind):
+    """Says which clients may lease which exporters. Without any policy all may lease all."""
+
+    api_version: ClassVar[str] = GROUP_VERSION
+    kind: ClassVar[str] = "ExporterAccessPolicy"
+
+    metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
+    spec: ExporterAccessPolicySpec = field(
+        default=ExporterAccessPolicySpec(),
+        metadata=about("The exporters and the rules that apply to them."),
+    )
+    status: ExporterAccessPolicyStatus = field(
+        default=ExporterAccessPolicyStatus(), metadata=about("Always empty.")
+    )
+
+
+def policy_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """What the schema cannot say about a policy."""
+    yield from selector_causes(document, "spec", "exporterSelector")
+    yield from selector_causes(document, "spec", "policies", "*", "from", "*", "clientSelector")

@@ -1,0 +1,109 @@
+"""CEL rules: Google's evaluator behind the little that we need of it.
+
+Rules come from our own definitions, never from a request, so one that does not
+compile is a bug. A rule that fails to evaluate counts as broken, as in
+Kubernetes: better to refuse than to store what nobody could check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from bullpen.api.paths import Step, written
+from bullpen.errors import Cause
+
+_Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRule:
+    """A rule and where it applies; ``*`` stands for each item of a list."""
+
+    pattern: tuple[str, ...]
+    rule: Mapping[str, str]
+    program: Any
+
+    @property
+    def compares(self) -> bool:
+        """Whether it looks at the previous state, and so holds only for updates."""
+        return "oldSelf" in self.rule["rule"]
+
+
+def compile_rules(schema: _Schema) -> tuple[PlacedRule, ...]:
+    """Every rule in ``schema``, ready to be evaluated."""
+    return tuple(
+        PlacedRule(pattern, rule, _program(rule["rule"])) for pattern, rule in _rules(schema, ())
+    )
+
+
+def rule_causes(
+    rules: tuple[PlacedRule, ...], document: Any, old: Any | None = None
+) -> Iterator[Cause]:
+    """Rules that ``document`` breaks; assumes that its schema holds.
+
+    What did not change is not asked again, as in Kubernetes: a rule that became
+    stricter does not freeze the objects it would refuse today.
+    """
+    for placed in rules:
+        for steps, value in _at(document, placed.pattern, ()):
+            previous = _previous(old, steps)
+            if value == previous or (placed.compares and previous is None):
+                continue
+            if not holds(placed.program, {"self": value, "oldSelf": previous}):
+                yield _cause(placed.rule, steps)
+
+
+def _rules(
+    schema: _Schema, pattern: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, str]]]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield pattern, rule
+    for name, part in schema.get("properties", {}).items():
+        yield from _rules(part, (*pattern, name))
+    if "items" in schema:
+        yield from _rules(schema["items"], (*pattern, "*"))
+
+
+def holds(program: Any, data: Mapping[str, Any]) -> bool:
+    """Whether ``program`` is true of ``data``; an error is not."""
+    return bool(program.eval(data=data).value() is True)
+
+
+@cache
+def _program(expression: str) -> Any:
+    # Loaded on first use: most processes evaluate no rule.
+    from cel_expr_python import cel
+
+    types = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN}
+    return cel.NewEnv(variables=types).compile(expression)
+
+
+def _at(
+    value: Any, pattern: tuple[str, ...], steps: tuple[Step, ...]
+) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    if not pattern:
+        yield steps, value
+    elif pattern[0] == "*":
+        for index, item in enumerate(value):
+            yield from _at(item, pattern[1:], (*steps, index))
+    elif pattern[0] in value:
+        yield from _at(value[pattern[0]], pattern[1:], (*steps, pattern[0]))
+
+
+def _previous(old: Any, steps: tuple[Step, ...]) -> Any | None:
+    """The value at ``steps`` before. Items of lists have no previous state."""
+    for step in steps:
+        if not isinstance(old, dict) or isinstance(step, int):
+            return None
+        old = old.get(step)
+    return old
+
+
+def _cause(rule: Mapping[str, str], steps: tuple[Step, ...]) -> Cause:
+    reason = rule.get("reason", "FieldValueInvalid")
+    prefix = "Required value" if reason == "FieldValueRequired" else "Invalid value"
+    path = written(steps) + rule.get("fieldPath", "")
+    return Cause(field=path, message=f"{prefix}: {rule['message']}", reason=reason)

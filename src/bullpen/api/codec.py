@@ -1,0 +1,209 @@
+"""Documents to frozen values and back, losing nothing.
+
+Each dataclass is compiled once into closures; no call reflects. For every
+document that can be read at all ``encode(decode(cls, document)) == document``:
+unknown fields, explicit nulls and empties, and a duration written ``5m`` where
+Go writes ``5m0s`` all come back as they were, unless that field was changed.
+
+The one exception: a required field that has a default is always written.
+
+This module does not validate: it refuses only what has no value of its type.
+Documents are values here as everywhere: a decoded value shares the free-form
+parts of its document, and an encoded document those of its value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, TypeVar, cast
+
+from bullpen.api.document import Document
+from bullpen.api.fields import Attribute, Kind, Struct, attributes, per_type
+from bullpen.api.forms import (
+    MICRO_TIME,
+    SCALARS,
+    Form,
+    Unreadable,
+    enum_form,
+    list_form,
+    map_form,
+)
+from bullpen.errors import Cause, Invalid
+
+S = TypeVar("S", bound=Struct)
+
+
+def decode(cls: type[S], document: Mapping[str, Any]) -> S:
+    """The value of ``document``; raises ``Invalid`` naming the first unreadable field."""
+    try:
+        if issubclass(cls, Kind):
+            document = _without_type(cls, document)
+        return cast(S, _form(cls).decode(document))
+    except Unreadable as problem:
+        name = getattr(cls, "kind", cls.__name__)
+        cause = Cause(field=problem.path(), message=problem.message, reason=problem.reason)
+        raise Invalid(
+            f"this {name} cannot be read: {cause.field}: {cause.message}", causes=(cause,)
+        ) from None
+
+
+def encode(value: Struct) -> Document:
+    """The document of ``value``."""
+    document: Document = {}
+    if isinstance(value, Kind):
+        document["apiVersion"] = value.api_version
+        document["kind"] = value.kind
+    document.update(_form(type(value)).encode(value))
+    return document
+
+
+def encode_as(hint: Any, value: object) -> Any:
+    """The JSON of ``value`` as a field of type ``hint`` would be written."""
+    return _form(hint).encode(value)
+
+
+def _without_type(cls: type[Kind], document: Mapping[str, Any]) -> Mapping[str, Any]:
+    if type(document) is not dict:
+        raise Unreadable("must be an object")
+    rest = dict(document)
+    for name, wanted in (("apiVersion", cls.api_version), ("kind", cls.kind)):
+        if rest.pop(name, wanted) != wanted:
+            raise Unreadable(f"must be {wanted!r}", "FieldValueInvalid").below(f".{name}")
+    return rest
+
+
+@per_type
+def _form(hint: Any) -> Form:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _struct_form(hint)
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return enum_form(hint)
+    return _container_form(hint)
+
+
+def _container_form(hint: Any) -> Form:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType and args[-1] is type(None) and len(args) == 2:
+        return _form(args[0])
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return list_form(_form(args[0]))
+    if origin is Mapping and args[0] is str:
+        return map_form(_form(args[1]))
+    raise TypeError(f"no wire form is defined for {hint!r}")
+
+
+_MISSING: Any = object()
+_NULL: tuple[object, Any] = (_MISSING, None)
+
+
+def _struct_form(cls: type[Struct]) -> Form:
+    return Form(decode=_struct_decoder(cls), encode=_struct_encoder(cls))
+
+
+def _field_form(attribute: Attribute) -> Form:
+    return MICRO_TIME if attribute.limits.micro else _form(attribute.hint)
+
+
+def _omitted(attribute: Attribute) -> object:
+    """The value that is not written, or ``_MISSING``, which equals no value."""
+    no_default = attribute.default is dataclasses.MISSING
+    return _MISSING if no_default or attribute.limits.required else attribute.default
+
+
+def _struct_decoder(cls: type[Struct]) -> Callable[[Any], Struct]:
+    known = {attribute.wire: _reader(attribute) for attribute in attributes(cls)}
+    needed = {
+        attribute.name: attribute.wire
+        for attribute in attributes(cls)
+        if attribute.default is dataclasses.MISSING
+    }
+
+    def decode_struct(raw: Any) -> Struct:
+        if type(raw) is not dict:
+            raise Unreadable("must be an object")
+        values: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        kept: dict[str, tuple[object, Any]] = {}
+        for wire, item in raw.items():
+            if wire not in known:
+                extra[wire] = item
+                continue
+            name, exact, decode_item, canonical, default = known[wire]
+            if type(item) is exact:
+                value = item
+            elif item is None:
+                kept[wire] = _NULL
+                continue
+            else:
+                try:
+                    value = decode_item(item)
+                except Unreadable as problem:
+                    raise problem.below(f".{wire}") from None
+            values[name] = value
+            if value == default or (canonical is not None and not canonical(item)):
+                kept[wire] = (value, item)
+        if not needed.keys() <= values.keys():
+            raise _missing(needed, values)
+        return cls(extra=extra or None, kept=kept or None, **values)
+
+    return decode_struct
+
+
+def _reader(attribute: Attribute) -> tuple[Any, ...]:
+    """All the hot loop needs to know about one field, as a plain tuple."""
+    form, omitted = _field_form(attribute), _omitted(attribute)
+    # A struct that was in the document is never the shared default, so needs no note.
+    default = _MISSING if isinstance(omitted, Struct) else omitted
+    return attribute.name, form.exact, form.decode, form.canonical, default
+
+
+def _missing(needed: Mapping[str, str], values: Mapping[str, Any]) -> Unreadable:
+    wire = next(wire for name, wire in needed.items() if name not in values)
+    return Unreadable("Required value", "FieldValueRequired").below(f".{wire}")
+
+
+def _struct_encoder(cls: type[Struct]) -> Callable[[Any], Document]:
+    # A struct is left out only if it is the shared default itself: one that was
+    # read, or made on purpose, is written even if it says nothing new.
+    plan = tuple(
+        (attribute.wire, omitted, not isinstance(omitted, Struct), _field_form(attribute).encode)
+        for attribute, omitted in ((item, _omitted(item)) for item in attributes(cls))
+    )
+    take = _taker(tuple(attribute.name for attribute in attributes(cls)))
+
+    def encode_struct(value: Any) -> Document:
+        document: Document = {}
+        kept = value.kept
+        for item, (wire, omitted, compared, encode_item) in zip(take(value), plan, strict=True):
+            leave_out = item is omitted or item is None or (compared and item == omitted)
+            if (
+                kept is not None
+                and wire in kept
+                and _is_untouched(kept[wire], item, leave_out=leave_out)
+            ):
+                document[wire] = kept[wire][1]
+            elif not leave_out:
+                document[wire] = encode_item(item)
+        if value.extra is not None:
+            document.update(value.extra)
+        return document
+
+    return encode_struct
+
+
+def _taker(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Fetches all named attributes at once; ``attrgetter`` alone is odd below two."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _is_untouched(spelled: tuple[object, Any], item: object, *, leave_out: bool) -> bool:
+    return spelled[0] is item or (spelled is _NULL and leave_out)

@@ -1,0 +1,105 @@
+"""Exporter: a service that offers one target, physical or virtual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from bullpen.api.client import GROUP_VERSION
+from bullpen.api.fields import Kind, Struct, about
+from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
+
+
+class ExporterStatusValue(StrEnum):
+    """What an exporter says it is doing."""
+
+    UNSPECIFIED = "Unspecified"
+    OFFLINE = "Offline"
+    AVAILABLE = "Available"
+    BEFORE_LEASE_HOOK = "BeforeLeaseHook"
+    LEASE_READY = "LeaseReady"
+    AFTER_LEASE_HOOK = "AfterLeaseHook"
+    BEFORE_LEASE_HOOK_FAILED = "BeforeLeaseHookFailed"
+    AFTER_LEASE_HOOK_FAILED = "AfterLeaseHookFailed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterSpec(Struct):
+    """Who the exporter is and whether it may be leased."""
+
+    username: str = field(
+        default="", metadata=about("External identity of the exporter, such as dex:rpi4.")
+    )
+    enabled: bool = field(
+        default=True,
+        metadata=about("Whether new leases may take the exporter.", defaulted=True),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device(Struct):
+    """One driver instance the exporter reported."""
+
+    uuid: str = field(default="", metadata=about("Identity of the instance in this session."))
+    parent_uuid: str = field(
+        default="", metadata=about("Identity of the instance above it.", name="parent_uuid")
+    )
+    labels: Mapping[str, str] = field(
+        default_factory=dict, metadata=about("Labels the driver reported.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterStatus(Struct):
+    """What the controller knows about the exporter."""
+
+    conditions: tuple[Condition, ...] = field(
+        default=(),
+        metadata=about("Latest observations: Registered, Online.", list_keys=("type",)),
+    )
+    credential: LocalObjectReference | None = field(
+        default=None, metadata=about("Secret with the exporter's token.")
+    )
+    devices: tuple[Device, ...] = field(
+        default=(), metadata=about("Driver instances of the exporter.", list_type="atomic")
+    )
+    lease_ref: LocalObjectReference | None = field(
+        default=None, metadata=about("The lease that holds the exporter now.")
+    )
+    lease_epoch: int = field(
+        default=0,
+        metadata=about("Counts the leases the exporter has had; fences off older ones.", minimum=0),
+    )
+    last_seen: datetime | None = field(
+        default=None, metadata=about("When the exporter was last heard from.")
+    )
+    endpoint: str = field(
+        default="", metadata=about("Endpoint of the controller that serves the exporter.")
+    )
+    exporter_status: ExporterStatusValue | None = field(
+        default=None, metadata=about("What the exporter says it is doing.")
+    )
+    status_message: str = field(
+        default="", metadata=about("The exporter's own words about its status.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter(Kind):
+    """A service that offers one target, physical or virtual."""
+
+    api_version: ClassVar[str] = GROUP_VERSION
+    kind: ClassVar[str] = "Exporter"
+
+    metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
+    spec: ExporterSpec = field(
+        default=ExporterSpec(),
+        metadata=about("Who the exporter is and whether it may be leased.", defaulted=True),
+    )
+    status: ExporterStatus = field(
+        default=ExporterStatus(),
+        metadata=about("What the controller knows about the exporter."),
+    )

@@ -1,0 +1,148 @@
+"""Lease: somebody's exclusive use of one target for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from bullpen.api.client import GROUP_VERSION
+from bullpen.api.document import Document
+from bullpen.api.fields import Kind, Rule, Struct, about
+from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
+from bullpen.api.paths import walk
+from bullpen.api.selectorcheck import selector_causes
+from bullpen.errors import Cause
+from bullpen.kit import durations
+
+TAGS_MAX = 10
+CONTEXT_MAX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSpec(Struct):
+    """What the client asks for."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0)"
+            " || (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)"
+            " || (has(self.exporterRef) && has(self.exporterRef.name)"
+            " && size(self.exporterRef.name) > 0)",
+            message="one of selector or exporterRef.name is required",
+        ),
+        Rule(
+            rule="has(self.clientRef.name) && size(self.clientRef.name) > 0",
+            message="a lease needs the name of its client",
+            field_path=".clientRef.name",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            rule="!has(oldSelf.tags) || (has(self.tags) && self.tags == oldSelf.tags)",
+            message="tags are immutable once set",
+            field_path=".tags",
+        ),
+        Rule(
+            rule="!has(oldSelf.context) || (has(self.context) && self.context == oldSelf.context)",
+            message="context is immutable once set",
+            field_path=".context",
+        ),
+        Rule(
+            rule="!has(self.context)"
+            " || self.context.all(k, size(k) <= 32 && size(self.context[k]) <= 64)",
+            message="context keys have at most 32 characters, values at most 64",
+            field_path=".context",
+        ),
+    )
+
+    client_ref: LocalObjectReference = field(metadata=about("The client that asks.", required=True))
+    selector: LabelSelector = field(
+        default=LabelSelector(),
+        metadata=about("Labels the exporter must have.", required=True, defaulted=True),
+    )
+    exporter_ref: LocalObjectReference | None = field(
+        default=None, metadata=about("The one exporter the client wants.")
+    )
+    allow_disabled: bool = field(
+        default=False,
+        metadata=about("Take the exporter of exporterRef even while it is disabled."),
+    )
+    duration: timedelta | None = field(
+        default=None,
+        metadata=about("How long; may be left out if both times are given."),
+    )
+    begin_time: datetime | None = field(
+        default=None, metadata=about("Not before this; as soon as possible if left out.")
+    )
+    end_time: datetime | None = field(
+        default=None, metadata=about("Not after this; wins over the duration.")
+    )
+    release: bool = field(default=False, metadata=about("Asks to end the lease now."))
+    tags: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=about("The user's own keys and values; immutable.", max_properties=TAGS_MAX),
+    )
+    context: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=about(
+            "What the lease is for, such as a build; immutable.",
+            max_properties=CONTEXT_MAX,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus(Struct):
+    """What the client got."""
+
+    begin_time: datetime | None = field(
+        default=None, metadata=about("When an exporter was assigned.")
+    )
+    end_time: datetime | None = field(default=None, metadata=about("When the lease ended."))
+    exporter_ref: LocalObjectReference | None = field(
+        default=None, metadata=about("The assigned exporter; stays after the end.")
+    )
+    ended: bool = field(
+        default=False, metadata=about("Whether the lease is over.", required=True, defaulted=True)
+    )
+    epoch: int = field(
+        default=0,
+        metadata=about("The exporter's leaseEpoch when it was assigned.", minimum=0),
+    )
+    priority: int = field(default=0, metadata=about("Priority from the access policy."))
+    spot_access: bool = field(
+        default=False, metadata=about("Whether a more important lease may take the exporter.")
+    )
+    conditions: tuple[Condition, ...] = field(
+        default=(),
+        metadata=about(
+            "Latest observations: Pending, Ready, Unsatisfiable, Invalid.",
+            list_keys=("type",),
+            defaulted=True,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease(Kind):
+    """Exclusive use of one exporter by one client for a while."""
+
+    api_version: ClassVar[str] = GROUP_VERSION
+    kind: ClassVar[str] = "Lease"
+
+    metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
+    spec: LeaseSpec = field(metadata=about("What the client asks for.", required=True))
+    status: LeaseStatus = field(
+        default=LeaseStatus(),
+        # `jmp admin get leases` fails as a whole if one lease lacks these two.
+        metadata=about("What the client got.", defaulted=True),
+    )
+
+
+def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """What the schema cannot say about a lease."""
+    yield from selector_causes(document, "spec", "selector")
+    for path, value in walk(document, ("spec", "duration")):
+        if durations.parse(value) <= timedelta(0):
+            yield Cause(field=path, message=f'Invalid value: "{value}": must be positive')

@@ -1,0 +1,89 @@
+"""What is too much for one document, and what JSON cannot carry at all.
+
+``oddity`` is asked before anything else looks at a document from outside, so
+everything behind it may recurse and may encode what it finds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bullpen.api.paths import Step, written
+from bullpen.errors import Cause
+
+DEPTH_MAX = 100
+"""Levels of nesting in a document."""
+
+CAUSES_MAX = 100
+"""Problems reported about one document."""
+
+INTEGER_MAX = 2**63 - 1
+"""Kubernetes' integers are 64 bits wide."""
+
+
+def oddity(document: Any) -> Cause | None:
+    """The first thing found in ``document`` that no object of any kind contains."""
+    try:
+        _inspect(document, DEPTH_MAX)
+    except _Odd as odd:
+        odd.steps.reverse()
+        return Cause(field=written(tuple(odd.steps)), message=f"Invalid value: {odd.message}")
+    return None
+
+
+class _Odd(Exception):
+    """Carries the path outwards, innermost step first."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.steps: list[Step] = []
+
+
+def _inspect(value: Any, levels: int) -> None:
+    if type(value) is str:
+        _inspect_text(value)
+    elif type(value) is dict:
+        _inspect_children(value.items(), levels)
+    elif type(value) is list:
+        _inspect_children(enumerate(value), levels)
+    elif type(value) is int:
+        if not -INTEGER_MAX - 1 <= value <= INTEGER_MAX:
+            raise _Odd("an integer must fit into 64 bits")
+    elif type(value) is float:
+        if not math.isfinite(value):
+            raise _Odd("a number must be finite")
+    elif value is not None and type(value) is not bool:
+        raise _Odd(f"{type(value).__name__} is not JSON")
+
+
+def _inspect_children(children: Any, levels: int) -> None:
+    if not levels:
+        raise _Odd(f"must not be nested deeper than {DEPTH_MAX} levels")
+    for step, child in children:
+        try:
+            if type(step) is not int:
+                _inspect_key(step)
+            _inspect(child, levels - 1)
+        except _Odd as odd:
+            odd.steps.append(step if type(step) is int else _printable(step))
+            raise
+
+
+def _inspect_key(key: Any) -> None:
+    if type(key) is not str:
+        raise _Odd("keys must be strings")
+    _inspect_text(key)
+
+
+def _inspect_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _Odd("text must be valid Unicode") from None
+
+
+def _printable(key: object) -> str:
+    return str(key).encode(errors="replace").decode()

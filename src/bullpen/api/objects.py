@@ -1,0 +1,64 @@
+"""The client interface: what both homes offer to controllers and services.
+
+Values in, values out. Every write that changes an object carries the revision it
+was decided on and fails with ``Conflict`` if the object moved on; there are no
+transactions, because a Kubernetes cluster has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from bullpen.api.fields import Kind
+
+K = TypeVar("K", bound=Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[K]):
+    """All objects of a kind as they were at one revision."""
+
+    items: tuple[K, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[K]):
+    """One change. ``gone`` means deleted; ``value`` is then the last state."""
+
+    value: K
+    gone: bool
+
+
+class Feed(Protocol[K]):
+    """Changes of one kind, in order, each once."""
+
+    async def next(self) -> Iterable[Seen[K]]:
+        """Wait for changes. Raises ``Gone`` when it must be started again from a list."""
+
+    def close(self) -> None: ...
+
+
+class Objects(Protocol):
+    async def get(self, kind: type[K], namespace: str, name: str) -> K:
+        """Raises ``NotFound``."""
+
+    async def list(self, kind: type[K]) -> Listing[K]:
+        """Every object of the kind, in all namespaces."""
+
+    def watch(self, kind: type[K], *, since: int) -> Feed[K]:
+        """Changes after a revision that ``list`` returned. Raises ``Gone``."""
+
+    async def create(self, value: K) -> K:
+        """Raises ``AlreadyExists``."""
+
+    async def update(self, value: K) -> K:
+        """Write everything but status; compares ``metadata.resource_version``."""
+
+    async def update_status(self, value: K) -> K:
+        """Write status only; compares ``metadata.resource_version``."""
+
+    async def delete(self, value: K) -> None:
+        """Remove exactly this object at this revision; an absent one is a success."""

@@ -1,0 +1,222 @@
+"""Objects as rows of a table, the way ``kubectl get`` shows them.
+
+Custom kinds print what their columns say and leave a cell empty where there is
+nothing; Kubernetes' own kinds print what kubectl's users know. ``now`` is given:
+a row is a pure function of the object and the moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from bullpen.api.document import Document
+from bullpen.api.jsonpath import compile_path
+from bullpen.api.resources import AGE, Column, Resource
+from bullpen.kit import times
+
+_NAME = Column(
+    name="Name",
+    path=".metadata.name",
+    format="name",
+    description="Name, unique among objects of this kind in the namespace.",
+)
+
+Cell = Callable[[Document, datetime], Any]
+
+
+def table_columns(resource: Resource) -> list[Document]:
+    """The columns of ``resource``'s tables, as Kubernetes' Table type has them."""
+    return [_definition(column) for column, _ in _layout(resource)]
+
+
+def cells(resource: Resource, document: Document, now: datetime) -> list[Any]:
+    """One row: a value for each of ``table_columns``."""
+    return [cell(document, now) for _, cell in _layout(resource)]
+
+
+def human_duration(age: timedelta) -> str:
+    """``5s``, ``3m20s``, ``2d3h``: two units while they matter, then one."""
+    seconds = int(age.total_seconds())
+    if seconds < 0:
+        # Two clocks never quite agree.
+        return "0s" if seconds > -2 else "<invalid>"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    if days < 8 * 365:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def _definition(column: Column) -> Document:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+@cache
+def _layout(resource: Resource) -> tuple[tuple[Column, Cell], ...]:
+    built_in = _BUILT_IN.get((resource.group, resource.kind))
+    if built_in is not None:
+        return built_in
+    age = () if any(column.path == AGE.path for column in resource.columns) else (AGE,)
+    columns = (_NAME, *resource.columns, *age)
+    return tuple((column, _column_cell(column)) for column in columns)
+
+
+def _column_cell(column: Column) -> Cell:
+    find = compile_path(column.path)
+    convert = _CONVERSIONS[column.type]
+    return lambda document, now: convert(find(document), now)
+
+
+def _as_text(value: Any, now: datetime) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_integer(value: Any, now: datetime) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _as_number(value: Any, now: datetime) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _as_boolean(value: Any, now: datetime) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _as_age(value: Any, now: datetime) -> str | None:
+    if value is None:
+        return None
+    try:
+        return human_duration(now - times.parse(value))
+    except (TypeError, ValueError):
+        return "<invalid>"
+
+
+_CONVERSIONS: Mapping[str, Callable[[Any, datetime], Any]] = {
+    "string": _as_text,
+    "integer": _as_integer,
+    "number": _as_number,
+    "boolean": _as_boolean,
+    "date": _as_age,
+}
+
+
+def _age(document: Document, now: datetime) -> str:
+    return _as_age(_at(document, "metadata", "creationTimestamp"), now) or "<unknown>"
+
+
+def _at(document: Any, *keys: str) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def _text(*keys: str) -> Cell:
+    return lambda document, now: _as_text(_at(document, *keys), now) or ""
+
+
+def _count(*names: str) -> Cell:
+    return lambda document, now: sum(len(_at(document, name) or ()) for name in names)
+
+
+def _first_seen(document: Document, now: datetime) -> str:
+    seen = _at(document, "firstTimestamp") or _at(document, "eventTime")
+    return _as_age(seen, now) or "<unknown>"
+
+
+def _last_seen(document: Document, now: datetime) -> str:
+    seen = _at(document, "series", "lastObservedTime") or _at(document, "lastTimestamp")
+    return _as_age(seen, now) or _first_seen(document, now)
+
+
+def _times_seen(document: Document, now: datetime) -> int:
+    return _at(document, "series", "count") or _at(document, "count") or 1
+
+
+def _event_object(document: Document, now: datetime) -> str:
+    kind, name = (_at(document, "involvedObject", key) or "" for key in ("kind", "name"))
+    return f"{kind.lower()}/{name}" if name else kind.lower()
+
+
+def _event_source(document: Document, now: datetime) -> str:
+    parts = [_at(document, "source", "component"), _at(document, "source", "host")]
+    if not any(parts):
+        parts = [_at(document, "reportingComponent"), _at(document, "reportingInstance")]
+    return ", ".join(part for part in parts if part)
+
+
+def _event_message(document: Document, now: datetime) -> str:
+    return str(_at(document, "message") or "").strip()
+
+
+def _column(title: str, cell: Cell, *, priority: int = 0) -> tuple[Column, Cell]:
+    return Column(name=title, path="", priority=priority), cell
+
+
+_NAME_COLUMN = (_NAME, _text("metadata", "name"))
+_AGE_COLUMN = _column("Age", _age)
+
+_BUILT_IN: Mapping[tuple[str, str], tuple[tuple[Column, Cell], ...]] = {
+    ("", "Secret"): (
+        _NAME_COLUMN,
+        _column("Type", _text("type")),
+        _column("Data", _count("data")),
+        _AGE_COLUMN,
+    ),
+    ("", "ConfigMap"): (
+        _NAME_COLUMN,
+        _column("Data", _count("data", "binaryData")),
+        _AGE_COLUMN,
+    ),
+    ("", "Namespace"): (_NAME_COLUMN, _column("Status", _text("status", "phase")), _AGE_COLUMN),
+    ("", "Event"): (
+        _column("Last Seen", _last_seen),
+        _column("Type", _text("type")),
+        _column("Reason", _text("reason")),
+        _column("Object", _event_object),
+        _column("Subobject", _text("involvedObject", "fieldPath"), priority=1),
+        _column("Source", _event_source, priority=1),
+        _column("Message", _event_message),
+        _column("First Seen", _first_seen, priority=1),
+        _column("Count", _times_seen, priority=1),
+        _column("Name", _text("metadata", "name"), priority=1),
+    ),
+    ("coordination.k8s.io", "Lease"): (
+        _NAME_COLUMN,
+        _column("Holder", _text("spec", "holderIdentity")),
+        _AGE_COLUMN,
+    ),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): (
+        _NAME_COLUMN,
+        _column("Created At", _text("metadata", "creationTimestamp")),
+    ),
+}

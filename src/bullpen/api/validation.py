@@ -1,0 +1,227 @@
+"""Whether a document satisfies its schema, in Kubernetes' words.
+
+jsonschema-rs does the checking and is loaded on first use, because a command
+line that validates nothing should not wait for it. Fields the schema does not
+have are never a problem here: they are stored. ``unknown_fields`` finds them
+for those who asked to be strict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bullpen.api.core import is_base64
+from bullpen.api.paths import Step, walk, written
+from bullpen.errors import Cause
+from bullpen.kit import durations, times
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator, ValidationError
+
+_Schema = Mapping[str, Any]
+
+UNKNOWN_FIELDS_MAX = 100
+VALUE_SHOWN_MAX = 120
+"""Characters of a wrong value that an error message repeats."""
+
+
+def compile_schema(schema: _Schema) -> Draft202012Validator:
+    """A validator for ``schema``, to be kept and used again."""
+    from jsonschema_rs import Draft202012Validator
+
+    return Draft202012Validator(
+        _as_json_schema(schema),
+        validate_formats=True,
+        formats=_FORMATS,
+        ignore_unknown_formats=True,
+    )
+
+
+def schema_causes(validator: Draft202012Validator, document: Any) -> Iterator[Cause]:
+    """What the schema refuses about ``document``, which must have no oddity."""
+    if not validator.is_valid(document):
+        for error in validator.iter_errors(document):
+            yield _cause(error)
+
+
+def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    def valid(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return valid
+
+
+# The same functions read the values later, so what passes here can be read there.
+_FORMATS: dict[str, Callable[[str], bool]] = {
+    "date-time": _parses(times.parse),
+    "duration": _parses(durations.parse),
+    "byte": is_base64,
+}
+
+_INTEGER_BOUNDS = {"int32": 2**31, "int64": 2**63}
+_COPIED = (
+    "required",
+    "enum",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "maxItems",
+    "maxProperties",
+    "format",
+)
+
+
+def _as_json_schema(schema: _Schema) -> dict[str, Any]:
+    """OpenAPI's dialect in plain JSON Schema."""
+    plain: dict[str, Any] = {key: schema[key] for key in _COPIED if key in schema}
+    types = [schema["type"]] if "type" in schema else []
+    if schema.get("x-kubernetes-int-or-string"):
+        types = ["integer", "string"]
+    if types:
+        plain["type"] = [*types, "null"] if schema.get("nullable") else types
+    if schema.get("type") == "integer":
+        bound = _INTEGER_BOUNDS[plain.pop("format", "int64")]
+        plain["minimum"] = schema.get("minimum", -bound)
+        plain["maximum"] = schema.get("maximum", bound - 1)
+    if "properties" in schema:
+        plain["properties"] = {
+            name: _as_json_schema(part) for name, part in schema["properties"].items()
+        }
+    for part in ("items", "additionalProperties"):
+        if part in schema:
+            plain[part] = _as_json_schema(schema[part])
+    return plain
+
+
+def _cause(error: ValidationError) -> Cause:
+    facts = error.kind.as_dict()
+    steps: tuple[Step, ...] = tuple(error.instance_path)
+    keyword = error.kind.name
+    if keyword == "required":
+        path = written((*steps, facts["property"]))
+        return Cause(field=path, message="Required value", reason="FieldValueRequired")
+    reason, words = _WORDS[keyword]
+    message = words(facts)
+    if reason not in _SHOWS_NO_VALUE:
+        message = f"{_shown(error.instance)}: {message}"
+    return Cause(field=written(steps), message=f"{_PREFIX[reason]}: {message}", reason=reason)
+
+
+_PREFIX = {
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueTypeInvalid": "Invalid value",
+    "FieldValueNotSupported": "Unsupported value",
+    "FieldValueTooLong": "Too long",
+    "FieldValueTooMany": "Too many",
+}
+_SHOWS_NO_VALUE = frozenset({"FieldValueTooLong", "FieldValueTooMany"})
+_FORMAT_HINTS = {
+    "date-time": "must be a time such as 2026-01-31T12:00:00Z",
+    "duration": "must be a duration such as 300ms, 1.5h or 1h30m",
+    "byte": "must be base64",
+}
+_WORDS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "type": (
+        "FieldValueTypeInvalid",
+        lambda facts: f"must be of type {' or '.join(facts['types'])}",
+    ),
+    "enum": (
+        "FieldValueNotSupported",
+        lambda facts: "supported values: " + ", ".join(map(json.dumps, facts["options"])),
+    ),
+    "format": ("FieldValueInvalid", lambda facts: _FORMAT_HINTS[facts["format"]]),
+    "pattern": ("FieldValueInvalid", lambda facts: f"should match '{facts['pattern']}'"),
+    "minimum": (
+        "FieldValueInvalid",
+        lambda facts: f"should be greater than or equal to {facts['limit']}",
+    ),
+    "maximum": (
+        "FieldValueInvalid",
+        lambda facts: f"should be less than or equal to {facts['limit']}",
+    ),
+    "minLength": (
+        "FieldValueInvalid",
+        lambda facts: f"should be at least {facts['limit']} chars long",
+    ),
+    "maxLength": (
+        "FieldValueTooLong",
+        lambda facts: f"may not be more than {facts['limit']} chars long",
+    ),
+    "maxItems": ("FieldValueTooMany", lambda facts: f"must have at most {facts['limit']} items"),
+    "maxProperties": (
+        "FieldValueTooMany",
+        lambda facts: f"must have at most {facts['limit']} items",
+    ),
+}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedList:
+    """A list whose items must differ: wholly, or in the named keys."""
+
+    pattern: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+def keyed_lists(schema: _Schema, pattern: tuple[str, ...] = ()) -> Iterator[KeyedList]:
+    """Every set and map-like list in ``schema``."""
+    kind = schema.get("x-kubernetes-list-type")
+    if kind in ("set", "map"):
+        yield KeyedList(pattern, tuple(schema.get("x-kubernetes-list-map-keys", ())))
+    for name, part in schema.get("properties", {}).items():
+        yield from keyed_lists(part, (*pattern, name))
+    if "items" in schema:
+        yield from keyed_lists(schema["items"], (*pattern, "*"))
+
+
+def duplicate_causes(lists: tuple[KeyedList, ...], document: Any) -> Iterator[Cause]:
+    """Items that occur twice where they must not; assumes that the schema holds."""
+    for keyed in lists:
+        for path, items in walk(document, keyed.pattern):
+            seen = set()
+            for index, item in enumerate(items):
+                identity = tuple(item.get(key) for key in keyed.keys) if keyed.keys else item
+                if identity in seen:
+                    yield _duplicate(f"{path}[{index}]", item, keyed.keys)
+                seen.add(identity)
+
+
+def _duplicate(path: str, item: Any, keys: tuple[str, ...]) -> Cause:
+    shown = _shown({key: item.get(key) for key in keys}) if keys else _shown(item)
+    return Cause(field=path, message=f"Duplicate value: {shown}", reason="FieldValueDuplicate")
+
+
+def unknown_fields(schema: _Schema, document: Any) -> tuple[str, ...]:
+    """Paths of fields that ``schema`` does not have, at most ``UNKNOWN_FIELDS_MAX``."""
+    found: list[str] = []
+    for path in _unknown(schema, document, ()):
+        found.append(path)
+        if len(found) == UNKNOWN_FIELDS_MAX:
+            break
+    return tuple(found)
+
+
+def _unknown(schema: _Schema, value: Any, steps: tuple[Step, ...]) -> Iterator[str]:
+    if isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from _unknown(schema["items"], item, (*steps, index))
+    elif isinstance(value, dict) and "properties" in schema:
+        properties = schema["properties"]
+        open_ended = schema.get("x-kubernetes-preserve-unknown-fields", False)
+        for key, item in value.items():
+            if key in properties:
+                yield from _unknown(properties[key], item, (*steps, key))
+            elif not open_ended:
+                yield written((*steps, str(key)))

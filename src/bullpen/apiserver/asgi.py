@@ -1,0 +1,138 @@
+"""The service on ASGI: bytes to ``Request``, ``Response`` to bytes.
+
+Bodies are read with a bound and only after the caller is known. A stream is
+written as fast as its reader reads, and ends the moment the reader leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any
+
+from bullpen.apiserver.http import BODY_MAX, Request, Response, parse_query
+from bullpen.apiserver.service import ApiService
+from bullpen.apiserver.status import failure_response
+from bullpen.errors import LabError, TimedOut, TooLarge
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BODY_SECONDS_MAX = 30.0
+"""How long a caller may take to send its body."""
+
+
+class Disconnected(Exception):
+    """The caller left before its request was complete."""
+
+
+class Asgi:
+    def __init__(self, service: ApiService) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "lifespan and websockets are switched off"
+        try:
+            response = await self._respond(scope, receive)
+        except Disconnected:
+            return
+        if isinstance(response.body, bytes):
+            await _send_whole(response, response.body, send, head=scope["method"] == "HEAD")
+        else:
+            await _send_stream(response, response.body, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        try:
+            request = _head(scope)
+            user = self._service.authenticate(request)
+            body = await _body(request, receive)
+        except LabError as error:
+            return failure_response(error)
+        complete = Request(
+            method=request.method,
+            path=request.path,
+            query=request.query,
+            headers=request.headers,
+            body=body,
+        )
+        return await self._service.respond(complete, user)
+
+
+def _head(scope: Scope) -> Request:
+    path = scope.get("raw_path") or scope["path"].encode()
+    return Request(
+        method=scope["method"],
+        path=path.decode("ascii", errors="replace"),
+        query=parse_query(scope["query_string"]),
+        headers={
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        },
+    )
+
+
+async def _body(request: Request, receive: Receive) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > BODY_MAX:
+        raise TooLarge(f"the body is over {BODY_MAX} bytes; send less at once")
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Disconnected
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > BODY_MAX:
+                    raise TooLarge(f"the body is over {BODY_MAX} bytes; send less at once")
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise TimedOut(f"the body did not arrive within {BODY_SECONDS_MAX:g} s") from None
+
+
+async def _send_whole(response: Response, body: bytes, send: Send, *, head: bool) -> None:
+    await _send_head(response, send, extra=((b"content-length", str(len(body)).encode()),))
+    await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+async def _send_stream(
+    response: Response, body: AsyncIterator[bytes], receive: Receive, send: Send
+) -> None:
+    await _send_head(response, send)
+
+    async def pump() -> None:
+        async for chunk in body:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def leave() -> None:
+        # Sending to a caller who left is silently nothing, so only receiving tells.
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    pumping, leaving = asyncio.ensure_future(pump()), asyncio.ensure_future(leave())
+    try:
+        await asyncio.wait((pumping, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        pumping.cancel()
+        leaving.cancel()
+        results = await asyncio.gather(pumping, leaving, return_exceptions=True)
+        await body.aclose()  # type: ignore[attr-defined]
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _send_head(
+    response: Response, send: Send, *, extra: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    headers = [
+        (b"content-type", response.content_type.encode()),
+        (b"cache-control", b"no-cache, private"),
+        *((name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers),
+        *extra,
+    ]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})

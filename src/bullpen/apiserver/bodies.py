@@ -1,0 +1,75 @@
+"""Request bodies as documents, whatever form they came in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bullpen.api import yaml
+from bullpen.api.document import Document, decode
+from bullpen.apiserver import protobuf
+from bullpen.apiserver.http import JSON, Request
+from bullpen.errors import BadRequest, UnsupportedMediaType
+from bullpen.registry.options import PatchType
+
+YAML_TYPES = frozenset({"application/yaml", "text/yaml", "application/x-yaml"})
+
+
+def media_type(request: Request) -> str:
+    """The content type without its parameters; `kubectl scale` sends none and means JSON."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
+
+
+def document(request: Request) -> Document:
+    """The object in the body."""
+    if not request.body:
+        raise BadRequest("the request has no body; send the object")
+    kind = media_type(request)
+    if kind == JSON:
+        return decode(request.body)
+    if kind == protobuf.CONTENT_TYPE:
+        return protobuf.decode(request.body)
+    if kind in YAML_TYPES:
+        return _mapping(yaml.load(request.body))
+    raise UnsupportedMediaType(
+        f"a body of type {kind!r} is not accepted; send application/json or application/yaml"
+    )
+
+
+def patch(request: Request, *, strategic: bool) -> tuple[PatchType, Any]:
+    """The kind of patch in the body and its parsed content."""
+    kind = media_type(request)
+    try:
+        patch_type = PatchType(kind)
+    except ValueError:
+        patch_type = None
+    if patch_type is None or (patch_type is PatchType.STRATEGIC and not strategic):
+        accepted = ", ".join(
+            t.value for t in PatchType if strategic or t is not PatchType.STRATEGIC
+        )
+        raise UnsupportedMediaType(
+            "the body of the request was in an unknown format -"
+            f" accepted media types include: {accepted}"
+        )
+    if patch_type is PatchType.APPLY:
+        return patch_type, _mapping(yaml.load(request.body))
+    if patch_type is PatchType.JSON:
+        return patch_type, _operations(request.body)
+    return patch_type, decode(request.body)
+
+
+def _operations(body: bytes) -> list[Any]:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, list):
+        raise BadRequest("a JSON patch is a list of operations")
+    return value
+
+
+def _mapping(value: object) -> Document:
+    if not isinstance(value, dict):
+        raise BadRequest(f"the body must be an object, not {type(value).__name__}")
+    return value

@@ -1,0 +1,138 @@
+"""The shapes an object or a list can be answered in: whole, Table, or metadata only.
+
+Whole objects are the stored bytes, joined and never decoded. The other two
+shapes are built for clients that ask for them by ``Accept``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+
+from bullpen.api import printing
+from bullpen.api.document import Document, decode, encode
+from bullpen.api.resources import Resource
+from bullpen.errors import BadRequest, NotAcceptable
+
+CHUNK_BYTES = 256 * 1024
+"""A long list leaves in pieces of about this size instead of being joined whole."""
+
+
+class Shape(Enum):
+    WHOLE = auto()
+    TABLE = auto()
+    METADATA = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Representation:
+    """How one caller wants one resource to look, at one moment."""
+
+    resource: Resource
+    shape: Shape
+    include: str = "Metadata"
+    """What each table row carries: None, Metadata or Object."""
+
+    now: datetime
+
+    def one(self, value: bytes) -> bytes:
+        """A single object."""
+        if self.shape is Shape.WHOLE:
+            return value
+        document = decode(value)
+        if self.shape is Shape.METADATA:
+            return encode(_partial(document))
+        return encode(self._table([document], _list_meta(document)))
+
+    async def many(self, values: Iterable[bytes], meta: Document) -> AsyncIterator[bytes]:
+        """A list, in pieces."""
+        if self.shape is Shape.TABLE:
+            yield encode(self._table([decode(value) for value in values], meta))
+            return
+        kind = f"{self.resource.kind}List"
+        api_version = self.resource.api_version
+        if self.shape is Shape.METADATA:
+            kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+            values = (encode(_partial(decode(value))) for value in values)
+        head = encode({"kind": kind, "apiVersion": api_version, "metadata": meta})
+        async for piece in _joined(head[:-1] + b',"items":[', values, b"]}"):
+            yield piece
+
+    def _table(self, documents: list[Document], meta: Document) -> Document:
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": meta,
+            "columnDefinitions": printing.table_columns(self.resource),
+            "rows": [self._row(document) for document in documents],
+        }
+
+    def _row(self, document: Document) -> Document:
+        row: Document = {"cells": printing.cells(self.resource, document, self.now)}
+        if self.include == "Object":
+            row["object"] = document
+        elif self.include == "Metadata":
+            row["object"] = _partial(document)
+        return row
+
+
+def choose(accept: str) -> Shape:
+    """The first acceptable shape the caller names; raises ``NotAcceptable`` for none."""
+    if not accept.strip():
+        return Shape.WHOLE
+    for wanted in accept.split(","):
+        media, *rest = [part.strip() for part in wanted.split(";")]
+        if media.lower() not in ("application/json", "application/*", "*/*"):
+            continue
+        parameters = dict(part.partition("=")[::2] for part in rest)
+        match parameters.get("as"):
+            case None:
+                return Shape.WHOLE
+            case "Table":
+                if parameters.get("v") in ("v1", "v1beta1"):
+                    return Shape.TABLE
+            case "PartialObjectMetadata" | "PartialObjectMetadataList":
+                return Shape.METADATA
+            case _:
+                continue
+    raise NotAcceptable(
+        "only the following media types are accepted: application/json,"
+        " application/json;as=Table;v=v1;g=meta.k8s.io"
+    )
+
+
+def include_object(value: str) -> str:
+    """The ``includeObject`` query parameter, checked."""
+    if value not in ("", "None", "Metadata", "Object"):
+        raise BadRequest(f"includeObject={value!r}: use None, Metadata or Object")
+    return value or "Metadata"
+
+
+def _partial(document: Document) -> Document:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": document.get("metadata", {}),
+    }
+
+
+def _list_meta(document: Document) -> Document:
+    return {"resourceVersion": document.get("metadata", {}).get("resourceVersion", "")}
+
+
+async def _joined(head: bytes, values: Iterable[bytes], tail: bytes) -> AsyncIterator[bytes]:
+    pieces, size = [head], len(head)
+    first = True
+    for value in values:
+        if not first:
+            pieces.append(b",")
+        first = False
+        pieces.append(value)
+        size += len(value)
+        if size >= CHUNK_BYTES:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+    pieces.append(tail)
+    yield b"".join(pieces)

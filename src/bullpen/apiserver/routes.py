@@ -1,0 +1,109 @@
+"""What a path means. Pure: a path in, a route out, no lookup of objects.
+
+/api/v1/namespaces/NS/secrets/NAME             core group
+/apis/GROUP/VERSION/namespaces/NS/PLURAL/NAME/SUBRESOURCE
+/apis/GROUP/VERSION/PLURAL                     all namespaces, or cluster-scoped
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from bullpen.api.resources import Resource, Resources
+from bullpen.errors import BadRequest, NotFound
+
+SEGMENTS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRoute:
+    """A collection (``name`` empty) or one object, possibly a subresource of it."""
+
+    resource: Resource
+    namespace: str | None
+    """None: across all namespaces. Empty: the resource is cluster-scoped."""
+
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRoute:
+    """A question about the caller, answered and not stored."""
+
+    group: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRoute:
+    """Everything else: discovery, OpenAPI, health, version, metrics."""
+
+    path: str
+
+
+Route = ObjectRoute | ReviewRoute | PlainRoute
+
+REVIEWS = {
+    ("authorization.k8s.io", "v1", "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
+    ("authorization.k8s.io", "v1", "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
+    ("authentication.k8s.io", "v1", "selfsubjectreviews"): "SelfSubjectReview",
+}
+
+
+def route(path: str, resources: Resources) -> Route:
+    """What ``path`` addresses; raises ``NotFound`` for a path nothing serves."""
+    segments = [_unquote(part) for part in path.strip("/").split("/")]
+    if len(segments) > SEGMENTS_MAX:
+        raise NotFound("the server could not find the requested resource")
+    if segments[0] == "api" and len(segments) > 2:
+        return _object_route("", segments[1], segments[2:], resources)
+    if segments[0] == "apis" and len(segments) > 3:
+        return _object_route(segments[1], segments[2], segments[3:], resources)
+    return PlainRoute("/" + "/".join(segments))
+
+
+def _unquote(part: str) -> str:
+    text = unquote(part, errors="replace")
+    if "/" in text or "\x00" in text or text in (".", ".."):
+        raise BadRequest(f"{part!r} is not a valid path segment")
+    return text
+
+
+def _object_route(group: str, version: str, rest: list[str], resources: Resources) -> Route:
+    review = REVIEWS.get((group, version, rest[0]))
+    if review is not None and len(rest) == 1:
+        return ReviewRoute(group=group, kind=review)
+    # /namespaces/NS/PLURAL… is a namespaced collection; /namespaces/NS[/status] is the Namespace.
+    if rest[0] == "namespaces" and len(rest) > 2:
+        resource = resources.find(group, version, rest[2])
+        if resource is not None and resource.namespaced:
+            return _build(resource, rest[1], rest[3:])
+    resource = resources.find(group, version, rest[0])
+    if resource is None:
+        raise NotFound("the server could not find the requested resource")
+    if not resource.namespaced:
+        return _build(resource, "", rest[1:])
+    if len(rest) > 1:
+        raise NotFound(
+            f"{resource.plural} are namespaced; use /namespaces/NAMESPACE/{resource.plural}"
+        )
+    return ObjectRoute(resource=resource, namespace=None)
+
+
+def _build(resource: Resource, namespace: str, rest: list[str]) -> ObjectRoute:
+    if len(rest) > 2 or (len(rest) == 2 and not _has_subresource(resource, rest[1])):
+        raise NotFound("the server could not find the requested resource")
+    return ObjectRoute(
+        resource=resource,
+        namespace=namespace,
+        name=rest[0] if rest else "",
+        subresource=rest[1] if len(rest) == 2 else "",
+    )
+
+
+def _has_subresource(resource: Resource, name: str) -> bool:
+    if name == "status":
+        return resource.status
+    return name == "scale" and resource.scale is not None

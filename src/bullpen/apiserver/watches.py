@@ -1,0 +1,83 @@
+"""Watch streams: newline-delimited events from the registry to one caller.
+
+The line of an event is encoded once and shared by every watcher that wants the
+whole object. Bookmarks tell a quiet watcher how far it has come, so that its
+next resume does not find the history compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bullpen.api.document import Document, encode
+from bullpen.apiserver.representations import Representation, Shape
+from bullpen.apiserver.status import failure
+from bullpen.errors import LabError
+from bullpen.registry.watching import ObjectEvent, ObjectWatch
+
+BOOKMARK_SECONDS = 60.0
+LINES_CACHED_MAX = 64
+"""Encoded lines kept for the next watcher: all of them hear of a change together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    timeout_seconds: float
+    bookmarks: bool = False
+    initial_events: bool = False
+    """Mark the end of the initial state with an annotated bookmark (WatchList)."""
+
+
+async def stream(
+    watch: ObjectWatch, representation: Representation, options: WatchOptions
+) -> AsyncIterator[bytes]:
+    """Lines until the time is up, the caller leaves, or the watch must be cut."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + options.timeout_seconds
+    if options.initial_events:
+        initial = watch.initial()
+        if initial:
+            yield _lines(initial, representation)
+        yield _bookmark(representation, watch.position, initial_end=True)
+    while (left := deadline - loop.time()) > 0:
+        try:
+            async with asyncio.timeout(min(left, BOOKMARK_SECONDS)):
+                events = await watch.next()
+        except TimeoutError:
+            if options.bookmarks:
+                yield _bookmark(representation, watch.position)
+            continue
+        except LabError as error:
+            yield _line("ERROR", encode(failure(error)))
+            return
+        yield _lines(events, representation)
+
+
+def _lines(events: tuple[ObjectEvent, ...], representation: Representation) -> bytes:
+    if representation.shape is Shape.WHOLE:
+        return b"".join([_line(event.type, event.value) for event in events])
+    return b"".join([_line(e.type, representation.one(e.value)) for e in events])
+
+
+@lru_cache(maxsize=LINES_CACHED_MAX)
+def _line(kind: str, value: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), value)
+
+
+def _bookmark(representation: Representation, revision: int, *, initial_end: bool = False) -> bytes:
+    resource = representation.resource
+    meta: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_end:
+        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+    document: Document = {
+        "kind": resource.kind,
+        "apiVersion": resource.api_version,
+        "metadata": meta,
+    }
+    value = encode(document)
+    if representation.shape is not Shape.WHOLE:
+        value = representation.one(value)
+    return b'{"type":"BOOKMARK","object":%b}\n' % value

@@ -1,0 +1,149 @@
+"""The data directory: who owns it, and whether it is ours at all.
+
+A directory is ours when it is empty, or when it carries our marker file. Any
+other one is refused and left as it was found. One process holds it at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from bullpen.app.files import PUBLIC, write_atomically
+from bullpen.errors import Refused
+
+FORMAT = 1
+MARKER = "bullpen.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything lives below the data directory."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "state.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def marker(self) -> Path:
+        return self.root / MARKER
+
+    @property
+    def pki(self) -> Path:
+        return self.root / "pki"
+
+    @property
+    def tokens(self) -> Path:
+        return self.root / "auth" / "tokens.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.root / "kubeconfig"
+
+    @property
+    def kubeconfig_view(self) -> Path:
+        return self.root / "kubeconfig-view"
+
+    @property
+    def endpoints(self) -> Path:
+        return self.root / "endpoints.json"
+
+
+class DataDirectory:
+    """Exclusive possession of a data directory, from ``open`` to ``close``."""
+
+    def __init__(self, root: Path, lock_handle: int) -> None:
+        self.layout = Layout(root)
+        self._lock_handle = lock_handle
+
+    @classmethod
+    def open(cls, root: Path) -> DataDirectory:
+        """Take the directory; raises ``Refused`` if it is foreign, newer, or held."""
+        root = root.resolve()
+        layout = Layout(root)
+        _check_ours(layout)
+        handle = _take_lock(layout)
+        try:
+            if not layout.marker.exists():
+                write_atomically(layout.marker, json.dumps({"format": FORMAT}) + "\n", mode=PUBLIC)
+        except OSError as error:
+            os.close(handle)
+            raise Refused(f"{root} cannot be written: {error.strerror}") from None
+        return cls(root, handle)
+
+    def close(self) -> None:
+        """Let go. What only makes sense while running is removed first."""
+        self.layout.endpoints.unlink(missing_ok=True)
+        os.ftruncate(self._lock_handle, 0)
+        os.close(self._lock_handle)
+
+    def __enter__(self) -> DataDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_ours(layout: Layout) -> None:
+    root = layout.root
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = {entry.name for entry in root.iterdir()}
+    except OSError as error:
+        raise Refused(f"{root} cannot be used as a data directory: {error.strerror}") from None
+    if MARKER in found:
+        _check_marker(layout)
+    elif found - {"lock"}:
+        raise Refused(
+            f"{root} is not empty and has no {MARKER}: it belongs to something else, or its"
+            " set-up was interrupted. Choose another --data, or empty it yourself"
+        )
+
+
+def _check_marker(layout: Layout) -> None:
+    try:
+        marker = json.loads(layout.marker.read_text())
+        version = marker["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Refused(
+            f"{layout.marker} cannot be read: this is not a data directory of Bullpen, or it is"
+            " damaged. It was left untouched; restore it from a backup or choose another --data"
+        ) from None
+    if version != FORMAT:
+        raise Refused(
+            f"{layout.root} has format {version}, this version reads format {FORMAT};"
+            " use the version of Bullpen that wrote it"
+        )
+
+
+def _take_lock(layout: Layout) -> int:
+    try:
+        handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise Refused(f"{layout.lock} cannot be opened: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+        os.close(handle)
+        raise Refused(
+            f"{layout.root} is in use by {holder}; stop that one first or choose another --data"
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"bullpen up, pid {os.getpid()}\n".encode(), 0)
+    return handle

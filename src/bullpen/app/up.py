@@ -1,0 +1,74 @@
+"""``bullpen up``: the whole service in the foreground, until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable
+
+import uvloop
+
+from bullpen.api import yaml
+from bullpen.api.document import Document
+from bullpen.app.datadir import DataDirectory
+from bullpen.app.wiring import Running, Settings, apply_manifests, running
+from bullpen.errors import BadRequest
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
+
+log = logging.getLogger("bullpen.app")
+
+# The collector would otherwise walk every cached object again and again.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
+def up(settings: Settings, *, announce: Callable[[Document, list[str]], None]) -> None:
+    """Run until SIGTERM or SIGINT. ``announce`` is called once everything answers."""
+    documents = read_manifests(settings)
+    with (
+        DataDirectory.open(settings.data) as directory,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        gc.set_threshold(*GC_THRESHOLDS)
+        runner.run(_serve(settings, directory, documents, announce))
+
+
+def read_manifests(settings: Settings) -> tuple[Document, ...]:
+    """Every document of every ``-f``, read before anything starts."""
+    documents: list[Document] = []
+    for path in settings.manifests:
+        try:
+            found = yaml.load_manifests(path.read_bytes())
+        except OSError as error:
+            raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
+        for document in found:
+            if not isinstance(document, dict):
+                raise BadRequest(f"{path} holds something that is not an object")
+            documents.append(document)
+    return tuple(documents)
+
+
+async def _serve(
+    settings: Settings,
+    directory: DataDirectory,
+    documents: tuple[Document, ...],
+    announce: Callable[[Document, list[str]], None],
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    clock, ids = SystemClock(), RandomIds()
+    async with running(settings, directory.layout, clock=clock, ids=ids) as service:
+        applied = await apply_manifests(service.registry, documents)
+        gc.freeze()
+        announce(service.endpoints, applied)
+        await _until(stop, service)
+    log.info("stopped", extra={"key": settings.data})
+
+
+async def _until(stop: asyncio.Event, service: Running) -> None:
+    await stop.wait()
+    log.info("stopping", extra={"key": service.endpoints["apiserver"]})

@@ -1,0 +1,195 @@
+"""Talks to a running service over its HTTP API, as any other client would.
+
+Synchronous and small on purpose: a command starts, asks once or twice, ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from bullpen import errors
+from bullpen.api.document import Document
+from bullpen.api.resources import RESOURCES, Resource
+from bullpen.errors import Cause
+
+TIMEOUT_SECONDS = 30.0
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+_BY_REASON = {
+    cls.reason: cls
+    for cls in (
+        errors.BadRequest,
+        errors.Unauthorized,
+        errors.Forbidden,
+        errors.NotFound,
+        errors.AlreadyExists,
+        errors.Gone,
+        errors.TooLarge,
+        errors.MethodNotAllowed,
+        errors.UnsupportedMediaType,
+        errors.TooManyRequests,
+        errors.TimedOut,
+        errors.StorageFailed,
+        errors.Unavailable,
+    )
+}
+
+
+def default_data_directory() -> Path:
+    """``$BULLPEN_DATA``, or the usual place for a program's own data."""
+    if chosen := os.environ.get("BULLPEN_DATA"):
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "bullpen"
+
+
+class Api:
+    """One server, one credential."""
+
+    def __init__(self, server: str, *, ca_pem: str, token: str) -> None:
+        parts = urlsplit(server)
+        assert parts.hostname is not None
+        self.server = server
+        self._host, self._port = parts.hostname, parts.port or 443
+        self._token = token
+        self._tls = ssl.create_default_context(cadata=ca_pem)
+        self._connection: http.client.HTTPSConnection | None = None
+
+    @classmethod
+    def from_data(cls, data: Path) -> Api:
+        """The service that runs on this data directory."""
+        path = data / "kubeconfig"
+        if not path.exists():
+            raise errors.Unreachable(
+                f"{data} has no kubeconfig: no service was started there."
+                " Run 'bullpen up', or name its directory with --data or $BULLPEN_DATA"
+            )
+        return cls.from_kubeconfig(path)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path) -> Api:
+        from bullpen.api import yaml
+
+        try:
+            config = yaml.load(path.read_bytes())
+            cluster = config["clusters"][0]["cluster"]
+            token = config["users"][0]["user"]["token"]
+            ca_pem = base64.b64decode(cluster["certificate-authority-data"]).decode()
+            server = cluster["server"]
+        except (OSError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise errors.Refused(f"{path} cannot be used as a kubeconfig: {error}") from None
+        return cls(server, ca_pem=ca_pem, token=token)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Any:
+        """The parsed answer; a refusal is raised as the error it stands for."""
+        response = self._send(method, path, query, body, content_type, accept)
+        data = response.read()
+        if response.status >= 400:
+            raise _error(response.status, data)
+        return json.loads(data) if data else None
+
+    def text(self, path: str) -> str:
+        """A plain answer, such as that of ``/readyz``."""
+        response = self._send("GET", path, None, None, "application/json", "*/*")
+        data = response.read()
+        if response.status >= 400:
+            raise _error(response.status, data)
+        return data.decode()
+
+    def lines(self, path: str, *, query: dict[str, str], accept: str) -> Iterator[Document]:
+        """The events of a watch, until the server or the user ends it."""
+        response = self._send("GET", path, query, None, "application/json", accept)
+        if response.status >= 400:
+            raise _error(response.status, response.read())
+        while line := response.readline():
+            yield json.loads(line)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None,
+        body: object,
+        content_type: str,
+        accept: str,
+    ) -> http.client.HTTPResponse:
+        if self._connection is None:
+            self._connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=TIMEOUT_SECONDS, context=self._tls
+            )
+        target = f"{path}?{urlencode(query)}" if query else path
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Accept": accept,
+            "User-Agent": "bullpen",
+        }
+        payload = None if body is None else json.dumps(body).encode()
+        if payload is not None:
+            headers["Content-Type"] = content_type
+        try:
+            self._connection.request(method, target, body=payload, headers=headers)
+            return self._connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            self._connection = None
+            raise errors.Unreachable(
+                f"{self.server} does not answer ({error}); is 'bullpen up' running?"
+            ) from None
+
+
+def _error(status: int, data: bytes) -> errors.LabError:
+    try:
+        answer = json.loads(data)
+        message, reason = str(answer["message"]), str(answer["reason"])
+        causes = tuple(
+            Cause(str(c.get("field", "")), str(c.get("message", "")), str(c.get("reason", "")))
+            for c in (answer.get("details") or {}).get("causes") or ()
+        )
+    except (ValueError, KeyError, TypeError):
+        return errors.LabError(f"the server answered {status}: {data[:200].decode('replace')}")
+    if reason == errors.Invalid.reason:
+        return errors.Invalid(message, causes=causes)
+    if reason == errors.Conflict.reason:
+        return errors.Conflict(message, causes=causes)
+    return _BY_REASON.get(reason, errors.LabError)(message)
+
+
+def path_of(resource: Resource, namespace: str | None, name: str = "", sub: str = "") -> str:
+    """The URL path of a collection, an object or a subresource."""
+    root = f"/apis/{resource.group}" if resource.group else "/api"
+    parts = [root, resource.version]
+    if resource.namespaced and namespace is not None:
+        parts += ["namespaces", namespace]
+    parts += [part for part in (resource.plural, name, sub) if part]
+    return "/".join(parts)
+
+
+def resource_named(word: str) -> Resource:
+    """The resource a person means by ``word``: plural, singular, kind or short name.
+
+    ``leases`` alone is Jumpstarter's; Kubernetes' own is ``leases.coordination.k8s.io``.
+    """
+    wanted, _, group = word.lower().partition(".")
+    for resource in RESOURCES:
+        names = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
+        if wanted in names and (not group or resource.group == group):
+            return resource
+    known = ", ".join(dict.fromkeys(resource.plural for resource in RESOURCES))
+    raise errors.NotFound(f"there is no resource {word!r}; known are {known}")

@@ -1,0 +1,67 @@
+"""``bullpen delete``: remove objects by name, selector or file."""
+
+from __future__ import annotations
+
+import click
+
+from bullpen.cli import manifests
+from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.get import list_all
+from bullpen.cli.options import connected, namespaced
+from bullpen.errors import NotFound
+
+
+@click.command()
+@click.argument("resource", required=False)
+@click.argument("names", nargs=-1)
+@connected
+@namespaced
+@click.option("-f", "--filename", "paths", multiple=True, help="Delete what these manifests name.")
+@click.option("-l", "--selector", default="", help="Delete what matches.")
+@click.option("--all", "everything", is_flag=True, help="Delete all of RESOURCE in the namespace.")
+@click.option("--ignore-not-found", is_flag=True, help="Absent objects are no error.")
+@click.option(
+    "--cascade",
+    type=click.Choice(["background", "foreground", "orphan"]),
+    default="background",
+    show_default=True,
+    help="What happens to the objects these own.",
+)
+def delete(
+    resource: str | None,
+    names: tuple[str, ...],
+    api: Api,
+    namespace: str,
+    paths: tuple[str, ...],
+    selector: str,
+    everything: bool,
+    ignore_not_found: bool,
+    cascade: str,
+) -> None:
+    """Delete objects of RESOURCE by NAME, by label, or as manifests name them."""
+    targets: list[tuple[str, str]] = []
+    if paths:
+        for kind, document in manifests.read(paths):
+            where = manifests.namespace_of(kind, document, namespace)
+            name = document["metadata"]["name"]
+            targets.append((path_of(kind, where, name), manifests.label(kind, name)))
+    elif resource:
+        kind = resource_named(resource)
+        chosen = list(names)
+        if not chosen and (selector or everything):
+            query = {"labelSelector": selector} if selector else None
+            chosen = [item["metadata"]["name"] for item in list_all(api, kind, namespace, query)]
+        elif not chosen:
+            raise click.UsageError("say which: NAMES, -l SELECTOR or --all")
+        targets = [(path_of(kind, namespace, n), manifests.label(kind, n)) for n in chosen]
+    else:
+        raise click.UsageError("say what to delete: RESOURCE NAME…, or -f FILE")
+    body = {"propagationPolicy": cascade.capitalize()}
+    for path, label in targets:
+        try:
+            api.request("DELETE", path, body=body)
+        except NotFound:
+            if not ignore_not_found:
+                raise
+        else:
+            click.echo(f"{label} deleted")

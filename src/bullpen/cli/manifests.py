@@ -1,0 +1,75 @@
+"""Manifests from files, directories and standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bullpen.api import yaml
+from bullpen.api.document import Document
+from bullpen.api.resources import RESOURCES, Resource
+from bullpen.errors import BadRequest
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read(paths: tuple[str, ...]) -> list[tuple[Resource, Document]]:
+    """Every object in ``paths`` with its resource, in file order; ``-`` is standard input."""
+    return [
+        _resolved(document, source)
+        for path in paths
+        for source, content in _contents(path)
+        for document in _flattened(yaml.load_manifests(content), source)
+    ]
+
+
+def _contents(path: str) -> Iterator[tuple[str, bytes]]:
+    if path == "-":
+        yield "standard input", sys.stdin.buffer.read()
+        return
+    place = Path(path)
+    files = (
+        sorted(f for f in place.iterdir() if f.suffix in SUFFIXES) if place.is_dir() else [place]
+    )
+    if not files:
+        raise BadRequest(f"{path} has no {', '.join(SUFFIXES)} files")
+    for file in files:
+        try:
+            yield str(file), file.read_bytes()
+        except OSError as error:
+            raise BadRequest(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _flattened(documents: tuple[object, ...], source: str) -> Iterator[Document]:
+    for document in documents:
+        if not isinstance(document, dict):
+            raise BadRequest(f"{source} holds something that is not an object")
+        if document.get("kind") == "List":
+            yield from _flattened(tuple(document.get("items") or ()), source)
+        else:
+            yield document
+
+
+def _resolved(document: Document, source: str) -> tuple[Resource, Document]:
+    api_version, kind = document.get("apiVersion"), document.get("kind")
+    resource = RESOURCES.of_kind(str(api_version), str(kind))
+    if resource is None:
+        raise BadRequest(f"{source}: no kind {kind!r} in version {api_version!r} is served here")
+    meta = document.get("metadata")
+    if not isinstance(meta, dict) or not meta.get("name"):
+        raise BadRequest(f"{source}: a {kind} has no metadata.name")
+    return resource, document
+
+
+def namespace_of(resource: Resource, document: Document, default: str) -> str | None:
+    """Where the object goes; None for cluster-scoped kinds."""
+    if not resource.namespaced:
+        return None
+    return str(document["metadata"].get("namespace") or default)
+
+
+def label(resource: Resource, name: str) -> str:
+    """``exporterset.virtualtarget.jumpstarter.dev/x``, as kubectl names objects."""
+    group = f".{resource.group}" if resource.group else ""
+    return f"{resource.singular}{group}/{name}"

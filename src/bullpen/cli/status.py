@@ -1,0 +1,113 @@
+"""``bullpen status``: is it well, and what is going on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bullpen.api.document import Document
+from bullpen.cli.connection import Api, resource_named
+from bullpen.cli.exits import Exit
+from bullpen.cli.get import list_all
+from bullpen.cli.options import connected, output
+from bullpen.cli.rendering import echo_document, table
+from bullpen.errors import Unavailable
+
+
+@click.command()
+@connected
+@output("table", "json", "yaml")
+def status(api: Api, output: str) -> int:
+    """Show pools, leases, who waits, and endpoints. Exit 0 when healthy, 8 when not."""
+    report = gather(api)
+    if output == "table":
+        _echo(report)
+    else:
+        echo_document(report, output)
+    return Exit.OK if report["healthy"] else Exit.UNHEALTHY
+
+
+def gather(api: Api) -> Document:
+    """Everything ``status`` shows, as a document."""
+    try:
+        healthy = api.text("/readyz") == "ok"
+    except Unavailable:
+        # Answering "starting" is an answer; not answering at all is raised.
+        healthy = False
+    leases = [_lease(item) for item in _objects(api, "leases") if not _ended(item)]
+    return {
+        "healthy": healthy,
+        "endpoints": {"apiserver": api.server},
+        "pools": [_pool(item) for item in _objects(api, "exportersets")],
+        "exporters": [_exporter(item) for item in _objects(api, "exporters")],
+        "leases": [lease for lease in leases if lease["exporter"]],
+        "waiting": [lease for lease in leases if not lease["exporter"]],
+    }
+
+
+def _objects(api: Api, word: str) -> list[Any]:
+    return list_all(api, resource_named(word), None)
+
+
+def _ended(item: Document) -> bool:
+    return bool((item.get("status") or {}).get("ended"))
+
+
+def _pool(item: Document) -> Document:
+    found = item.get("status") or {}
+    counts = ("replicas", "readyReplicas", "availableReplicas", "leasedReplicas")
+    limits = ("minReplicas", "maxReplicas", "minAvailableReplicas")
+    return {
+        **_named(item),
+        **{key: found.get(key, 0) for key in counts},
+        **{key: item["spec"].get(key) for key in limits},
+    }
+
+
+def _exporter(item: Document) -> Document:
+    found = item.get("status") or {}
+    return {
+        **_named(item),
+        "status": found.get("exporterStatus", ""),
+        "lease": (found.get("leaseRef") or {}).get("name", ""),
+        "enabled": item.get("spec", {}).get("enabled", True),
+    }
+
+
+def _lease(item: Document) -> Document:
+    found = item.get("status") or {}
+    conditions = found.get("conditions") or [{}]
+    return {
+        **_named(item),
+        "client": item["spec"]["clientRef"]["name"],
+        "exporter": (found.get("exporterRef") or {}).get("name", ""),
+        "reason": conditions[-1].get("reason", ""),
+        "message": conditions[-1].get("message", ""),
+    }
+
+
+def _named(item: Document) -> Document:
+    return {"namespace": item["metadata"]["namespace"], "name": item["metadata"]["name"]}
+
+
+_SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "Pools",
+        "pools",
+        ("namespace", "name", "replicas", "readyReplicas", "availableReplicas", "leasedReplicas"),
+    ),
+    ("Exporters", "exporters", ("namespace", "name", "status", "lease", "enabled")),
+    ("Leases", "leases", ("namespace", "name", "client", "exporter")),
+    ("Waiting", "waiting", ("namespace", "name", "client", "reason", "message")),
+)
+
+
+def _echo(report: Document) -> None:
+    click.echo(f"Health:      {'ok' if report['healthy'] else 'NOT READY'}")
+    click.echo(f"API server:  {report['endpoints']['apiserver']}")
+    for title, key, columns in _SECTIONS:
+        rows = report[key]
+        click.echo(f"\n{title}: {len(rows) or 'none'}")
+        if rows:
+            click.echo(table(columns, [[row[c] for c in columns] for row in rows]))

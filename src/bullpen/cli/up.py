@@ -1,0 +1,61 @@
+"""``bullpen up``: the whole service in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bullpen.api.document import Document
+from bullpen.cli.connection import default_data_directory
+from bullpen.cli.options import data_option
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Apply this manifest once the service is up. May be repeated.",
+)
+@data_option
+@click.option("--listen", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port-base",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(0, 65000),
+    help="First port; 0 takes free ones.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def up(
+    manifests: tuple[Path, ...], data: Path | None, listen: str, port_base: int, verbose: bool
+) -> None:
+    """Run the whole service on this machine until Ctrl-C or SIGTERM."""
+    from bullpen.app import logs
+    from bullpen.app.up import up as run
+    from bullpen.app.wiring import Settings
+
+    logs.configure(verbose=verbose)
+    settings = Settings(
+        data=data or default_data_directory(),
+        listen=listen,
+        port_base=port_base,
+        manifests=manifests,
+    )
+    run(settings, announce=_announce)
+
+
+def _announce(endpoints: Document, applied: list[str]) -> None:
+    for name in applied:
+        click.echo(f"{name} applied")
+    click.echo("Bullpen is up.")
+    click.echo(f"  API server   {endpoints['apiserver']}")
+    click.echo(f"  kubeconfig   {endpoints['kubeconfig']}")
+    click.echo()
+    click.echo("Try, in another terminal:")
+    click.echo(f"  kubectl --kubeconfig {endpoints['kubeconfig']} api-resources")
+    click.echo(f"  bullpen status --data {Path(endpoints['kubeconfig']).parent}")
+    click.echo("Ctrl-C stops it.")

@@ -1,0 +1,19 @@
+"""Waiting in a command, with a bound and a sentence for when it was not enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from bullpen.errors import TimedOut
+
+LOOK_SECONDS = 0.05
+
+
+def wait_for(done: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """Look until ``done`` says so; raises ``TimedOut`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimedOut(f"waited {seconds:g} s for {what}, in vain")
+        time.sleep(LOOK_SECONDS)

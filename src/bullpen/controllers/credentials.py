@@ -1,0 +1,180 @@
+"""Gives every Client and Exporter its token, and takes it away with the object.
+
+A Secret that is missing or does not fit is made anew, which is how tokens are
+rotated. Only the token in the Secret is valid, so replacing it revokes the old one.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+from bullpen.api.client import Client
+from bullpen.api.core import Secret
+from bullpen.api.exporter import Exporter
+from bullpen.api.meta import LocalObjectReference, ObjectMeta, OwnerReference
+from bullpen.api.objects import Objects
+from bullpen.controllers.views import Views
+from bullpen.controllers.writing import change_status
+from bullpen.identity import subjects
+from bullpen.identity.subjects import Role, Subject
+from bullpen.errors import AlreadyExists, Conflict, NotFound, Unauthorized
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.runtime.events import Events
+from bullpen.runtime.loop import Outcome
+from bullpen.identity.tokens import Signer, expiry
+
+Holder = tuple[Role, str, str]
+"""Role, namespace and name of whom a credential is for."""
+
+
+def token_of(secret: Secret | None) -> str:
+    """The token in a credential Secret; empty if there is none."""
+    if secret is None:
+        return ""
+    try:
+        return base64.b64decode(secret.data.get("token", ""), validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def subject_of(role: Role, value: Client | Exporter) -> Subject:
+    meta = value.metadata
+    return subjects.subject(
+        role,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        annotations=meta.annotations,
+    )
+
+
+class CredentialReconciler:
+    """Reconciles the Secret and the endpoint of one client or exporter."""
+
+    name = "credentials"
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        *,
+        signer: Signer,
+        endpoint: str,
+        clock: Clock,
+        ids: Ids,
+        events: Events,
+    ) -> None:
+        self._objects = objects
+        self._views = views
+        self._signer = signer
+        self._endpoint = endpoint
+        self._clock = clock
+        self._ids = ids
+        self._events = events
+
+    async def reconcile(self, holder: Holder) -> Outcome:
+        role, namespace, name = holder
+        view = self._views.clients if role is Role.CLIENT else self._views.exporters
+        value: Client | Exporter | None = view.get(namespace, name)
+        if value is None or value.metadata.deletion_timestamp is not None:
+            return Outcome()
+        secret = await self._ensure_secret(role, value)
+        await self._ensure_status(value, secret)
+        return Outcome()
+
+    async def rotate(self, role: Role, value: Client | Exporter) -> str:
+        """Replace the token now; the old one stops working at once."""
+        name = subjects.secret_name(role, value.metadata.name)
+        token = self._issue(role, value)
+        found = self._views.secrets.get(value.metadata.namespace, name)
+        if found is None:
+            written = await self._objects.create(self._secret(role, value, token))
+        else:
+            written = await self._objects.update(replace(found, data=_data(token)))
+        self._views.secrets.observe(written)
+        self._events.emit(value, reason="CredentialRotated", message=f"new token in {name}")
+        return token
+
+    async def _ensure_secret(self, role: Role, value: Client | Exporter) -> Secret:
+        name = subjects.secret_name(role, value.metadata.name)
+        found = self._views.secrets.get(value.metadata.namespace, name)
+        if found is not None and self._fits(role, value, found):
+            return found
+        token = self._issue(role, value)
+        try:
+            if found is None:
+                written = await self._objects.create(self._secret(role, value, token))
+            else:
+                fresh = self._secret(role, value, token)
+                meta = replace(found.metadata, owner_references=fresh.metadata.owner_references)
+                written = await self._objects.update(
+                    replace(found, metadata=meta, data=fresh.data)
+                )
+        except (AlreadyExists, NotFound):
+            # Our view of the Secret is behind; the change we have not seen starts a new pass.
+            raise Conflict(f"secret {name} changed meanwhile") from None
+        self._views.secrets.observe(written)
+        self._events.emit(value, reason="CredentialCreated", message=f"token in secret {name}")
+        return written
+
+    def _fits(self, role: Role, value: Client | Exporter, secret: Secret) -> bool:
+        try:
+            claims = self._signer.verify(token_of(secret), now=self._clock.now())
+        except Unauthorized:
+            return False
+        owned = any(ref.uid == value.metadata.uid for ref in secret.metadata.owner_references)
+        return owned and claims.subject == subject_of(role, value)
+
+    def _issue(self, role: Role, value: Client | Exporter) -> str:
+        now = self._clock.now()
+        return self._signer.issue(subject_of(role, value), token_id=self._ids.uid(), now=now)
+
+    def _secret(self, role: Role, value: Client | Exporter, token: str) -> Secret:
+        meta = value.metadata
+        owner = OwnerReference(
+            api_version=value.api_version,
+            kind=value.kind,
+            name=meta.name,
+            uid=meta.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
+        return Secret(
+            metadata=ObjectMeta(
+                name=subjects.secret_name(role, meta.name),
+                namespace=meta.namespace,
+                owner_references=(owner,),
+            ),
+            type="Opaque",
+            data=_data(token),
+        )
+
+    async def _ensure_status(self, value: Client | Exporter, secret: Secret) -> None:
+        credential = LocalObjectReference(name=secret.metadata.name)
+        if isinstance(value, Client):
+            await change_status(
+                self._objects,
+                self._views.clients,
+                value,
+                lambda client: replace(
+                    client.status,
+                    credential=credential,
+                    endpoint=self._endpoint,
+                    token_expires_at=expiry(token_of(secret)),
+                ),
+            )
+        else:
+            await change_status(
+                self._objects,
+                self._views.exporters,
+                value,
+                lambda exporter: replace(
+                    exporter.status, credential=credential, endpoint=self._endpoint
+                ),
+            )
+
+
+def _data(token: str) -> dict[str, str]:
+    return {"token": base64.b64encode(token.encode()).decode()}

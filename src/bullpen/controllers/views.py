@@ -1,0 +1,58 @@
+"""The cached views that services and controllers share, one informer per kind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from bullpen.api.accesspolicy import ExporterAccessPolicy
+from bullpen.api.client import Client
+from bullpen.api.core import Secret
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet
+from bullpen.api.lease import Lease
+from bullpen.api.objects import Objects
+from bullpen.runtime.informer import Informer
+from bullpen.runtime.retry import Retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    clients: Informer[Client]
+    exporters: Informer[Exporter]
+    leases: Informer[Lease]
+    policies: Informer[ExporterAccessPolicy]
+    secrets: Informer[Secret]
+    sets: Informer[ExporterSet]
+
+    @classmethod
+    def of(cls, objects: Objects, *, retry: Retry) -> Views:
+        return cls(
+            clients=Informer(objects, Client, retry=retry),
+            exporters=Informer(objects, Exporter, retry=retry),
+            leases=Informer(objects, Lease, retry=retry),
+            policies=Informer(objects, ExporterAccessPolicy, retry=retry),
+            secrets=Informer(objects, Secret, retry=retry),
+            sets=Informer(objects, ExporterSet, retry=retry),
+        )
+
+    async def run(self) -> None:
+        """Keep every view current until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._all():
+                tasks.create_task(informer.run())
+
+    async def synced(self) -> None:
+        for informer in self._all():
+            await informer.synced()
+
+    def _all(self) -> tuple[Informer[Any], ...]:
+        return (
+            self.clients,
+            self.exporters,
+            self.leases,
+            self.policies,
+            self.secrets,
+            self.sets,
+        )

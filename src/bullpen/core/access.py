@@ -1,0 +1,124 @@
+"""Who may lease which exporter: ExporterAccessPolicy as a decision.
+
+Without any policy object everything is allowed. As soon as one exists in a
+namespace, only what some rule allows is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bullpen.api.accesspolicy import ExporterAccessPolicy
+from bullpen.kit.selectors import Selector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One entry of one policy, with its selectors compiled."""
+
+    exporters: Selector
+    clients: tuple[Selector, ...]
+    priority: int
+    maximum: timedelta | None
+    spot: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A rule that lets a client have an exporter."""
+
+    priority: int = 0
+    spot: bool = False
+    """The lease may be taken away again for one that has a right to the exporter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """All rules of a namespace. ``enforced`` is False while no policy object exists."""
+
+    enforced: bool = False
+    rules: tuple[Rule, ...] = ()
+
+
+OPEN = Policies()
+
+
+def policies(objects: Iterable[ExporterAccessPolicy]) -> Policies:
+    """Compile the policy objects of one namespace, in name order."""
+    ordered = sorted(objects, key=lambda policy: policy.metadata.name)
+    rules = tuple(
+        Rule(
+            exporters=policy.spec.exporter_selector.selector(),
+            clients=tuple(source.client_selector.selector() for source in entry.from_),
+            priority=entry.priority,
+            maximum=entry.maximum_duration,
+            spot=entry.spot_access,
+            description=entry.description,
+        )
+        for policy in ordered
+        for entry in policy.spec.policies
+    )
+    return Policies(enforced=bool(ordered), rules=rules)
+
+
+def approve(
+    found: Policies,
+    *,
+    client: Mapping[str, str],
+    exporter: Mapping[str, str],
+    duration: timedelta | None,
+) -> Approval | None:
+    """The best rule that allows it: a lasting right before a spot one, then by priority.
+
+    A lease without an end asks for longer than any maximum.
+    """
+    if not found.enforced:
+        return Approval()
+    allowed = [
+        Approval(priority=rule.priority, spot=rule.spot)
+        for rule in _concerning(found, client, exporter)
+        if _within(duration, rule.maximum)
+    ]
+    return max(allowed, key=lambda a: (not a.spot, a.priority), default=None)
+
+
+def longest(
+    found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]
+) -> timedelta | None:
+    """The longest lease any rule would allow here; None where nothing limits it.
+
+    Meaningful only where some rule concerns the pair at all.
+    """
+    maxima = [rule.maximum for rule in _concerning(found, client, exporter)]
+    if not maxima or None in maxima:
+        return None
+    return max(maximum for maximum in maxima if maximum is not None)
+
+
+def concerns(found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]) -> bool:
+    """Whether any rule speaks about this pair, whatever the duration."""
+    return not found.enforced or bool(_concerning(found, client, exporter))
+
+
+def descriptions(found: Policies, *, exporter: Mapping[str, str]) -> tuple[str, ...]:
+    """What the rules about an exporter say of themselves, for a refusal that explains."""
+    said = (r.description for r in found.rules if r.exporters.matches(exporter) and r.description)
+    return tuple(dict.fromkeys(said))
+
+
+def _concerning(
+    found: Policies, client: Mapping[str, str], exporter: Mapping[str, str]
+) -> list[Rule]:
+    return [
+        rule
+        for rule in found.rules
+        if rule.exporters.matches(exporter)
+        and any(selector.matches(client) for selector in rule.clients)
+    ]
+
+
+def _within(duration: timedelta | None, maximum: timedelta | None) -> bool:
+    return maximum is None or (duration is not None and duration <= maximum)

@@ -1,0 +1,327 @@
+"""Which waiting lease gets which exporter: one decision over all of them.
+
+Everything is read at one revision and decided together, so the outcome does not
+depend on which lease happened to be looked at first. First come, first served,
+within what policies allow: a right of higher priority is served before, and equal
+ones by age. A lease that cannot be served now learns why and its place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bullpen.core import access
+from bullpen.core.access import Approval, Policies
+from bullpen.kit import durations
+from bullpen.kit.selectors import Selector
+
+MESSAGE_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An exporter, as far as scheduling looks at it."""
+
+    name: str
+    labels: Mapping[str, str]
+    enabled: bool = True
+    online: bool = True
+    """Registered and connected."""
+
+    idle: bool = True
+    """It says it is available, or never says anything."""
+
+    holder: str = ""
+    """Name of the lease that has it."""
+
+    holder_spot: bool = False
+
+    @property
+    def free(self) -> bool:
+        return self.online and self.idle and not self.holder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A waiting lease, as far as scheduling looks at it."""
+
+    name: str
+    client: str
+    client_labels: Mapping[str, str] | None
+    """None when the Client object does not exist."""
+
+    selector: Selector
+    since: datetime
+    """What its place in the queue is counted from."""
+
+    sequence: int = 0
+    """Tells apart those of the same second, in order of arrival."""
+
+    exporter: str = ""
+    """The one exporter it asks for by name."""
+
+    allow_disabled: bool = False
+    duration: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """A pool that could make exporters with these labels, and what it says about when."""
+
+    name: str
+    labels: Mapping[str, str]
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """Everything ``schedule`` may look at, in one namespace."""
+
+    offers: tuple[Offer, ...]
+    requests: tuple[Request, ...]
+    policies: Policies = access.OPEN
+    supplies: tuple[Supply, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    lease: str
+    exporter: str
+    approval: Approval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """End a spot lease so that its exporter can go to ``by``."""
+
+    lease: str
+    exporter: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    lease: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """End a lease that nothing here can ever serve."""
+
+    lease: str
+    type: str
+    reason: str
+    message: str
+
+
+Decision = Assign | Evict | Wait | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An exporter a request may have, and by which right."""
+
+    offer: Offer
+    approval: Approval
+
+
+def schedule(lab: Lab) -> tuple[Decision, ...]:
+    """One decision for every request, in the order they are served.
+
+    The same lab always gives the same decisions, whatever the order its parts
+    are listed in.
+    """
+    options = {request.name: _options(lab, request) for request in lab.requests}
+    taken: set[str] = set()
+    decisions: list[Decision] = []
+    evicted: dict[str, str] = {}
+    ahead: dict[str, int] = {}
+    for request in sorted(lab.requests, key=lambda r: _turn(r, options[r.name])):
+        found = options[request.name]
+        chosen = _choose(found, taken)
+        if chosen is not None:
+            taken.add(chosen.offer.name)
+            decisions.append(
+                Assign(lease=request.name, exporter=chosen.offer.name, approval=chosen.approval)
+            )
+            continue
+        victim = _victim(found, evicted)
+        if victim is not None:
+            evicted[victim.offer.name] = request.name
+            decisions.append(
+                Evict(lease=victim.offer.holder, exporter=victim.offer.name, by=request.name)
+            )
+        decisions.append(_unserved(lab, request, found, _position(found, ahead)))
+    return tuple(decisions)
+
+
+def _options(lab: Lab, request: Request) -> list[_Option]:
+    """Every exporter the request could ever have, free or not, sorted by preference."""
+    if request.client_labels is None:
+        return []
+    options = []
+    for offer in _matching(lab, request):
+        approval = access.approve(
+            lab.policies,
+            client=request.client_labels,
+            exporter=offer.labels,
+            duration=request.duration,
+        )
+        if approval is not None:
+            options.append(_Option(offer, approval))
+    return sorted(options, key=lambda o: (o.approval.spot, -o.approval.priority, o.offer.name))
+
+
+def _matching(lab: Lab, request: Request) -> list[Offer]:
+    if request.exporter:
+        return [
+            offer
+            for offer in lab.offers
+            if offer.name == request.exporter
+            and request.selector.matches(offer.labels)
+            and (offer.enabled or request.allow_disabled)
+        ]
+    if not request.selector:
+        return []
+    return [o for o in lab.offers if o.enabled and request.selector.matches(o.labels)]
+
+
+def _turn(request: Request, options: list[_Option]) -> tuple[bool, int, datetime, int, str]:
+    """Sort key of the queue: lasting rights first, then priority, then age, then name."""
+    spot, priority = True, 0
+    if options:
+        spot, priority = options[0].approval.spot, options[0].approval.priority
+    return (spot, -priority, request.since, request.sequence, request.name)
+
+
+def _choose(options: list[_Option], taken: set[str]) -> _Option | None:
+    return next((o for o in options if o.offer.free and o.offer.name not in taken), None)
+
+
+def _victim(options: list[_Option], evicted: dict[str, str]) -> _Option | None:
+    """A spot lease this request has the right to end."""
+    for option in options:
+        offer = option.offer
+        held_by_spot = offer.holder and offer.holder_spot and offer.online
+        if held_by_spot and not option.approval.spot and offer.name not in evicted:
+            return option
+    return None
+
+
+def _position(options: list[_Option], ahead: dict[str, int]) -> int:
+    """The place in the queue: one behind the longest queue for any of its exporters."""
+    position = 1 + max((ahead.get(o.offer.name, 0) for o in options), default=0)
+    for option in options:
+        ahead[option.offer.name] = position
+    return position
+
+
+def _unserved(lab: Lab, request: Request, options: list[_Option], position: int) -> Decision:
+    """Why a request got nothing this time: it waits, or nothing can ever serve it."""
+    if not request.selector and not request.exporter:
+        return Refuse(
+            lease=request.name,
+            type="Invalid",
+            reason="InvalidSelector",
+            message="the lease has neither a selector nor an exporter name; give one of them",
+        )
+    supply = _supply(lab, request)
+    if options:
+        return _wait(request, options, position, supply)
+    if supply is not None:
+        return Wait(lease=request.name, reason="Provisioning", message=supply.message)
+    return _refusal(lab, request)
+
+
+def _wait(request: Request, options: list[_Option], position: int, supply: Supply | None) -> Wait:
+    online = [o for o in options if o.offer.online]
+    total = len(options)
+    if not online:
+        reason, cause = "Offline", f"{_exporters(total)} match, none is online"
+    elif all(o.offer.holder or o.offer.free for o in online):
+        reason, cause = "NotAvailable", f"{_exporters(total)} match, all are leased"
+    else:
+        reason, cause = "NotReady", f"{_exporters(total)} match, none is ready yet"
+    message = f"position {position} in the queue: {cause}"
+    if supply is not None and supply.message:
+        message = f"{message}; {supply.message}"
+    return Wait(lease=request.name, reason=reason, message=message[:MESSAGE_MAX])
+
+
+def _exporters(count: int) -> str:
+    return "1 exporter" if count == 1 else f"{count} exporters"
+
+
+def _supply(lab: Lab, request: Request) -> Supply | None:
+    """A pool that could make what the request asks for."""
+    if request.exporter or request.client_labels is None:
+        return None
+    for supply in sorted(lab.supplies, key=lambda s: s.name):
+        allowed = access.approve(
+            lab.policies,
+            client=request.client_labels,
+            exporter=supply.labels,
+            duration=request.duration,
+        )
+        if allowed is not None and request.selector.matches(supply.labels):
+            return supply
+    return None
+
+
+def _refusal(lab: Lab, request: Request) -> Refuse:
+    if request.client_labels is None:
+        return _no_access(request, f"client {request.client} does not exist")
+    if request.exporter:
+        pinned = next((o for o in lab.offers if o.name == request.exporter), None)
+        if pinned is None:
+            return _unsatisfiable(
+                request, "ExporterNotFound", f"there is no exporter {request.exporter}"
+            )
+        if not request.selector.matches(pinned.labels):
+            text = f"exporter {pinned.name} does not match the selector {request.selector}"
+            return _unsatisfiable(request, "SelectorMismatch", text)
+        if not pinned.enabled and not request.allow_disabled:
+            return _unsatisfiable(
+                request, "ExporterDisabled", f"exporter {pinned.name} is disabled"
+            )
+        return _denied(lab, request, [pinned])
+    matching = [o for o in lab.offers if request.selector.matches(o.labels)]
+    if matching and not any(o.enabled for o in matching):
+        text = f"all {_exporters(len(matching))} that match {request.selector} are disabled"
+        return _unsatisfiable(request, "AllDisabled", text)
+    if not matching:
+        return _no_access(request, f"no exporter and no pool matches {request.selector}")
+    return _denied(lab, request, [o for o in matching if o.enabled])
+
+
+def _denied(lab: Lab, request: Request, offers: list[Offer]) -> Refuse:
+    """No policy allows it; say whether a shorter lease would be."""
+    client = request.client_labels or {}
+    limits = [
+        access.longest(lab.policies, client=client, exporter=offer.labels)
+        for offer in offers
+        if access.concerns(lab.policies, client=client, exporter=offer.labels)
+    ]
+    known = [limit for limit in limits if limit is not None]
+    if known:
+        allowed = durations.text(max(known))
+        return _no_access(request, f"the policies allow {request.client} at most {allowed}")
+    said = [d for offer in offers for d in access.descriptions(lab.policies, exporter=offer.labels)]
+    text = f"no policy gives {request.client} access to {_exporters(len(offers))} that match"
+    if said:
+        text = f"{text}: {'; '.join(dict.fromkeys(said))}"
+    return _no_access(request, text)
+
+
+def _no_access(request: Request, message: str) -> Refuse:
+    return _unsatisfiable(request, "NoAccess", message)
+
+
+def _unsatisfiable(request: Request, reason: str, message: str) -> Refuse:
+    return Refuse(
+        lease=request.name, type="Unsatisfiable", reason=reason, message=message[:MESSAGE_MAX]
+    )

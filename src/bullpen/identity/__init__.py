@@ -1,0 +1,1 @@
+"""Who a caller is: subjects, the tokens that prove them, and what objects they stand for."""

@@ -1,0 +1,70 @@
+"""Names of callers: what a token's subject says, and which object it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "internal:"
+"""Before the subject of our own tokens, so that no outside issuer can spell the same."""
+
+NAME_MAX = 63
+
+MIGRATED_NAMESPACE = "jumpstarter.dev/migrated-namespace"
+MIGRATED_UID = "jumpstarter.dev/migrated-uid"
+
+
+class Role(StrEnum):
+    """The two kinds of caller, spelled as the ``jumpstarter-kind`` header has them."""
+
+    CLIENT = "Client"
+    EXPORTER = "Exporter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Who one of our tokens was made for."""
+
+    role: Role
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.role.lower()}:{self.namespace}:{self.name}:{self.uid}"
+
+
+def subject(
+    role: Role, *, namespace: str, name: str, uid: str, annotations: Mapping[str, str]
+) -> Subject:
+    """The subject of an object's token; a migrated object keeps its old identity."""
+    return Subject(
+        role=role,
+        namespace=annotations.get(MIGRATED_NAMESPACE, namespace),
+        name=name,
+        uid=annotations.get(MIGRATED_UID, uid),
+    )
+
+
+def usernames(expected: Subject, username: str) -> frozenset[str]:
+    """Everyone who may act as an object: its own token, and ``spec.username`` if set."""
+    own = f"{PREFIX}{expected}"
+    return frozenset({own, username}) if username else frozenset({own})
+
+
+def object_name(username: str) -> str:
+    """The name of the object an outside identity stands for.
+
+    ``dex:Alice.B@example.com`` becomes ``alice-b-example-com``.
+    """
+    _, _, rest = username.partition(":")
+    name = re.sub(r"[^-a-zA-Z0-9]", "-", rest.lower())
+    name = re.sub(r"-+", "-", name)
+    return name.removeprefix("-").removesuffix("-")[:NAME_MAX]
+
+
+def secret_name(role: Role, name: str) -> str:
+    """Where the token is kept; `jmp admin` looks for exactly this."""
+    return f"{name}-{role.lower()}"

@@ -1,0 +1,98 @@
+"""Commits to the store: one change each, durable before it is reported.
+
+A commit that finds the store further than its caller returns None: look again
+and try anew. A commit that would change nothing makes no revision, but still
+waits until the state it found is durable: nobody is told of something a crash
+could undo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+
+from bullpen.api.document import Document, encode
+from bullpen.errors import AlreadyExists, Conflict, Gone, NotFound
+from bullpen.registry.stamping import stamper
+from bullpen.registry.walking import same
+from bullpen.store.base import ABSENT, Entry, Store, Watch
+
+
+class Commits:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # As many as the store has accepted and not finished, which it bounds.
+        self._unfinished: dict[str, asyncio.Future[Entry]] = {}
+
+    async def create(self, key: str, new: Document, *, dry_run: bool = False) -> bytes | None:
+        """The stored bytes of a new object; None if the key is taken."""
+        if self._store.head(key) is not None:
+            return None
+        stamp = stamper(new)
+        if dry_run:
+            return encode(new)
+        try:
+            accepted = self._store.put(key, stamp, expect=ABSENT)
+        except AlreadyExists:
+            return None
+        return await self._durable(key, accepted)
+
+    async def replace(
+        self, head: Entry, old: Document, new: Document, *, dry_run: bool = False
+    ) -> bytes | None:
+        """The stored bytes of ``new``, where ``head`` holds ``old``."""
+        if same(old, new):
+            return await self._unchanged(head)
+        stamp = stamper(new)
+        if dry_run:
+            return stamp(head.revision)
+        try:
+            accepted = self._store.put(head.key, stamp, expect=head.revision)
+        except (Conflict, NotFound):
+            return None
+        return await self._durable(head.key, accepted)
+
+    async def remove(self, head: Entry, last: Document, *, dry_run: bool = False) -> bytes | None:
+        """The last bytes of an object that is no more."""
+        stamp = stamper(last)
+        if dry_run:
+            return stamp(head.revision)
+        try:
+            accepted = self._store.delete(head.key, stamp, expect=head.revision)
+        except (Conflict, NotFound):
+            return None
+        return await self._durable(head.key, accepted)
+
+    def changes(self, prefix: str, since: int) -> Watch:
+        """The store's changes after ``since``; raises ``Gone`` in Kubernetes' words."""
+        current = self._store.revision
+        if since > current:
+            # From another data directory, or another server. Listing again sets it right.
+            raise Gone(f"too large resource version: {since}, current: {current}")
+        try:
+            return self._store.watch(prefix, since=since)
+        except Gone:
+            oldest = self._store.oldest
+            raise Gone(f"too old resource version: {since} ({oldest})") from None
+
+    async def _unchanged(self, head: Entry) -> bytes | None:
+        unfinished = self._unfinished.get(head.key)
+        if unfinished is None:
+            return head.value
+        await asyncio.wait((unfinished,))
+        return None
+
+    async def _durable(self, key: str, accepted: Awaitable[Entry]) -> bytes:
+        write = asyncio.ensure_future(accepted)
+        self._unfinished[key] = write
+        write.add_done_callback(partial(self._finish, key))
+        # A caller that gives up waiting does not take an accepted write with it.
+        entry = await asyncio.shield(write)
+        return entry.value
+
+    def _finish(self, key: str, write: asyncio.Future[Entry]) -> None:
+        if self._unfinished.get(key) is write:
+            del self._unfinished[key]
+        if not write.cancelled():
+            write.exception()  # the caller may be gone; nobody else need hear of it

@@ -1,0 +1,178 @@
+"""Sets of fields, in the form ``managedFields`` keeps them (fieldsV1).
+
+A set is a tree of path elements: ``f:name`` is a field, ``k:{…}`` the item of a
+list with that key, ``v:…`` the item of a set with that value. An element with
+nothing below it is a member; one with something below it is a member only if
+``.`` is among it. The trees are never edited: every operation returns a new one
+that shares what did not change. Nothing here knows a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+FieldSet: TypeAlias = Mapping[str, "FieldSet"]
+Path: TypeAlias = tuple[str, ...]
+
+EMPTY: FieldSet = {}
+SELF = "."
+
+
+def field_element(name: str) -> str:
+    return f"f:{name}"
+
+
+def value_element(value: object) -> str:
+    return f"v:{msgspec.json.encode(value).decode()}"
+
+
+def key_element(keys: Mapping[str, object]) -> str:
+    return f"k:{msgspec.json.encode(dict(keys), order='sorted').decode()}"
+
+
+def from_paths(paths: Iterable[Path]) -> FieldSet:
+    """The set whose members are exactly ``paths``."""
+    result = EMPTY
+    for path in paths:
+        result = union(result, _single(path))
+    return result
+
+
+def members(fields: FieldSet) -> Iterator[Path]:
+    """Every path that is a member, parents before what is below them."""
+    for element, below in fields.items():
+        if element == SELF:
+            continue
+        if is_member(fields, element):
+            yield (element,)
+        for path in members(below):
+            yield (element, *path)
+
+
+def is_member(fields: FieldSet, element: str) -> bool:
+    below = fields.get(element)
+    return below is not None and (not below or SELF in below)
+
+
+def has(fields: FieldSet, path: Path) -> bool:
+    """Whether ``path`` itself is a member."""
+    parent = descend(fields, path[:-1])
+    return bool(path) and is_member(parent, path[-1])
+
+
+def descend(fields: FieldSet, path: Path) -> FieldSet:
+    """What the set holds below ``path``; empty when it holds nothing."""
+    for element in path:
+        fields = fields.get(element, EMPTY)
+    return fields
+
+
+def below(fields: FieldSet, element: str) -> FieldSet:
+    """What the set holds below ``element``, without the mark of its own membership."""
+    found = fields.get(element, EMPTY)
+    return {key: value for key, value in found.items() if key != SELF} if SELF in found else found
+
+
+def node(*, member: bool, children: FieldSet) -> FieldSet | None:
+    """How an element is written down; None when there is nothing to write."""
+    if not children:
+        return EMPTY if member else None
+    return {SELF: EMPTY, **children} if member else children
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    if not left:
+        return right
+    result = dict(left)
+    for element in right:
+        if element not in left:
+            result[element] = right[element]
+            continue
+        merged = node(
+            member=is_member(left, element) or is_member(right, element),
+            children=union(below(left, element), below(right, element)),
+        )
+        assert merged is not None, "an element of either set is an element of their union"
+        result[element] = merged
+    return result
+
+
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    result: dict[str, FieldSet] = {}
+    for element in left:
+        if element not in right:
+            continue
+        common = node(
+            member=is_member(left, element) and is_member(right, element),
+            children=intersection(below(left, element), below(right, element)),
+        )
+        if common is not None:
+            result[element] = common
+    return result
+
+
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """The members of ``left`` that are not members of ``right``, path by path.
+
+    Removing a parent leaves what is below it, and the other way round.
+    """
+    result: dict[str, FieldSet] = {}
+    for element, value in left.items():
+        if element not in right:
+            result[element] = value
+            continue
+        rest = node(
+            member=is_member(left, element) and not is_member(right, element),
+            children=difference(below(left, element), below(right, element)),
+        )
+        if rest is not None:
+            result[element] = rest
+    return result
+
+
+def display(path: Path) -> str:
+    """A path as Kubernetes prints it in conflicts: ``.spec.ports[name="web"].port``."""
+    return "".join(_display_element(element) for element in path)
+
+
+def is_valid(candidate: object) -> bool:
+    """Whether ``candidate`` has the form of a field set."""
+    if not isinstance(candidate, dict):
+        return False
+    return all(
+        (key == SELF or (key[:2] in ("f:", "k:", "v:", "i:") and _readable(key)))
+        and is_valid(value)
+        for key, value in candidate.items()
+    )
+
+
+def _single(path: Path) -> FieldSet:
+    tree = EMPTY
+    for element in reversed(path):
+        tree = {element: tree}
+    return tree
+
+
+def _readable(element: str) -> bool:
+    if element[0] == "f":
+        return True
+    try:
+        value = msgspec.json.decode(element[2:])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(value, dict) if element[0] == "k" else True
+
+
+def _display_element(element: str) -> str:
+    kind, text = element[0], element[2:]
+    if kind == "f":
+        return f".{text}"
+    if kind == "v":
+        return f"[={text}]"
+    if kind == "i":
+        return f"[{text}]"
+    keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return "[" + ",".join(f"{name}={bytes(raw).decode()}" for name, raw in keys.items()) + "]"

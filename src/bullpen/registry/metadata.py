@@ -1,0 +1,211 @@
+"""The server's part of an object: identity, dates, generation, finalizers.
+
+Pure: uid, name and time come in as arguments. A caller's document goes in, the
+document as it would be stored comes out; what the server owns cannot be set or
+changed by a caller. Field ownership is ``managing``'s business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bullpen.api.document import Document
+from bullpen.api.resources import Resource
+from bullpen.errors import BadRequest, Cause
+from bullpen.kit.ids import SUFFIX_LENGTH
+from bullpen.registry.refusals import conflict
+from bullpen.registry.walking import same
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+
+GENERATED_NAME_BASE_MAX = 63 - SUFFIX_LENGTH
+
+SERVER_OWNED = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+_NOT_KEPT_WHEN_EMPTY = ("annotations", "finalizers", "generateName", "labels", "ownerReferences")
+
+
+class _OwnerReference(msgspec.Struct):
+    apiVersion: str = ""  # noqa: N815
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    blockOwnerDeletion: bool | None = None  # noqa: N815
+
+
+class _ObjectMeta(msgspec.Struct):
+    """The types of the fields the registry itself reads."""
+
+    name: str | None = None
+    generateName: str | None = None  # noqa: N815
+    namespace: str | None = None
+    uid: str | None = None
+    resourceVersion: str | None = None  # noqa: N815
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    ownerReferences: list[_OwnerReference] | None = None  # noqa: N815
+
+
+def checked(resource: Resource, document: Document) -> Document:
+    """``document``, if it is an object of this resource; raises ``BadRequest``."""
+    # Typed clients leave both out of built-in kinds; the path says what they mean.
+    implied = "" if resource.custom else resource.kind
+    kind = document.get("kind") or implied
+    version = document.get("apiVersion") or (implied and resource.api_version)
+    if version != resource.api_version:
+        raise BadRequest(
+            f"the API version in the data ({version or ''}) does not match"
+            f" the expected API version ({resource.api_version})"
+        )
+    if kind != resource.kind:
+        raise BadRequest(f"the kind in the data ({kind or ''}) is not {resource.kind}")
+    metadata = document.get("metadata")
+    try:
+        msgspec.convert({} if metadata is None else metadata, _ObjectMeta)
+    except msgspec.ValidationError as error:
+        raise BadRequest(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+            f" {resource.kind}: metadata: {error}"
+        ) from None
+    return document
+
+
+def check_place(document: Document, *, namespace: str, name: str = "") -> None:
+    """The document must not say it lives elsewhere than the request does."""
+    metadata = document.get("metadata") or {}
+    if name and metadata.get("name", name) != name:
+        raise BadRequest(
+            f"the name of the object ({metadata['name']}) does not match"
+            f" the name on the URL ({name})"
+        )
+    if namespace and (metadata.get("namespace") or namespace) != namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def check_version(resource: Resource, document: Document, old: Document) -> None:
+    """The document must be based on ``old``, if it says what it is based on."""
+    metadata = document.get("metadata") or {}
+    given = metadata.get("resourceVersion") or "0"
+    if given not in ("0", old["metadata"]["resourceVersion"]):
+        raise conflict(resource, old["metadata"]["name"])
+
+
+def created(
+    resource: Resource, document: Document, *, namespace: str, name: str, uid: str, time: str
+) -> Document:
+    """``document`` as a new object."""
+    given = document.get("metadata") or {}
+    server: Document = {"name": name, "uid": uid, "creationTimestamp": time}
+    if namespace:
+        server["namespace"] = namespace
+    if resource.custom:
+        server["generation"] = 1
+    return _ordered(resource, document, {**_callers(given), **server})
+
+
+def updated(resource: Resource, document: Document, old: Document) -> Document:
+    """``document`` as the next state of ``old``: the server's fields are ``old``'s.
+
+    Raises ``Conflict`` when it names another uid: the caller means an object
+    of this name that is no more.
+    """
+    given, current = document.get("metadata") or {}, old["metadata"]
+    if given.get("uid") and given["uid"] != current["uid"]:
+        raise conflict(
+            resource,
+            current["name"],
+            f"Precondition failed: UID in precondition: {given['uid']},"
+            f" UID in object meta: {current['uid']}",
+        )
+    server = {key: current[key] for key in SERVER_OWNED if key in current}
+    place = {key: current[key] for key in ("name", "namespace") if key in current}
+    return _ordered(resource, document, {**_callers(given), **place, **server})
+
+
+def counted(resource: Resource, new: Document, old: Document) -> Document:
+    """``new`` with its generation raised if it differs outside metadata and status."""
+    if not resource.custom or same(_desired(resource, new), _desired(resource, old)):
+        return new
+    generation = int(old["metadata"].get("generation", 0)) + 1
+    return {**new, "metadata": {**new["metadata"], "generation": generation}}
+
+
+def marked_for_deletion(old: Document, finalizers: list[str], *, time: str) -> Document:
+    """``old`` with its deletion begun and exactly these finalizers to wait for."""
+    metadata = dict(old["metadata"])
+    metadata.setdefault("deletionTimestamp", time)
+    metadata["deletionGracePeriodSeconds"] = 0
+    metadata["finalizers"] = finalizers
+    if not finalizers:
+        del metadata["finalizers"]
+    return {**old, "metadata": metadata}
+
+
+def is_deleting(document: Document) -> bool:
+    return bool(document["metadata"].get("deletionTimestamp"))
+
+
+def finalizers(document: Document) -> list[str]:
+    return document["metadata"].get("finalizers") or []
+
+
+def generated_name(prefix: str, suffix: str) -> str:
+    return prefix[:GENERATED_NAME_BASE_MAX] + suffix
+
+
+def finalizer_problems(new: Document, old: Document | None) -> tuple[Cause, ...]:
+    """What is wrong with the finalizers of ``new``, beyond each one's name."""
+    names = finalizers(new)
+    found: list[Cause] = []
+    if ORPHAN in names and FOREGROUND in names:
+        message = f"Invalid value: finalizer {ORPHAN} and {FOREGROUND} cannot be both set"
+        found.append(Cause("metadata.finalizers", message))
+    extra = set(names) - set(finalizers(old)) if old and is_deleting(old) else ()
+    if extra:
+        listed = ", ".join(f'"{name}"' for name in sorted(extra))
+        message = (
+            "Forbidden: no new finalizers can be added if the object is being deleted,"
+            f" found new finalizers []string{{{listed}}}"
+        )
+        found.append(Cause("metadata.finalizers", message, "FieldValueForbidden"))
+    return tuple(found)
+
+
+def _callers(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What a caller may say of its own accord."""
+    return {
+        key: value
+        for key, value in metadata.items()
+        if key not in SERVER_OWNED
+        and value is not None
+        and (value or key not in _NOT_KEPT_WHEN_EMPTY)
+    }
+
+
+def _ordered(resource: Resource, document: Document, metadata: dict[str, Any]) -> Document:
+    rest = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        **rest,
+    }
+
+
+def _desired(resource: Resource, document: Document) -> dict[str, Any]:
+    apart = ("metadata", "status") if resource.status else ("metadata",)
+    return {key: value for key, value in document.items() if key not in apart}

@@ -1,0 +1,254 @@
+"""From a caller's document to the next state of an object, before it is committed.
+
+Pure. Each function returns the whole document as it would be stored, without
+its resourceVersion: server's metadata, status kept apart, defaults, generation
+and field ownership, all checked. The registry reads, calls one of these,
+and commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bullpen.api.document import Document
+from bullpen.api.limits import oddity
+from bullpen.api.resources import Resource
+from bullpen.errors import BadRequest, NotFound
+from bullpen.registry import managing, metadata, namespaces, scaling
+from bullpen.registry.apply import apply
+from bullpen.registry.managing import Claimant, Claims
+from bullpen.registry.options import FieldValidation, WriteOptions
+from bullpen.registry.refusals import conflict, invalid
+from bullpen.registry.walking import compare
+
+OWN_MANAGER = "bullpen-garbage-collector"
+"""Whose name is on what this service does to objects of its own accord."""
+
+_APART_FROM_MANAGERS = (*metadata.SERVER_OWNED, "managedFields")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The identity of an object about to be created."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+def to_create(
+    resource: Resource, document: Document, place: Place, options: WriteOptions, *, time: str
+) -> Document:
+    """A new object from ``document``."""
+    new = _checked(resource, _started(resource, document, place, time=time))
+    change = compare(resource.schema, {}, _managed_part(_without_status(resource, new)))
+    claims = managing.updated((), change, _claimant(resource, options), time=time)
+    return _with_claims(new, claims)
+
+
+def to_update(
+    resource: Resource, document: Document, old: Document, options: WriteOptions, *, time: str
+) -> Document:
+    """The next state of ``old`` when a caller writes ``document`` over it."""
+    new = resource.default(_overlaid(resource, document, old, options.subresource))
+    new = metadata.counted(resource, _checked(resource, new, old), old)
+    claims = _claims_before(document, old, options)
+    if claims:
+        change = compare(resource.schema, _managed_part(old), _managed_part(new))
+        claims = managing.updated(claims, change, _claimant(resource, options), time=time)
+    return _with_claims(new, claims)
+
+
+def to_apply(
+    resource: Resource, config: Document, old: Document, options: WriteOptions, *, time: str
+) -> Document:
+    """The next state of ``old`` when a caller applies ``config`` to it."""
+    applied = apply(
+        resource.schema,
+        _managed_part(old),
+        _managed_part(_applicable(resource, config, options.subresource)),
+        managing.read(old["metadata"].get("managedFields")),
+        replace(_claimant(resource, options), applied=True),
+        force=options.force,
+        time=time,
+    )
+    new = metadata.updated(resource, _with_uid(applied.document, config), old)
+    new = _checked(resource, resource.default(new), old)
+    return _with_claims(metadata.counted(resource, new, old), applied.claims)
+
+
+def to_apply_new(
+    resource: Resource, config: Document, place: Place, options: WriteOptions, *, time: str
+) -> Document:
+    """A new object from an applied ``config``."""
+    uid = (config.get("metadata") or {}).get("uid")
+    if uid:
+        raise conflict(
+            resource,
+            place.name,
+            f"uid mismatch: the provided object specified uid {uid},"
+            " and no existing object was found",
+        )
+    applied = apply(
+        resource.schema,
+        {},
+        _managed_part(_applicable(resource, config, options.subresource)),
+        (),
+        replace(_claimant(resource, options), applied=True),
+        force=options.force,
+        time=time,
+    )
+    new = _checked(resource, _started(resource, applied.document, place, time=time))
+    return _with_claims(new, applied.claims)
+
+
+def to_maintain(resource: Resource, edited: Document, old: Document, *, time: str) -> Document:
+    """The next state of ``old`` when this service itself edits it: not checked again."""
+    claims = managing.read(old["metadata"].get("managedFields"))
+    change = compare(resource.schema, _managed_part(old), _managed_part(edited))
+    own = Claimant(manager=OWN_MANAGER, api_version=resource.api_version)
+    return _with_claims(edited, managing.updated(claims, change, own, time=time))
+
+
+def check_config(resource: Resource, config: Any, options: WriteOptions) -> Document:
+    """An apply configuration that can be worked with; raises ``BadRequest``."""
+    if not isinstance(config, dict):
+        raise BadRequest("an apply configuration is an object")
+    check_walkable(config)
+    if options.subresource == "scale":
+        return config
+    metadata.checked(resource, config)
+    if (config.get("metadata") or {}).get("managedFields") is not None:
+        raise BadRequest("metadata.managedFields must be nil")
+    return config
+
+
+def check_walkable(value: Any) -> None:
+    """Refuse what is too deep to walk, or not JSON; raises ``BadRequest``."""
+    odd = oddity(value)
+    if odd:
+        raise BadRequest(f"{odd.field}: {odd.message}" if odd.field else odd.message)
+
+
+def unknown_fields(
+    resource: Resource, document: Document, validation: FieldValidation
+) -> tuple[str, ...]:
+    """Warnings about fields the schema does not have; raises ``BadRequest`` when strict."""
+    if validation is FieldValidation.IGNORE:
+        return ()
+    found = tuple(f'unknown field "{path}"' for path in resource.unknown_fields(document))
+    if found and validation is FieldValidation.STRICT:
+        raise BadRequest(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+            f" {resource.kind}: strict decoding error: {', '.join(found)}"
+        )
+    return found
+
+
+def _started(resource: Resource, document: Document, place: Place, *, time: str) -> Document:
+    new = metadata.created(
+        resource,
+        _without_status(resource, document),
+        namespace=place.namespace,
+        name=place.name,
+        uid=place.uid,
+        time=time,
+    )
+    if namespaces.is_namespace(resource):
+        new = namespaces.opened(new)
+    return resource.default(new)
+
+
+def _overlaid(resource: Resource, document: Document, old: Document, subresource: str) -> Document:
+    """``old`` with only the part of ``document`` this write may touch."""
+    if subresource == "status":
+        if not resource.status:
+            raise NotFound("the server could not find the requested resource")
+        metadata.updated(resource, document, old)  # refuses another object's uid
+        return _with_status(old, document)
+    if subresource == "scale":
+        name = old["metadata"]["name"]
+        return scaling.with_replicas(resource, old, scaling.replicas(name, document))
+    new = metadata.updated(resource, document, old)
+    if resource.status:
+        new = _with_status(new, old)
+    return namespaces.kept(new, old) if namespaces.is_namespace(resource) else new
+
+
+def _applicable(resource: Resource, config: Document, subresource: str) -> Document:
+    """The part of an apply configuration that may be applied there."""
+    identity = {"apiVersion": resource.api_version, "kind": resource.kind}
+    if subresource == "scale":
+        wanted = scaling.replicas("", config)
+        return scaling.with_replicas(resource, {**identity, "metadata": {}}, wanted)
+    if subresource == "status":
+        if not resource.status:
+            raise NotFound("the server could not find the requested resource")
+        return _with_status({**identity, "metadata": {}}, config)
+    return {**_without_status(resource, config), **identity}
+
+
+def _claims_before(document: Document, old: Document, options: WriteOptions) -> Claims:
+    """Whose claims a write starts from.
+
+    Callers may hand in their own version of ``managedFields`` with the object
+    itself: kubectl does so to take over what it once applied itself, and an
+    empty list starts afresh. Anything else that cannot be read is ignored.
+    """
+    stored = old["metadata"].get("managedFields")
+    given = (document.get("metadata") or {}).get("managedFields")
+    if options.subresource or given is None or given == stored:
+        return managing.read(stored)
+    if given in ([], [{}]):
+        return ()
+    return managing.read(given) if managing.is_well_formed(given) else managing.read(stored)
+
+
+def _claimant(resource: Resource, options: WriteOptions) -> Claimant:
+    return Claimant(
+        manager=options.field_manager or managing.UNKNOWN_MANAGER,
+        api_version=resource.api_version,
+        subresource=options.subresource,
+    )
+
+
+def _managed_part(document: Document) -> Document:
+    """The document without what no manager can own; empty stays empty."""
+    if not document:
+        return document
+    kept = {
+        key: value
+        for key, value in (document.get("metadata") or {}).items()
+        if key not in _APART_FROM_MANAGERS
+    }
+    return {**document, "metadata": kept}
+
+
+def _with_claims(document: Document, claims: Claims) -> Document:
+    managed = managing.write(claims)
+    return {**document, "metadata": {**document["metadata"], "managedFields": managed}}
+
+
+def _with_uid(document: Document, config: Document) -> Document:
+    """The uid a caller stated, so that it is compared with the object's."""
+    uid = (config.get("metadata") or {}).get("uid")
+    return {**document, "metadata": {**document["metadata"], "uid": uid}}
+
+
+def _with_status(document: Document, source: Document) -> Document:
+    rest = {key: value for key, value in document.items() if key != "status"}
+    return {**rest, "status": source["status"]} if source.get("status") is not None else rest
+
+
+def _without_status(resource: Resource, document: Document) -> Document:
+    if not resource.status or "status" not in document:
+        return document
+    return {key: value for key, value in document.items() if key != "status"}
+
+
+def _checked(resource: Resource, new: Document, old: Document | None = None) -> Document:
+    causes = resource.validate(new, old) or metadata.finalizer_problems(new, old)
+    if causes:
+        raise invalid(resource, new["metadata"]["name"], causes)
+    return new

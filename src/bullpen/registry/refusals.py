@@ -1,0 +1,58 @@
+"""The registry's refusals, worded as Kubernetes words them.
+
+Clients match on these sentences and people search for them, so they live in
+one place. Nothing here decides whether to refuse.
+"""
+
+from __future__ import annotations
+
+from bullpen.api.resources import Resource
+from bullpen.errors import AlreadyExists, Cause, Conflict, Forbidden, Invalid, NotFound
+
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+def qualified(resource: Resource) -> str:
+    """``leases.jumpstarter.dev``, or just ``secrets`` in the core group."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def not_found(resource: Resource, name: str) -> NotFound:
+    return NotFound(f'{qualified(resource)} "{name}" not found')
+
+
+def already_exists(resource: Resource, name: str, *, deleting: bool = False) -> AlreadyExists:
+    prefix = "object is being deleted: " if deleting else ""
+    return AlreadyExists(f'{prefix}{qualified(resource)} "{name}" already exists')
+
+
+def name_not_generated(resource: Resource, name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f'{qualified(resource)} "{name}" already exists,'
+        " the server was not able to generate a unique name for the object"
+    )
+
+
+def conflict(resource: Resource, name: str, why: str = MODIFIED) -> Conflict:
+    return Conflict(f'Operation cannot be fulfilled on {qualified(resource)} "{name}": {why}')
+
+
+def forbidden(resource: Resource, name: str, why: str) -> Forbidden:
+    return Forbidden(f'{qualified(resource)} "{name}" is forbidden: {why}')
+
+
+def invalid(resource: Resource, name: str, causes: tuple[Cause, ...]) -> Invalid:
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    return invalid_kind(kind, name, causes)
+
+
+def invalid_kind(kind: str, name: str, causes: tuple[Cause, ...]) -> Invalid:
+    lines = [
+        f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes
+    ]
+    # Kubernetes reports each distinct complaint once, in brackets when there are several.
+    distinct = list(dict.fromkeys(lines))
+    listed = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+    return Invalid(f'{kind} "{name}" is invalid: {listed}', causes=causes)

@@ -1,0 +1,376 @@
+"""Objects with Kubernetes' semantics, over a store: the way in.
+
+Every write reads the newest accepted state, works out the next one with the
+pure modules beside this one, and commits it with compare-and-set. Between the
+read and the commit nothing is awaited, so writes of one process never collide;
+should the store refuse one all the same, it is tried again a bounded number of
+times. Nothing here knows HTTP, users or permissions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bullpen.api.document import Document, decode, encode, timestamp
+from bullpen.api.resources import RESOURCES, Resource, Resources
+from bullpen.errors import BadRequest, MethodNotAllowed, NotFound
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.kit.selectors import FieldSelector, Selector
+from bullpen.registry import deleting, metadata, namespaces, preparing, scaling
+from bullpen.registry.committing import Commits
+from bullpen.registry.listing import list_entries
+from bullpen.registry.options import (
+    ATTEMPTS_MAX,
+    Deleted,
+    DeleteOptions,
+    Listed,
+    PatchType,
+    WriteOptions,
+    Written,
+)
+from bullpen.registry.patches import check_options, patched
+from bullpen.registry.preparing import Place
+from bullpen.registry.refusals import already_exists, conflict, name_not_generated, not_found
+from bullpen.registry.selecting import Filter, LabelCache
+from bullpen.registry.watching import ObjectWatch
+from bullpen.store.base import Entry, Store
+
+DELETED_AT_ONCE_MAX = 128
+"""Deletions of one collection that wait for the disk together."""
+
+Edit = Callable[[Document], Document]
+
+
+class Registry:
+    def __init__(
+        self, store: Store, *, clock: Clock, ids: Ids, resources: Resources = RESOURCES
+    ) -> None:
+        self.store = store
+        self.resources = resources
+        self._clock = clock
+        self._ids = ids
+        self._commits = Commits(store)
+        self._labels = LabelCache()
+        found = resources.of_kind("v1", "Namespace")
+        assert found is not None, "objects live in namespaces, so there must be a kind for them"
+        self._namespaces = found
+
+    @property
+    def revision(self) -> int:
+        """The newest revision anybody can have seen."""
+        return self.store.revision
+
+    def get(self, resource: Resource, namespace: str, name: str, *, subresource: str = "") -> bytes:
+        """The object as stored, or its Scale; raises ``NotFound``."""
+        _check_subresource(resource, subresource)
+        entry = self.store.get(resource.key(namespace, name))
+        if entry is None:
+            raise not_found(resource, name)
+        return _rendered(resource, entry.value, subresource)
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        labels: Selector | None = None,
+        fields: FieldSelector | None = None,
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        match: str = "",
+    ) -> Listed:
+        """The objects in ``namespace``, or in all of them for None, at one revision."""
+        return list_entries(
+            self.store,
+            _prefix(resource, namespace),
+            Filter(resource, labels, fields),
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            match=match,
+        )
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        labels: Selector | None = None,
+        fields: FieldSelector | None = None,
+        since: int | None = None,
+        initial: bool = False,
+    ) -> ObjectWatch:
+        """Every event after ``since``; raises ``Gone`` when that is too long ago.
+
+        Without ``since``, or with ``initial``, the watch begins with the
+        current state as ADDED events.
+        """
+        prefix, wanted = _prefix(resource, namespace), Filter(resource, labels, fields)
+        if since is not None and not initial:
+            return ObjectWatch(self._commits.changes(prefix, since), wanted, self._labels)
+        page = self.store.scan(prefix)
+        state = tuple(e for e in page.entries if not wanted or wanted.matches(e.key, e.value))
+        changes = self._commits.changes(prefix, page.revision)
+        return ObjectWatch(changes, wanted, self._labels, state=state, revision=page.revision)
+
+    async def create(
+        self, resource: Resource, namespace: str, document: Document, options: WriteOptions
+    ) -> Written:
+        """A new object, under its name or one generated from its ``generateName``."""
+        if options.subresource:
+            raise MethodNotAllowed(f"a {options.subresource} is not created but updated")
+        given = metadata.checked(resource, document).get("metadata") or {}
+        metadata.check_place(document, namespace=namespace)
+        if given.get("resourceVersion"):
+            raise BadRequest("resourceVersion should not be set on objects to be created")
+        name = given.get("name") or ""
+        generated = not name and bool(given.get("generateName"))
+        for _ in range(ATTEMPTS_MAX if generated else 1):
+            if generated:
+                name = metadata.generated_name(given["generateName"], self._ids.suffix())
+            place = self._enter(resource, namespace, name)
+            new = preparing.to_create(resource, document, place, options, time=self._time())
+            warnings = preparing.unknown_fields(resource, document, options.field_validation)
+            key = resource.key(place.namespace, name)
+            value = await self._commits.create(key, new, dry_run=options.dry_run)
+            if value is not None:
+                return Written(value=value, created=True, warnings=warnings)
+        if generated:
+            raise name_not_generated(resource, name)
+        raise already_exists(resource, name, deleting=self._is_deleting(resource, namespace, name))
+
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        document: Document,
+        options: WriteOptions,
+    ) -> Written:
+        """Replace the object, or the part of it the subresource is about.
+
+        A ``resourceVersion`` in ``document`` must be the current one; without
+        it the write is unconditional.
+        """
+        return await self._write(resource, namespace, name, lambda _: document, options)
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        type: PatchType,
+        patch: Any,
+        options: WriteOptions,
+    ) -> Written:
+        """Change the object as ``patch`` says. Only apply creates what is not there."""
+        check_options(type, options)
+        if type is PatchType.APPLY:
+            return await self._apply(resource, namespace, name, patch, options)
+
+        def change(old: Document) -> Document:
+            scaled = options.subresource == "scale"
+            current = scaling.to_scale(resource, old) if scaled else old
+            return patched(resource, current, type, patch)
+
+        return await self._write(resource, namespace, name, change, options)
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, options: DeleteOptions
+    ) -> Deleted:
+        """Delete the object, or begin to if finalizers hold it."""
+        for _ in range(ATTEMPTS_MAX):
+            head = self._head(resource, namespace, name)
+            old = decode(head.value)
+            deleting.check(resource, old, options)
+            new = deleting.held(resource, old, options.propagation, time=self._time())
+            if new is None:
+                value = await self._commits.remove(head, old, dry_run=options.dry_run)
+            else:
+                value = await self._commits.replace(head, old, new, dry_run=options.dry_run)
+            if value is not None:
+                return Deleted(value=value, uid=old["metadata"]["uid"], finished=new is None)
+        raise conflict(resource, name)
+
+    async def delete_collection(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        labels: Selector | None = None,
+        fields: FieldSelector | None = None,
+        options: DeleteOptions,
+    ) -> tuple[bytes, ...]:
+        """Delete every object that matches now; the last state of each."""
+        entries = self.list(resource, namespace, labels=labels, fields=fields).entries
+        values: list[bytes] = []
+        for first in range(0, len(entries), DELETED_AT_ONCE_MAX):
+            some = entries[first : first + DELETED_AT_ONCE_MAX]
+            async with asyncio.TaskGroup() as tasks:
+                ends = [tasks.create_task(self._delete_entry(resource, e, options)) for e in some]
+            values += [value for end in ends if (value := end.result()) is not None]
+        return tuple(values)
+
+    async def ensure_namespaces(self, names: Iterable[str]) -> None:
+        """Create the namespaces that are not there yet."""
+        resource = self._namespaces
+        identity = {"apiVersion": resource.api_version, "kind": resource.kind}
+        for name in names:
+            if self.store.get(resource.key("", name)) is None:
+                document = {**identity, "metadata": {"name": name}}
+                await self.create(resource, "", document, WriteOptions())
+
+    async def edit(self, resource: Resource, namespace: str, name: str, edit: Edit) -> None:
+        """Change an object as this service itself sees fit; raises ``NotFound``.
+
+        For finalizers and owners, which the server must be able to clear even
+        from an object that would not pass today's validation.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            head = self._head(resource, namespace, name)
+            old = decode(head.value)
+            new = preparing.to_maintain(resource, edit(old), old, time=self._time())
+            if await self._commit(resource, head, old, new) is not None:
+                return
+        raise conflict(resource, name)
+
+    async def _write(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[Document], Document],
+        options: WriteOptions,
+    ) -> Written:
+        _check_subresource(resource, options.subresource)
+        for _ in range(ATTEMPTS_MAX):
+            head = self._head(resource, namespace, name)
+            old = decode(head.value)
+            document = change(old)
+            _check_request(resource, document, old, options)
+            new = preparing.to_update(resource, document, old, options, time=self._time())
+            warnings = _warnings(resource, document, options)
+            value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
+            if value is not None:
+                value = _rendered(resource, value, options.subresource)
+                return Written(value=value, warnings=warnings)
+        raise conflict(resource, name)
+
+    async def _apply(
+        self, resource: Resource, namespace: str, name: str, config: Any, options: WriteOptions
+    ) -> Written:
+        _check_subresource(resource, options.subresource)
+        preparing.check_config(resource, config, options)
+        for _ in range(ATTEMPTS_MAX):
+            head = self.store.head(resource.key(namespace, name))
+            if head is None:
+                value = await self._apply_new(resource, namespace, name, config, options)
+            else:
+                old = decode(head.value)
+                _check_request(resource, config, old, options)
+                new = preparing.to_apply(resource, config, old, options, time=self._time())
+                value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
+            if value is not None:
+                value = _rendered(resource, value, options.subresource)
+                warnings = _warnings(resource, config, options)
+                return Written(value=value, created=head is None, warnings=warnings)
+        raise conflict(resource, name)
+
+    async def _apply_new(
+        self, resource: Resource, namespace: str, name: str, config: Any, options: WriteOptions
+    ) -> bytes | None:
+        if options.subresource:
+            raise not_found(resource, name)
+        metadata.check_place(config, namespace=namespace, name=name)
+        place = self._enter(resource, namespace, name)
+        new = preparing.to_apply_new(resource, config, place, options, time=self._time())
+        key = resource.key(namespace, name)
+        return await self._commits.create(key, new, dry_run=options.dry_run)
+
+    async def _commit(
+        self,
+        resource: Resource,
+        head: Entry,
+        old: Document,
+        new: Document,
+        *,
+        dry_run: bool = False,
+    ) -> bytes | None:
+        """The bytes of ``new``; an object waiting only for its finalizers goes with the last."""
+        if deleting.is_finished(resource, new):
+            return await self._commits.remove(head, new, dry_run=dry_run)
+        return await self._commits.replace(head, old, new, dry_run=dry_run)
+
+    async def _delete_entry(
+        self, resource: Resource, entry: Entry, options: DeleteOptions
+    ) -> bytes | None:
+        namespace, _, name = entry.key.removeprefix(resource.prefix).partition("/")
+        try:
+            deleted = await self.delete(resource, namespace, name, options)
+        except NotFound:
+            return None
+        return deleted.value
+
+    def _head(self, resource: Resource, namespace: str, name: str) -> Entry:
+        head = self.store.head(resource.key(namespace, name))
+        if head is None:
+            raise not_found(resource, name)
+        return head
+
+    def _enter(self, resource: Resource, namespace: str, name: str) -> Place:
+        """A place for a new object; its namespace must be there and be staying."""
+        if resource.namespaced:
+            found = self.store.head(self._namespaces.key("", namespace))
+            if found is None:
+                raise not_found(self._namespaces, namespace)
+            if namespaces.is_terminating(decode(found.value)):
+                raise namespaces.no_entry(resource, name, namespace)
+        return Place(namespace=namespace, name=name, uid=self._ids.uid())
+
+    def _is_deleting(self, resource: Resource, namespace: str, name: str) -> bool:
+        head = self.store.head(resource.key(namespace, name))
+        return head is not None and metadata.is_deleting(decode(head.value))
+
+    def _time(self) -> str:
+        return timestamp(self._clock.now())
+
+
+def _prefix(resource: Resource, namespace: str | None) -> str:
+    if namespace is None or not resource.namespaced:
+        return resource.prefix
+    return f"{resource.prefix}{namespace}/"
+
+
+def _check_subresource(resource: Resource, subresource: str) -> None:
+    known = (
+        not subresource
+        or (subresource == "status" and resource.status)
+        or (subresource == "scale" and resource.scale is not None)
+    )
+    if not known:
+        raise NotFound("the server could not find the requested resource")
+
+
+def _check_request(
+    resource: Resource, document: Document, old: Document, options: WriteOptions
+) -> None:
+    """The document must be about this object, at this version if it names one."""
+    current = old["metadata"]
+    if options.subresource != "scale":
+        metadata.checked(resource, document)
+    metadata.check_place(document, namespace=current.get("namespace", ""), name=current["name"])
+    metadata.check_version(resource, document, old)
+
+
+def _warnings(resource: Resource, document: Document, options: WriteOptions) -> tuple[str, ...]:
+    if options.subresource == "scale":
+        return ()
+    return preparing.unknown_fields(resource, document, options.field_validation)
+
+
+def _rendered(resource: Resource, value: bytes, subresource: str) -> bytes:
+    return encode(scaling.to_scale(resource, decode(value))) if subresource == "scale" else value

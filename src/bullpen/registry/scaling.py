@@ -1,0 +1,78 @@
+"""The scale subresource: three fields of an object as an autoscaling/v1 Scale.
+
+Pure translation in both directions, by the paths in the resource's ``Scale``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bullpen.api.document import Document
+from bullpen.api.resources import Resource, Scale
+from bullpen.errors import BadRequest, Cause, NotFound
+from bullpen.registry.refusals import invalid_kind
+
+API_VERSION = "autoscaling/v1"
+KIND = "Scale"
+REPLICAS_MAX = 2**31 - 1
+
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def paths(resource: Resource) -> Scale:
+    """The fields a resource scales by; raises ``NotFound`` if it does not scale."""
+    if resource.scale is None:
+        raise NotFound("the server could not find the requested resource")
+    return resource.scale
+
+
+def to_scale(resource: Resource, document: Document) -> Document:
+    """The Scale of an object."""
+    scale = paths(resource)
+    metadata = document["metadata"]
+    status: Document = {"replicas": _at(document, scale.status) or 0}
+    if selector := _at(document, scale.selector):
+        status["selector"] = selector
+    return {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "metadata": {key: metadata[key] for key in _IDENTITY if key in metadata},
+        "spec": {"replicas": _at(document, scale.spec) or 0},
+        "status": status,
+    }
+
+
+def replicas(name: str, scale: object) -> int:
+    """What a Scale asks for; raises ``BadRequest`` or ``Invalid``."""
+    if not isinstance(scale, dict):
+        raise BadRequest("a Scale is an object")
+    kind, version = scale.get("kind") or KIND, scale.get("apiVersion") or API_VERSION
+    if (kind, version) != (KIND, API_VERSION):
+        raise BadRequest(f"the scale subresource takes {API_VERSION} {KIND}, not {version} {kind}")
+    spec = scale.get("spec") or {}
+    wanted = (spec.get("replicas") or 0) if isinstance(spec, dict) else None
+    if type(wanted) is not int or wanted > REPLICAS_MAX:
+        raise BadRequest("spec.replicas of a Scale must be a whole number")
+    if wanted < 0:
+        message = f"Invalid value: {wanted}: must be greater than or equal to 0"
+        raise invalid_kind(f"{KIND}.autoscaling", name, (Cause("spec.replicas", message),))
+    return wanted
+
+
+def with_replicas(resource: Resource, document: Document, wanted: int) -> Document:
+    """``document`` scaled to ``wanted``."""
+    return _set(document, paths(resource).spec, wanted)
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def _set(document: Document, path: tuple[str, ...], value: object) -> Document:
+    key, *rest = path
+    if not rest:
+        return {**document, key: value}
+    inner = document.get(key)
+    return {**document, key: _set(inner if isinstance(inner, dict) else {}, tuple(rest), value)}

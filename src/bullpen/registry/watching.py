@@ -1,0 +1,104 @@
+"""Watches of objects: store changes as the events Kubernetes clients expect.
+
+An object that begins to match a selector was ADDED, one that ceases to was
+DELETED, whatever happened to it in the store. Without a selector a change is
+passed on as it is and nothing is decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bullpen.registry.selecting import Filter, LabelCache
+from bullpen.registry.stamping import restamped
+from bullpen.store.base import Change, Entry, Verb, Watch
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    type: str
+    """``ADDED``, ``MODIFIED`` or ``DELETED``."""
+
+    value: bytes
+    """The object; for a deletion its last matching state. Its resourceVersion is the event's."""
+
+    revision: int
+
+
+class ObjectWatch:
+    """The events of the objects of one resource, in order, each exactly once."""
+
+    def __init__(
+        self,
+        changes: Watch,
+        wanted: Filter,
+        cache: LabelCache,
+        *,
+        state: tuple[Entry, ...] | None = None,
+        revision: int = 0,
+    ) -> None:
+        """``state``, if given, is what there is at ``revision``, from where ``changes`` go on."""
+        self._changes = changes
+        self._wanted = wanted
+        self._cache = cache
+        self._state = state
+        self._revision = revision
+
+    async def next(self) -> tuple[ObjectEvent, ...]:
+        """Wait for events and return all there are; the first call returns the initial state.
+
+        Raises what the store's watch raises: ``Gone`` when this watcher fell
+        too far behind, ``Unavailable`` when the store is closed.
+        """
+        if self._state:
+            return self.initial()
+        while True:
+            events = self._events(await self._changes.next())
+            if events:
+                return events
+
+    def initial(self) -> tuple[ObjectEvent, ...]:
+        """The state the watch begins with, as ADDED events; nothing once it was returned.
+
+        For callers that must mark where it ends. Others leave it to ``next``.
+        """
+        state, self._state = self._state or (), None
+        return tuple(ObjectEvent("ADDED", entry.value, entry.revision) for entry in state)
+
+    @property
+    def position(self) -> int:
+        """Every event up to this revision has been returned."""
+        return self._revision if self._state else self._changes.position
+
+    def close(self) -> None:
+        """Stop. Safe to call twice."""
+        self._changes.close()
+
+    def _events(self, changes: tuple[Change, ...]) -> tuple[ObjectEvent, ...]:
+        if not self._wanted:
+            return tuple(ObjectEvent(c.verb.value, c.value, c.revision) for c in changes)
+        found = (self._event(change) for change in changes)
+        return tuple(event for event in found if event is not None)
+
+    def _event(self, change: Change) -> ObjectEvent | None:
+        was, is_now = self._matched(change)
+        if change.verb is Verb.DELETED:
+            return ObjectEvent("DELETED", change.value, change.revision) if was else None
+        if is_now:
+            return ObjectEvent("MODIFIED" if was else "ADDED", change.value, change.revision)
+        if was:
+            assert change.previous is not None, "what was not there did not match"
+            # The state clients know, at the revision where it ceased to concern them.
+            value = restamped(change.previous, change.revision)
+            return ObjectEvent("DELETED", value, change.revision)
+        return None
+
+    def _matched(self, change: Change) -> tuple[bool, bool]:
+        """Whether the object matched before the change, and whether it does after."""
+        wanted, key = self._wanted, change.key
+        before, after = self._cache.labels(change) if wanted.selector else ({}, {})
+        previous = change.previous
+        return (
+            previous is not None and wanted.matches_labelled(key, previous, before),
+            wanted.matches_labelled(key, change.value, after),
+        )

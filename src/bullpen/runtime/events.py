@@ -1,0 +1,129 @@
+"""Kubernetes Events: what happened to an object, for people who ask why.
+
+Telling is never allowed to hold up doing: events wait in a bounded buffer and the
+oldest are dropped when it is full. The same event again is counted, not repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bullpen.api.core import Event, ObjectReference
+from bullpen.api.fields import Kind
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.objects import Objects
+from bullpen.errors import Conflict, LabError, NotFound
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.runtime.informer import meta_of
+
+log = logging.getLogger("bullpen.runtime")
+
+BUFFER_MAX = 5_000
+REMEMBERED_MAX = 10_000
+LIFETIME = timedelta(hours=1)
+SWEEP = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Happening:
+    about: ObjectReference
+    reason: str
+    message: str
+    type: str
+    at: datetime
+
+
+class Events:
+    def __init__(self, objects: Objects, *, clock: Clock, ids: Ids, component: str) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._ids = ids
+        self._component = component
+        self._buffer: deque[_Happening] = deque(maxlen=BUFFER_MAX)
+        self._news = asyncio.Event()
+        self._known: OrderedDict[tuple[str, str, str], Event] = OrderedDict()
+
+    def emit(self, value: Kind, *, reason: str, message: str, warning: bool = False) -> None:
+        """Say that something happened to an object. Returns at once."""
+        meta = meta_of(value)
+        about = ObjectReference(
+            kind=value.kind,
+            api_version=value.api_version,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        )
+        kind = "Warning" if warning else "Normal"
+        now = self._clock.now()
+        self._buffer.append(
+            _Happening(about=about, reason=reason, message=message, type=kind, at=now)
+        )
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write events and sweep old ones until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_all())
+            tasks.create_task(self._sweep_all())
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._buffer:
+                happening = self._buffer.popleft()
+                try:
+                    await self._write(happening)
+                except LabError as error:
+                    facts = {"key": happening.about.name, "cause": str(error)}
+                    log.warning("event not written", extra=facts)
+
+    async def _write(self, happening: _Happening) -> None:
+        key = (happening.about.uid, happening.reason, happening.message)
+        known = self._known.pop(key, None)
+        written = None
+        if known is not None:
+            again = replace(known, count=known.count + 1, last_timestamp=happening.at)
+            try:
+                written = await self._objects.update(again)
+            except (Conflict, NotFound):
+                written = None
+        self._known[key] = written or await self._objects.create(self._event(happening))
+        if len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
+
+    def _event(self, happening: _Happening) -> Event:
+        about = happening.about
+        return Event(
+            metadata=ObjectMeta(
+                name=f"{about.name}.{self._ids.uid().replace('-', '')[:16]}",
+                namespace=about.namespace or "default",
+            ),
+            involved_object=about,
+            reason=happening.reason,
+            message=happening.message,
+            type=happening.type,
+            count=1,
+            first_timestamp=happening.at,
+            last_timestamp=happening.at,
+            reporting_component=self._component,
+        )
+
+    async def _sweep_all(self) -> None:
+        while True:
+            await self.sweep()
+            await asyncio.sleep(SWEEP.total_seconds())
+
+    async def sweep(self) -> None:
+        """Delete events nobody needs any more."""
+        limit = self._clock.now() - LIFETIME
+        for event in (await self._objects.list(Event)).items:
+            when = event.last_timestamp or event.metadata.creation_timestamp
+            if when is not None and when < limit:
+                await self._objects.delete(event)

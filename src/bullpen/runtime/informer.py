@@ -1,0 +1,147 @@
+"""A cached view of all objects of one kind, kept current by list and watch.
+
+Reads are synchronous and local. The cache also learns from the owner's own
+writes at once (``observe``), so that a pass never decides on what it has itself
+already changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from bullpen.api.fields import Kind
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.objects import Objects
+from bullpen.errors import Gone, Unavailable
+from bullpen.runtime.retry import Retry
+
+log = logging.getLogger("bullpen.runtime")
+
+K = TypeVar("K", bound=Kind)
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+Listener = Callable[[K | None, K | None], None]
+"""Called with what was there and what is there now; None for nothing."""
+
+
+def meta_of(value: Kind) -> ObjectMeta:
+    meta = value.metadata  # type: ignore[attr-defined]
+    assert isinstance(meta, ObjectMeta)
+    return meta
+
+
+def key_of(value: Kind) -> Key:
+    meta = meta_of(value)
+    return meta.namespace, meta.name
+
+
+def revision_of(value: Kind) -> int:
+    return int(meta_of(value).resource_version or 0)
+
+
+class Informer(Generic[K]):
+    def __init__(self, objects: Objects, kind: type[K], *, retry: Retry) -> None:
+        self._objects = objects
+        self._kind = kind
+        self._retry = retry
+        self._spaces: dict[str, dict[str, K]] = defaultdict(dict)
+        self._buried: dict[Key, int] = {}
+        self._listeners: list[Listener[K]] = []
+        self._synced = asyncio.Event()
+
+    def listen(self, listener: Listener[K]) -> None:
+        """Be told of every change from now on, in order."""
+        self._listeners.append(listener)
+
+    def get(self, namespace: str, name: str) -> K | None:
+        space = self._spaces.get(namespace)
+        return space.get(name) if space else None
+
+    def all(self, namespace: str | None = None) -> Iterator[K]:
+        """The objects of one namespace, or of all."""
+        if namespace is not None:
+            yield from self._spaces.get(namespace, {}).values()
+            return
+        for space in self._spaces.values():
+            yield from space.values()
+
+    def namespaces(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name, space in self._spaces.items() if space))
+
+    @property
+    def live(self) -> bool:
+        """Whether the first list has been read: what appears from now on is new."""
+        return self._synced.is_set()
+
+    async def synced(self) -> None:
+        """Wait until the first list has been read."""
+        await self._synced.wait()
+
+    def observe(self, value: K) -> None:
+        """Learn the result of one's own write before the watch tells of it."""
+        key = key_of(value)
+        if revision_of(value) > self._buried.get(key, 0):
+            self._set(value)
+
+    async def run(self) -> None:
+        """List, watch, and start over whenever the watch breaks. Ends only by cancellation."""
+        failures = 0
+        while True:
+            try:
+                await self._follow()
+            except Gone:
+                failures = 0
+            except Unavailable as error:
+                failures += 1
+                delay = self._retry(failures)
+                log.warning("watch broke", extra={"key": self._kind.kind, "cause": error.message})
+                await asyncio.sleep(delay.total_seconds())
+
+    async def _follow(self) -> None:
+        listing = await self._objects.list(self._kind)
+        self._replace(listing.items)
+        self._synced.set()
+        feed = self._objects.watch(self._kind, since=listing.revision)
+        try:
+            while True:
+                for seen in await feed.next():
+                    if seen.gone:
+                        self._remove(seen.value)
+                    else:
+                        self._set(seen.value)
+                self._buried.clear()
+        finally:
+            feed.close()
+
+    def _replace(self, items: tuple[K, ...]) -> None:
+        keep = {key_of(value) for value in items}
+        for value in [v for v in self.all() if key_of(v) not in keep]:
+            self._remove(value)
+        for value in items:
+            self._set(value)
+
+    def _set(self, value: K) -> None:
+        namespace, name = key_of(value)
+        space = self._spaces[namespace]
+        old = space.get(name)
+        if old is not None and revision_of(old) >= revision_of(value):
+            return
+        space[name] = value
+        for listener in self._listeners:
+            listener(old, value)
+
+    def _remove(self, value: K) -> None:
+        namespace, name = key_of(value)
+        old = self._spaces[namespace].get(name)
+        self._buried[namespace, name] = revision_of(value)
+        if old is None or revision_of(old) > revision_of(value):
+            return
+        del self._spaces[namespace][name]
+        for listener in self._listeners:
+            listener(old, None)

@@ -1,0 +1,96 @@
+"""The reconcile loop: takes due keys and runs a reconciler on each, one at a time per loop.
+
+There is no "requeue now": a pass ends because nothing is left to do until an event
+comes or time passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+from bullpen.errors import Conflict, LabError, Unavailable
+from bullpen.kit.clock import Clock
+from bullpen.runtime.queue import WorkQueue
+from bullpen.runtime.retry import Retry
+
+log = logging.getLogger("bullpen.runtime")
+
+Q = TypeVar("Q", bound=Hashable)
+Q_contra = TypeVar("Q_contra", bound=Hashable, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Success. ``wake_at`` is when to look again if no event comes before."""
+
+    wake_at: datetime | None = None
+
+
+class Reconciler(Protocol[Q_contra]):
+    name: str
+
+    async def reconcile(self, key: Q_contra) -> Outcome:
+        """Bring what ``key`` names one step closer to its spec.
+
+        Level-triggered and idempotent: the caller does not say what changed and may
+        call for no reason. Never called concurrently for one key.
+
+        Raises ``Unavailable`` or ``Conflict`` to be retried with backoff. Any other
+        ``LabError`` is left alone until something changes. Anything else is a bug:
+        logged with a traceback and retried.
+        """
+
+
+class ReconcileLoop(Generic[Q]):
+    def __init__(self, reconciler: Reconciler[Q], *, clock: Clock, retry: Retry) -> None:
+        self._reconciler = reconciler
+        self._clock = clock
+        self._queue: WorkQueue[Q] = WorkQueue(retry)
+        self._news = asyncio.Event()
+
+    def add(self, key: Q) -> None:
+        self._queue.add(key)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            key = self._queue.take(self._clock.now())
+            if key is None:
+                await self._wait()
+            else:
+                await self._pass(key)
+
+    async def _wait(self) -> None:
+        self._news.clear()
+        due = self._queue.next_due()
+        seconds = None if due is None else max(0.0, (due - self._clock.now()).total_seconds())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def _pass(self, key: Q) -> None:
+        name = self._reconciler.name
+        try:
+            outcome = await self._reconciler.reconcile(key)
+        except (Unavailable, Conflict) as error:
+            when = self._queue.failed(key, self._clock.now())
+            facts = {"key": key, "controller": name, "cause": str(error), "retry": when}
+            log.debug("pass will be retried", extra=facts)
+        except LabError as error:
+            self._queue.done(key)
+            log.error("pass refused", extra={"key": key, "controller": name, "cause": str(error)})  # noqa: TRY400
+        except Exception:
+            self._queue.failed(key, self._clock.now())
+            log.exception("pass failed", extra={"key": key, "controller": name})
+        else:
+            self._queue.done(key)
+            if outcome.wake_at is not None:
+                self._queue.add_at(key, outcome.wake_at)

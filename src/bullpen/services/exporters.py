@@ -1,0 +1,207 @@
+"""The exporter's side: register, say what it is doing, hear of leases, be called.
+
+The Status stream is the exporter's heartbeat and the way it learns of leases. Between
+two different leases it must hear ``leased=false``, and within one it must not, also
+across reconnects: an exporter that missed the change would listen on the old lease
+for ever, and one that heard a false end would run its after-lease hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
+from bullpen.api.lease import Lease
+from bullpen.api.objects import Objects
+from bullpen.controllers.presence import Connections
+from bullpen.controllers.views import Views
+from bullpen.controllers.writing import change_status
+from bullpen.core import presence
+from bullpen.core.conditions import condition
+from bullpen.errors import Conflict, NotFound, Refused
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key, key_of
+from bullpen.services.signals import Signals
+
+OWN_LABELS = "jumpstarter.dev/"
+"""Labels with this prefix are the exporter's to set; all others are the administrator's."""
+
+DEVICES_MAX = 1_000
+WATCH_SECONDS = 3600.0
+ATTEMPTS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an exporter is told about its lease."""
+
+    lease: str = ""
+    client: str = ""
+
+    @property
+    def leased(self) -> bool:
+        return bool(self.lease)
+
+
+class Exporters:
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        *,
+        connections: Connections,
+        presence_changed: Callable[[Key], None],
+        signals: Signals,
+        clock: Clock,
+        events: Events,
+    ) -> None:
+        self._objects = objects
+        self._views = views
+        self._connections = connections
+        self._presence_changed = presence_changed
+        self._signals = signals
+        self._clock = clock
+        self._events = events
+        self._delivered: dict[str, Notice] = {}
+        """By uid, what each exporter was last told; survives its reconnects."""
+
+        views.exporters.listen(self._changed)
+        views.leases.listen(self._lease_changed)
+
+    def _changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        exporter = new or old
+        assert exporter is not None
+        self._signals.notify(("exporter", *key_of(exporter)))
+        if new is None:
+            self._delivered.pop(exporter.metadata.uid, None)
+
+    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        lease = new or old
+        assert lease is not None
+        if lease.status.exporter_ref is not None:
+            key = (lease.metadata.namespace, lease.status.exporter_ref.name)
+            self._signals.notify(("exporter", *key))
+
+    async def register(
+        self, exporter: Exporter, *, labels: Mapping[str, str], devices: tuple[Device, ...]
+    ) -> str:
+        """Take over the exporter's labels and devices; its lease is left alone."""
+        if len(devices) > DEVICES_MAX:
+            raise Refused(f"an exporter may report at most {DEVICES_MAX} devices")
+        exporter = await self._relabel(exporter, labels)
+        now = self._clock.now()
+        written = await change_status(
+            self._objects,
+            self._views.exporters,
+            exporter,
+            lambda e: replace(
+                e.status,
+                devices=devices,
+                conditions=condition(
+                    e.status.conditions,
+                    "Registered",
+                    status=True,
+                    reason="Register",
+                    message=f"{len(devices)} devices",
+                    now=now,
+                ),
+            ),
+        )
+        self._events.emit(
+            written, reason="ExporterRegistered", message=f"registered {len(devices)} devices"
+        )
+        return written.metadata.uid
+
+    async def _relabel(self, exporter: Exporter, labels: Mapping[str, str]) -> Exporter:
+        for _ in range(ATTEMPTS_MAX):
+            kept = {
+                k: v for k, v in exporter.metadata.labels.items() if not k.startswith(OWN_LABELS)
+            }
+            own = {k: v for k, v in labels.items() if k.startswith(OWN_LABELS)}
+            wanted = {**kept, **own}
+            if wanted == dict(exporter.metadata.labels):
+                return exporter
+            value = replace(exporter, metadata=replace(exporter.metadata, labels=wanted))
+            try:
+                written = await self._objects.update(value)
+            except Conflict:
+                exporter = await self._objects.get(Exporter, *key_of(exporter))
+            else:
+                self._views.exporters.observe(written)
+                return written
+        raise Conflict(f"exporter {exporter.metadata.name} kept changing; try again")
+
+    async def unregister(self, exporter: Exporter, *, reason: str) -> None:
+        """The exporter is about to leave, in an orderly way."""
+        now = self._clock.now()
+        written = await change_status(
+            self._objects,
+            self._views.exporters,
+            exporter,
+            lambda e: replace(
+                e.status,
+                devices=(),
+                conditions=condition(
+                    e.status.conditions,
+                    "Registered",
+                    status=False,
+                    reason="Unregister",
+                    message=reason,
+                    now=now,
+                ),
+            ),
+        )
+        self._events.emit(written, reason="ExporterUnregistered", message=reason or "unregistered")
+
+    async def report(
+        self, exporter: Exporter, *, value: ExporterStatusValue, message: str
+    ) -> None:
+        """What the exporter says it is doing. Reports may be skipped, never out of order."""
+        now = self._clock.now()
+        await change_status(
+            self._objects,
+            self._views.exporters,
+            exporter,
+            lambda e: presence.reported(e, value=value, message=message, now=now),
+        )
+
+    async def status(self, exporter: Exporter) -> AsyncIterator[Notice]:
+        """What the exporter must know, now and whenever it changes, while it is connected."""
+        key, uid = key_of(exporter), exporter.metadata.uid
+        self._connections.opened(key)
+        self._presence_changed(key)
+        try:
+            last: Notice | None = None
+            while True:
+                notice = await self._signals.until(
+                    lambda: (("exporter", *key),),
+                    lambda: self._news(key, uid, last),
+                    WATCH_SECONDS,
+                )
+                if notice is not None:
+                    self._delivered[uid] = last = notice
+                    yield notice
+        finally:
+            self._connections.closed(key, now=self._clock.now())
+            self._presence_changed(key)
+
+    def _news(self, key: Key, uid: str, last: Notice | None) -> Notice | None:
+        """The next thing to say on this stream, or None if all has been said."""
+        current = self._current(key, uid)
+        told = self._delivered.get(uid, Notice()) if last is None else last
+        if told.leased and current.leased and told.lease != current.lease:
+            return Notice()
+        return None if current == last else current
+
+    def _current(self, key: Key, uid: str) -> Notice:
+        exporter = self._views.exporters.get(*key)
+        if exporter is None or exporter.metadata.uid != uid:
+            raise NotFound(f"exporter {key[1]} was removed")
+        ref = exporter.status.lease_ref
+        lease = self._views.leases.get(key[0], ref.name) if ref else None
+        if lease is None or lease.status.ended or lease.status.exporter_ref is None:
+            # Taken, but the lease's own half is not written yet: nothing to say so far.
+            return Notice()
+        return Notice(lease=lease.metadata.name, client=lease.spec.client_ref.name)

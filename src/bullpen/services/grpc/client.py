@@ -1,0 +1,202 @@
+"""ClientService: exporters and leases, as ``jmp`` asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from google.protobuf.empty_pb2 import Empty
+from jumpstarter_protocol import client_pb2, client_pb2_grpc
+
+from bullpen.api.client import Client
+from bullpen.controllers.credentials import CredentialReconciler
+from bullpen.controllers.views import Views
+from bullpen.errors import BadRequest, Forbidden, NotFound
+from bullpen.identity.subjects import Role
+from bullpen.identity.tokens import expiry
+from bullpen.kit.clock import Clock
+from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
+from bullpen.services.callers import Callers
+from bullpen.services.grpc import convert
+from bullpen.services.grpc.errors import answered
+from bullpen.services.grpc.metadata import claim
+from bullpen.services.leases import Edit, Leases, Wish
+
+PAGE_MAX = 1_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSettings:
+    """Which exporter labels clients see."""
+
+    hidden: frozenset[str] = frozenset()
+    deprecated: Mapping[str, str] = field(default_factory=dict)
+    """Label to the message that says what to use instead."""
+
+
+class ClientServicer(client_pb2_grpc.ClientServiceServicer):
+    def __init__(
+        self,
+        callers: Callers,
+        views: Views,
+        leases: Leases,
+        credentials: CredentialReconciler,
+        *,
+        clock: Clock,
+        labels: LabelSettings,
+    ) -> None:
+        self._callers = callers
+        self._views = views
+        self._leases = leases
+        self._credentials = credentials
+        self._clock = clock
+        self._labels = labels
+
+    @answered(human=True)
+    async def GetExporter(self, request: Any, context: Any) -> Any:  # noqa: N802
+        client = self._caller(context)
+        name = _named(request.name, "exporters", client)
+        exporter = self._views.exporters.get(client.metadata.namespace, name)
+        if exporter is None:
+            raise NotFound(f"there is no exporter {name}")
+        return self._exporter(exporter, show_all=request.show_hidden_labels)
+
+    @answered(human=True)
+    async def ListExporters(self, request: Any, context: Any) -> Any:  # noqa: N802
+        namespace = _within(request.parent, self._caller(context))
+        selector = parse_labels(request.filter)
+        found = sorted(
+            (
+                exporter
+                for exporter in self._views.exporters.all(namespace)
+                if selector.matches(exporter.metadata.labels)
+            ),
+            key=lambda exporter: exporter.metadata.name,
+        )
+        page, token = _page(found, request, [e.metadata.name for e in found])
+        return client_pb2.ListExportersResponse(
+            exporters=[self._exporter(e, show_all=request.show_hidden_labels) for e in page],
+            next_page_token=token,
+        )
+
+    def _exporter(self, exporter: Any, *, show_all: bool) -> Any:
+        return convert.exporter_message(
+            exporter,
+            hidden=self._labels.hidden,
+            deprecated=self._labels.deprecated,
+            show_all=show_all,
+        )
+
+    @answered(human=True)
+    async def GetLease(self, request: Any, context: Any) -> Any:  # noqa: N802
+        client = self._caller(context)
+        name = _named(request.name, "leases", client)
+        return self._lease(await self._leases.get(client.metadata.namespace, name))
+
+    @answered(human=True)
+    async def ListLeases(self, request: Any, context: Any) -> Any:  # noqa: N802
+        namespace = _within(request.parent, self._caller(context))
+        active = request.only_active if request.HasField("only_active") else True
+        found = self._leases.list(
+            namespace,
+            labels=parse_labels(request.filter),
+            tags=_optional(request.tag_filter),
+            active=active,
+        )
+        page, token = _page(found, request, [lease.metadata.name for lease in found])
+        return client_pb2.ListLeasesResponse(
+            leases=[self._lease(lease) for lease in page], next_page_token=token
+        )
+
+    @answered(human=True)
+    async def CreateLease(self, request: Any, context: Any) -> Any:  # noqa: N802
+        client = self._caller(context)
+        _within(request.parent, client)
+        lease = request.lease
+        wish = Wish(
+            selector=lease.selector,
+            exporter=lease.exporter_name,
+            duration=convert.span_of(lease, "duration"),
+            begin=convert.moment_of(lease, "begin_time"),
+            end=convert.moment_of(lease, "end_time"),
+            tags=dict(lease.tags),
+            lease_id=request.lease_id,
+            allow_disabled=lease.allow_disabled,
+        )
+        return self._lease(await self._leases.create(client, wish))
+
+    @answered(human=True)
+    async def UpdateLease(self, request: Any, context: Any) -> Any:  # noqa: N802
+        client = self._caller(context)
+        lease = request.lease
+        name = _named(lease.name, "leases", client)
+        # The mask cannot be relied on; a field that is present is meant.
+        edit = Edit(
+            duration=convert.span_of(lease, "duration"),
+            begin=convert.moment_of(lease, "begin_time"),
+            end=convert.moment_of(lease, "end_time"),
+            client=_named(lease.client, "clients", client) if lease.client else None,
+        )
+        return self._lease(await self._leases.update(client, name, edit))
+
+    @answered(human=True)
+    async def DeleteLease(self, request: Any, context: Any) -> Any:  # noqa: N802
+        client = self._caller(context)
+        await self._leases.release(client, _named(request.name, "leases", client))
+        return Empty()
+
+    @answered(human=True)
+    async def RotateToken(self, request: Any, context: Any) -> Any:  # noqa: N802
+        client = self._caller(context)
+        _within(request.parent, client)
+        token = await self._credentials.rotate(Role.CLIENT, client)
+        response = client_pb2.RotateTokenResponse(token=token)
+        if (when := expiry(token)) is not None:
+            response.expiry.CopyFrom(convert.timestamp(when))
+        return response
+
+    def _caller(self, context: Any) -> Client:
+        return self._callers.client(claim(context))
+
+    def _lease(self, lease: Any) -> Any:
+        return convert.lease_message(lease, now=self._clock.now())
+
+
+def _optional(text: str) -> Selector:
+    return parse_labels(text) if text else EVERYTHING
+
+
+def _within(parent: str, client: Client) -> str:
+    """The namespace in ``namespaces/NS``, which must be the caller's own."""
+    parts = parent.split("/")
+    if len(parts) != 2 or parts[0] != "namespaces" or not parts[1]:
+        raise BadRequest(f"{parent!r} is not of the form namespaces/NAMESPACE")
+    return _own(parts[1], client)
+
+
+def _named(path: str, collection: str, client: Client) -> str:
+    """The name in ``namespaces/NS/COLLECTION/NAME`` of the caller's own namespace."""
+    parts = path.split("/")
+    if len(parts) != 4 or parts[0] != "namespaces" or parts[2] != collection or not parts[3]:
+        raise BadRequest(f"{path!r} is not of the form namespaces/NAMESPACE/{collection}/NAME")
+    _own(parts[1], client)
+    return parts[3]
+
+
+def _own(namespace: str, client: Client) -> str:
+    if namespace != client.metadata.namespace:
+        raise Forbidden(f"client {client.metadata.name} is not of namespace {namespace}")
+    return namespace
+
+
+def _page(found: Sequence[T], request: Any, names: list[str]) -> tuple[Sequence[T], str]:
+    """The page behind the token, which is the last name of the page before."""
+    size = min(request.page_size, PAGE_MAX) if request.page_size > 0 else PAGE_MAX
+    start = 0
+    if request.page_token:
+        start = sum(name <= request.page_token for name in names)
+    end = start + size
+    return found[start:end], names[end - 1] if end < len(names) else ""

@@ -1,0 +1,311 @@
+"""The client's side: ask for a lease, look at it, change it, give it back.
+
+A new lease is answered once it has been decided on, so that a free exporter is already
+in the answer. Looking at a waiting lease is held open until it is over with waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bullpen.api.client import Client
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import TAGS_MAX, Lease, LeaseSpec
+from bullpen.api.meta import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    LocalObjectReference,
+    ObjectMeta,
+)
+from bullpen.api.objects import Objects
+from bullpen.controllers.views import Views
+from bullpen.core import access, leasing
+from bullpen.core.leasing import TAG_PREFIX, Phase
+from bullpen.errors import BadRequest, Conflict, Forbidden, NotFound
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.kit.names import dns_subdomain_problem, label_key_problem, label_value_problem
+from bullpen.kit.selectors import Operator, Selector, parse_labels
+from bullpen.runtime.informer import key_of
+from bullpen.services.dialing import Precondition
+from bullpen.services.signals import Signals
+
+HOLD_SECONDS_MAX = 25.0
+"""How long a look at a waiting lease is held. The stock client sleeps 5 s between looks."""
+
+DECIDE_SECONDS_MAX = 2.0
+DURATION_MAX = timedelta(days=3650)
+ATTEMPTS_MAX = 8
+
+_OPERATORS = {
+    Operator.EQUALS: "In",
+    Operator.IN: "In",
+    Operator.NOT_IN: "NotIn",
+    Operator.EXISTS: "Exists",
+    Operator.DOES_NOT_EXIST: "DoesNotExist",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a client asks for, as it came."""
+
+    selector: str = ""
+    exporter: str = ""
+    duration: timedelta | None = None
+    begin: datetime | None = None
+    end: datetime | None = None
+    tags: Mapping[str, str]
+    lease_id: str = ""
+    allow_disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What a client wants changed; None leaves it as it is."""
+
+    duration: timedelta | None = None
+    begin: datetime | None = None
+    end: datetime | None = None
+    client: str | None = None
+
+
+class Leases:
+    def __init__(
+        self, objects: Objects, views: Views, *, signals: Signals, clock: Clock, ids: Ids
+    ) -> None:
+        self._objects = objects
+        self._views = views
+        self._signals = signals
+        self._clock = clock
+        self._ids = ids
+        views.leases.listen(self._changed)
+
+    def _changed(self, old: Lease | None, new: Lease | None) -> None:
+        lease = new or old
+        assert lease is not None
+        self._signals.notify(("lease", *key_of(lease)))
+
+    async def create(self, client: Client, wish: Wish) -> Lease:
+        """Make the lease and wait, briefly, for the first decision about it."""
+        now = self._clock.now()
+        namespace = client.metadata.namespace
+        name = wish.lease_id or self._ids.ordered(now)
+        problem = dns_subdomain_problem(name)
+        if problem:
+            raise BadRequest(f"lease id {name!r} {problem}")
+        selector = parse_labels(wish.selector)
+        if not selector and not wish.exporter:
+            raise BadRequest("a lease needs a selector or an exporter name; give one of them")
+        begin, end, duration = times(wish.begin, wish.end, wish.duration)
+        lease = Lease(
+            metadata=ObjectMeta(
+                name=name,
+                namespace=namespace,
+                labels={**selector.equalities(), **tag_labels(wish.tags)},
+            ),
+            spec=LeaseSpec(
+                client_ref=LocalObjectReference(name=client.metadata.name),
+                selector=label_selector(selector),
+                exporter_ref=LocalObjectReference(name=wish.exporter) if wish.exporter else None,
+                allow_disabled=wish.allow_disabled,
+                duration=duration,
+                begin_time=begin,
+                end_time=end,
+                tags=dict(wish.tags),
+            ),
+        )
+        created = await self._objects.create(lease)
+        self._views.leases.observe(created)
+        return await self._held(created, DECIDE_SECONDS_MAX, _decided)
+
+    async def get(self, namespace: str, name: str) -> Lease:
+        """The lease; while it waits for its turn, the answer waits too."""
+        lease = self._find(namespace, name)
+        if not lease.status.conditions or leasing.phase(lease, now=self._clock.now()) is Phase.WAITING:
+            return await self._held(lease, HOLD_SECONDS_MAX, self._over_waiting)
+        return lease
+
+    def _over_waiting(self, lease: Lease) -> bool:
+        return leasing.phase(lease, now=self._clock.now()) in (Phase.ACTIVE, Phase.ENDED)
+
+    async def _held(self, lease: Lease, seconds: float, done: Callable[[Lease], bool]) -> Lease:
+        key = key_of(lease)
+
+        def look() -> Lease | None:
+            found = self._views.leases.get(*key)
+            if found is None:
+                raise NotFound(f"there is no lease {key[1]}")
+            return found if done(found) else None
+
+        found = await self._signals.until(lambda: (("lease", *key),), look, seconds)
+        return found or self._find(*key)
+
+    def _find(self, namespace: str, name: str) -> Lease:
+        lease = self._views.leases.get(namespace, name)
+        if lease is None:
+            raise NotFound(f"there is no lease {name} in namespace {namespace}")
+        return lease
+
+    def list(
+        self, namespace: str, *, labels: Selector, tags: Selector, active: bool
+    ) -> tuple[Lease, ...]:
+        """Leases of everybody in the namespace, in name order."""
+        found = (
+            lease
+            for lease in self._views.leases.all(namespace)
+            if not (active and lease.status.ended)
+            and labels.matches(lease.metadata.labels)
+            and tags.matches(lease.spec.tags)
+        )
+        return tuple(sorted(found, key=lambda lease: lease.metadata.name))
+
+    async def update(self, client: Client, name: str, edit: Edit) -> Lease:
+        """Change times, or hand the lease to another client of the namespace."""
+        lease = self._owned(client, name)
+        for _ in range(ATTEMPTS_MAX):
+            spec = self._edited(client, lease, edit)
+            if spec == lease.spec:
+                return lease
+            try:
+                written = await self._objects.update(replace(lease, spec=spec))
+            except Conflict:
+                lease = await self._objects.get(Lease, *key_of(lease))
+            else:
+                self._views.leases.observe(written)
+                return written
+        raise Conflict(f"lease {name} kept changing; try again")
+
+    def _edited(self, client: Client, lease: Lease, edit: Edit) -> LeaseSpec:
+        if lease.status.ended:
+            raise Precondition(f"lease {lease.metadata.name} is over and cannot be changed")
+        if edit.begin is not None and lease.status.exporter_ref is not None:
+            raise Precondition("the begin time can change only before an exporter is assigned")
+        spec = lease.spec
+        begin, end, duration = times(
+            edit.begin or spec.begin_time,
+            # A new duration replaces an old end, and the other way round.
+            edit.end or (None if edit.duration else spec.end_time),
+            edit.duration or (None if edit.end else spec.duration),
+        )
+        if (edit.duration or edit.end) and lease.status.exporter_ref is not None:
+            self._check_length(client, lease, duration)
+        if edit.client is not None:
+            self._check_transfer(lease, edit.client)
+            spec = replace(spec, client_ref=LocalObjectReference(name=edit.client))
+        return replace(spec, begin_time=begin, end_time=end, duration=duration)
+
+    def _check_length(self, client: Client, lease: Lease, duration: timedelta | None) -> None:
+        """An extension needs the same right as a new lease of that length."""
+        assert lease.status.exporter_ref is not None
+        namespace = lease.metadata.namespace
+        exporter = self._views.exporters.get(namespace, lease.status.exporter_ref.name)
+        policies = access.policies(self._views.policies.all(namespace))
+        labels = exporter.metadata.labels if exporter else {}
+        if access.approve(
+            policies, client=client.metadata.labels, exporter=labels, duration=duration
+        ):
+            return
+        longest = access.longest(policies, client=client.metadata.labels, exporter=labels)
+        raise Forbidden(f"the access policies allow at most {longest} on this exporter")
+
+    def _check_transfer(self, lease: Lease, to: str) -> None:
+        if lease.status.exporter_ref is None:
+            raise Precondition("only a lease that has an exporter can be handed over")
+        if self._views.clients.get(lease.metadata.namespace, to) is None:
+            raise NotFound(f"there is no client {to} in namespace {lease.metadata.namespace}")
+
+    async def release(self, client: Client, name: str, *, idempotent: bool = False) -> None:
+        """Give the lease back. Giving it back twice is refused unless ``idempotent``."""
+        lease = self._owned(client, name)
+        if lease.spec.release and not idempotent:
+            raise Precondition(f"lease {name} was already released")
+        await self._release(lease)
+
+    async def release_as_exporter(self, exporter: Exporter, name: str) -> None:
+        """The exporter itself ends its lease, after a hook."""
+        lease = self._find(exporter.metadata.namespace, name)
+        held = lease.status.exporter_ref
+        if held is None or held.name != exporter.metadata.name:
+            raise Precondition(f"lease {name} is not assigned to this exporter")
+        await self._release(lease)
+
+    async def _release(self, lease: Lease) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            if lease.spec.release or lease.status.ended:
+                break
+            try:
+                value = replace(lease, spec=replace(lease.spec, release=True))
+                written = await self._objects.update(value)
+            except Conflict:
+                lease = await self._objects.get(Lease, *key_of(lease))
+            else:
+                self._views.leases.observe(written)
+                break
+        await self._held(lease, DECIDE_SECONDS_MAX, lambda found: found.status.ended)
+
+    def _owned(self, client: Client, name: str) -> Lease:
+        lease = self._find(client.metadata.namespace, name)
+        if lease.spec.client_ref.name != client.metadata.name:
+            raise Forbidden(f"permission denied: lease {name} belongs to another client")
+        return lease
+
+
+def _decided(lease: Lease) -> bool:
+    """Assigned, told to wait, refused; or booked for later, when nothing is said yet."""
+    return bool(lease.status.conditions) or lease.spec.begin_time is not None
+
+
+def times(
+    begin: datetime | None, end: datetime | None, duration: timedelta | None
+) -> tuple[datetime | None, datetime | None, timedelta]:
+    """Begin, end and duration made consistent; raises ``BadRequest`` when they are not."""
+    if begin is not None and end is not None:
+        span = end - begin
+        if duration and duration != span:
+            raise BadRequest("begin, end and duration contradict each other; give two of them")
+        duration = span
+    elif end is not None and duration:
+        begin = end - duration
+    if not duration or duration <= timedelta(0):
+        raise BadRequest("a lease needs a duration above zero, such as 30m")
+    if duration > DURATION_MAX:
+        raise BadRequest(f"a lease can last at most {DURATION_MAX.days} days")
+    return begin, end, duration
+
+
+def label_selector(selector: Selector) -> LabelSelector:
+    """A parsed selector in the form objects have."""
+    labels: dict[str, str] = {}
+    expressions = []
+    for item in selector.requirements:
+        if item.operator is Operator.EQUALS:
+            if labels.get(item.key, item.values[0]) != item.values[0]:
+                raise BadRequest(f"the selector asks for two values of {item.key!r} at once")
+            labels[item.key] = item.values[0]
+        elif item.operator in _OPERATORS:
+            expressions.append(
+                LabelSelectorRequirement(
+                    key=item.key, operator=_OPERATORS[item.operator], values=item.values
+                )
+            )
+        else:
+            raise BadRequest(f"'{item.operator}' is not possible in a lease's selector")
+    return LabelSelector(match_labels=labels, match_expressions=tuple(expressions))
+
+
+def tag_labels(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as the labels leases are found by; raises ``BadRequest`` for bad ones."""
+    if len(tags) > TAGS_MAX:
+        raise BadRequest(f"a lease can have at most {TAGS_MAX} tags, not {len(tags)}")
+    for key, value in tags.items():
+        reserved = "/" in key or key.startswith(("jumpstarter.dev", "metadata.jumpstarter.dev"))
+        problem = "must not contain '/' or use a reserved prefix" if reserved else None
+        problem = problem or label_key_problem(key)
+        if problem:
+            raise BadRequest(f"tag {key!r} {problem}")
+        if wrong := label_value_problem(value):
+            raise BadRequest(f"the value {value!r} of tag {key!r} {wrong}")
+    return {f"{TAG_PREFIX}{key}": value for key, value in tags.items()}

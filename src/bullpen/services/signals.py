@@ -1,0 +1,54 @@
+"""Waiting for something to change, with a bound: the opposite of polling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Signals:
+    """Wakes everyone who waits on a key. Says nothing about what changed: look again."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, set[asyncio.Future[None]]] = {}
+
+    def notify(self, key: Hashable) -> None:
+        for future in self._waiting.pop(key, ()):
+            if not future.done():
+                future.set_result(None)
+
+    async def until(
+        self, keys: Callable[[], tuple[Hashable, ...]], look: Callable[[], T | None], seconds: float
+    ) -> T | None:
+        """What ``look`` finds, as soon as it finds something; None when time is up.
+
+        ``keys`` is asked again before each wait, because what matters can change too.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            found = look()
+            left = deadline - loop.time()
+            if found is not None or left <= 0:
+                return found
+            await self._wait(keys(), left)
+
+    async def _wait(self, keys: tuple[Hashable, ...], seconds: float) -> None:
+        future = asyncio.get_running_loop().create_future()
+        for key in keys:
+            self._waiting.setdefault(key, set()).add(future)
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            for key in keys:
+                waiters = self._waiting.get(key)
+                if waiters is not None:
+                    waiters.discard(future)
+                    if not waiters:
+                        del self._waiting[key]

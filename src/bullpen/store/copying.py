@@ -1,0 +1,154 @@
+"""A consistent copy of a live database, a few pages at a time.
+
+The thread that writes also copies, between its commits, so nobody waits for
+long and what is committed meanwhile ends up in the copy. The copy gets its
+final name only after it has been read back and found sound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import apsw
+
+from bullpen.errors import LabError, Refused, StorageFailed, Unavailable
+from bullpen.store import file
+
+COPY_PAGES = 256
+"""Pages copied between two commits: 2 MiB."""
+
+_NEWEST = "SELECT max((SELECT value FROM meta), (SELECT ifnull(max(revision), 0) FROM log))"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A copy somebody waits for. Cancelling ``done`` gives it up."""
+
+    target: Path
+    done: asyncio.Future[None]
+
+
+class Copier:
+    """Carries out one order at a time, on the thread that owns the source."""
+
+    def __init__(self, source: Source, post: Callable[[Callable[[], None]], None]) -> None:
+        self._source = source
+        self._post = post
+        """Has the event loop make a call."""
+
+        self._current: tuple[Copy, Order] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._current is not None
+
+    def begin(self, order: Order) -> None:
+        """Take an order. One that was under way must have been cancelled."""
+        self.stop()
+        try:
+            self._current = self._source.copy(order.target), order
+        except (apsw.Error, OSError) as error:
+            self._give_up(order, _failure(error))
+
+    def step(self) -> None:
+        """Copy a little, if there is something to copy."""
+        if self._current is None:
+            return
+        copy, order = self._current
+        if order.done.cancelled():
+            self.stop()
+            return
+        try:
+            complete = copy.step()
+        except apsw.Error as error:
+            copy.close()
+            self._give_up(order, _failure(error))
+        else:
+            if complete:
+                self._current = None
+                self._post(lambda: _succeed(order))
+
+    def stop(self) -> None:
+        """Give up what is under way."""
+        if self._current is not None:
+            copy, order = self._current
+            copy.close()
+            self._give_up(order, Unavailable("the store was closed before the copy was complete"))
+
+    def _give_up(self, order: Order, error: LabError) -> None:
+        self._current = None
+        # A disk that fails the copy may fail this too; the name is used again.
+        with contextlib.suppress(OSError):
+            order.target.unlink(missing_ok=True)
+        self._post(lambda: _fail(order, error))
+
+
+class Copy:
+    """A copy under way. Step it on the thread that owns the source."""
+
+    def __init__(self, source: apsw.Connection, target: Path) -> None:
+        file.make_private(target)
+        self._connection = apsw.Connection(str(target))
+        # Nobody reads the target before it is complete and synced.
+        self._connection.execute("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
+        self._backup = self._connection.backup("main", source, "main")
+
+    def step(self) -> bool:
+        """Copy some more; True once the copy is complete. Raises ``apsw.Error``."""
+        if not self._backup.step(COPY_PAGES):
+            return False
+        self._backup.finish()
+        self._connection.close()
+        return True
+
+    def close(self) -> None:
+        self._backup.close(force=True)
+        self._connection.close(force=True)
+
+
+class Source(Protocol):
+    def copy(self, target: Path) -> Copy:
+        """Begin a copy. Raises ``apsw.Error`` or ``OSError``."""
+
+
+def publish(copy: Path, target: Path) -> int:
+    """Verify a finished copy and give it its name; returns its newest revision.
+
+    Raises ``StorageFailed`` and removes the copy when it is not sound.
+    """
+    try:
+        newest = _verify(copy)
+        file.move_into_place(copy, target)
+    except (apsw.Error, OSError, Refused) as error:
+        copy.unlink(missing_ok=True)
+        raise _failure(error) from error
+    return newest
+
+
+def _verify(copy: Path) -> int:
+    uri = f"{copy.absolute().as_uri()}?immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with contextlib.closing(apsw.Connection(uri, flags=flags)) as connection:
+        file.check_content(connection, copy)
+        return int(connection.execute(_NEWEST).get)
+
+
+def _failure(error: Exception) -> StorageFailed:
+    # SQLite does not always attach its message to the step that failed.
+    cause = type(error).__name__ if str(error) == "not an error" else str(error)
+    return StorageFailed(f"the backup was not made: {cause}; the store itself is not affected")
+
+
+def _succeed(order: Order) -> None:
+    if not order.done.done():
+        order.done.set_result(None)
+
+
+def _fail(order: Order, error: LabError) -> None:
+    if not order.done.done():
+        order.done.set_exception(error)

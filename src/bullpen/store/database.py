@@ -1,0 +1,123 @@
+"""The file: a log of changes in SQLite, owned by one process.
+
+One row per change and nothing else: the state is the log replayed. A row leaves
+when the change that superseded it is no longer retained, so the file holds the
+current objects plus the bounded history. Calls block and come from one thread
+at a time; nothing here knows about event loops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from itertools import islice
+from pathlib import Path
+
+import apsw
+
+from bullpen.store import file
+from bullpen.store.copying import Copy
+from bullpen.store.history import Forgotten, Write
+from bullpen.store.ledger import Ledger
+from bullpen.store.limits import Limits
+from bullpen.store.lock import FileLock
+from bullpen.store.replay import replay, row
+
+TRIM_AHEAD_MAX = 500
+"""Forgotten changes a commit clears out beyond the number it adds, at two rows each."""
+
+CHECKPOINT_PAGES = 1000
+"""Pages in the write-ahead log from which on they are moved to the database."""
+
+_SELECT_OLDEST = "SELECT value FROM meta WHERE name = 'oldest'"
+_UPDATE_OLDEST = "UPDATE meta SET value = ? WHERE name = 'oldest'"
+_SELECT_LOG = "SELECT revision, key, verb, value FROM log ORDER BY revision"
+_INSERT = "INSERT INTO log VALUES (?, ?, ?, ?)"
+_DELETE = "DELETE FROM log WHERE revision = ?"
+
+
+class Database:
+    def __init__(self, connection: apsw.Connection, lock: FileLock) -> None:
+        self._connection = connection
+        self._lock = lock
+        self._forgotten: deque[Forgotten] = deque()
+        self._wal_pages = 0
+        connection.set_wal_hook(self._note_wal_pages)
+
+    @classmethod
+    def open(cls, path: Path, *, limits: Limits, vfs: str | None = None) -> tuple[Database, Ledger]:
+        """Own the database at ``path``, making it if there is none, and load it.
+
+        Raises ``Refused`` and lets go of everything when that cannot be done.
+        """
+        with contextlib.ExitStack() as undo:
+            lock = file.take_lock(path)
+            undo.callback(lock.release)
+            connection = file.open_or_create(path, vfs)
+            undo.callback(file.leave, connection, path)
+            ledger = _load(connection, path, limits)
+            file.trust(connection)
+            undo.pop_all()
+        return cls(connection, lock), ledger
+
+    def forget(self, forgotten: list[Forgotten]) -> None:
+        """Clear these out, oldest first, a bounded number with each commit from now on."""
+        self._forgotten.extend(forgotten)
+
+    def commit(self, writes: list[Write]) -> None:
+        """Make the writes durable, all or none of them. Raises ``apsw.Error``."""
+        trimmed = list(islice(self._forgotten, _trim_count(len(writes))))
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany(_INSERT, map(row, writes))
+            self._trim(trimmed)
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        for _ in trimmed:
+            self._forgotten.popleft()
+
+    def checkpoint(self) -> None:
+        """Empty the write-ahead log if it is due. Raises ``apsw.Error``; try again later."""
+        if self._wal_pages >= CHECKPOINT_PAGES:
+            self._connection.wal_checkpoint()
+            self._wal_pages = 0
+
+    def copy(self, target: Path) -> Copy:
+        """Begin a copy that follows what is committed while it runs."""
+        return Copy(self._connection, target)
+
+    def close(self) -> None:
+        try:
+            self._connection.close()
+        finally:
+            self._lock.release()
+
+    def _trim(self, trimmed: list[Forgotten]) -> None:
+        if trimmed:
+            revisions = sorted(revision for each in trimmed for revision in each.unneeded)
+            self._connection.executemany(_DELETE, ((revision,) for revision in revisions))
+            self._connection.execute(_UPDATE_OLDEST, (trimmed[-1].revision,))
+
+    def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _load(connection: apsw.Connection, path: Path, limits: Limits) -> Ledger:
+    with file.refusals(path):
+        oldest = connection.execute(_SELECT_OLDEST).get
+        rows = connection.execute(_SELECT_LOG)
+        return replay(rows, oldest=oldest, limits=limits)
+
+
+def _trim_count(writes: int) -> int:
+    """How much a commit of that size clears out.
+
+    More than it adds, so that what is left dwindles; not much more, so that no
+    write waits for the past.
+    """
+    return writes + min(writes + 16, TRIM_AHEAD_MAX)

@@ -1,0 +1,79 @@
+"""The newest durable changes, for watchers that resume and readers of a snapshot.
+
+Bounded by count and by bytes. It forgets from the old end only, and says what
+it forgot so that the file can forget it too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import NamedTuple
+
+from bullpen.store.base import Change, Entry, Verb
+from bullpen.store.limits import Limits
+
+
+class Write(NamedTuple):
+    """One change, with what its writer is answered and what undoing it restores.
+
+    A tuple and not a dataclass because one is made for every write.
+    """
+
+    change: Change
+    entry: Entry
+    before: Entry | None
+
+    @property
+    def superseded_bytes(self) -> int:
+        """Bytes that nothing but this change keeps alive."""
+        superseded = len(self.before.value) if self.before else 0
+        return superseded + len(self.change.value) * (self.change.verb is Verb.DELETED)
+
+
+class Forgotten(NamedTuple):
+    """A change that is no longer retained, without the bytes it carried."""
+
+    revision: int
+    unneeded: tuple[int, ...]
+    """Revisions whose values nothing refers to any more."""
+
+
+class History:
+    def __init__(self, limits: Limits, *, oldest: int, writes: Iterable[Write]) -> None:
+        self.oldest = oldest
+        self._limits = limits
+        self._writes = deque(writes)
+        self._bytes = sum(write.superseded_bytes for write in self._writes)
+
+    def extend(self, writes: list[Write]) -> None:
+        self._writes.extend(writes)
+        self._bytes += sum(write.superseded_bytes for write in writes)
+
+    def trim(self) -> list[Forgotten]:
+        """Forget what is beyond the limits, and say what that was, oldest first."""
+        forgotten = []
+        while self._excessive():
+            write = self._writes.popleft()
+            self._bytes -= write.superseded_bytes
+            self.oldest = write.change.revision
+            forgotten.append(_forgotten(write))
+        return forgotten
+
+    def newest_first(self, after: int) -> Iterator[Write]:
+        """Every change after a revision, newest first; visits nothing older."""
+        return takewhile(lambda write: write.change.revision > after, reversed(self._writes))
+
+    def _excessive(self) -> bool:
+        limits = self._limits
+        return len(self._writes) > limits.history_count_max or (
+            self._bytes > limits.history_bytes_max
+        )
+
+
+def _forgotten(write: Write) -> Forgotten:
+    revision = write.change.revision
+    superseded = (write.before.revision,) if write.before else ()
+    deleted = (revision,) if write.change.verb is Verb.DELETED else ()
+    return Forgotten(revision, superseded + deleted)

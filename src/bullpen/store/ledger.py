@@ -1,0 +1,206 @@
+"""The model both stores answer from: what is durable, what was accepted, what came before.
+
+Everything is in memory and every call is synchronous. The ledger decides whether
+a write is accepted and which revision it gets; it does not make anything
+durable, wake anybody or know about time. Whoever does make writes durable tells
+it so with ``commit``, in the order they were accepted, or takes all of them back
+with ``rollback``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import merge
+from itertools import islice
+
+from bullpen.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Gone,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from bullpen.store.base import ABSENT, Change, Encode, Entry, Page, Verb
+from bullpen.store.history import Forgotten, History, Write
+from bullpen.store.keys import Keys
+from bullpen.store.limits import Limits
+
+
+class Ledger:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        oldest: int = 0,
+        entries: dict[str, Entry] | None = None,
+        history: Iterable[Write] = (),
+    ) -> None:
+        self._limits = limits
+        self._entries = {} if entries is None else entries
+        self._keys = Keys(self._entries)
+        self._history = History(limits, oldest=oldest, writes=history)
+        newest = next(self._history.newest_first(oldest), None)
+        self.revision = newest.change.revision if newest else oldest
+        self._accepted = self.revision
+        self._pending: deque[Write] = deque()
+        self._pending_bytes = 0
+        self._heads: dict[str, Write] = {}
+
+    @property
+    def oldest(self) -> int:
+        return self._history.oldest
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def head(self, key: str) -> Entry | None:
+        write = self._heads.get(key)
+        if write is None:
+            return self._entries.get(key)
+        return None if write.change.verb is Verb.DELETED else write.entry
+
+    def put(self, key: str, encode: Encode, expect: int) -> Write:
+        """Accept a write to a key, or say why not."""
+        head = self.head(key)
+        if expect != ABSENT:
+            _compare(key, head, expect)
+            return self._accept(key, Verb.UPDATED, encode, head)
+        if head is not None:
+            raise AlreadyExists(f"{key} already exists", key=key, revision=head.revision)
+        _check_text(key)
+        return self._accept(key, Verb.CREATED, encode, None)
+
+    def delete(self, key: str, encode: Encode, expect: int) -> Write:
+        """Accept the removal of a key, or say why not."""
+        head = self.head(key)
+        _compare(key, head, expect)
+        return self._accept(key, Verb.DELETED, encode, head)
+
+    def commit(self, count: int) -> list[Write]:
+        """The ``count`` oldest accepted writes are durable now. Returns them."""
+        writes = [self._pending.popleft() for _ in range(count)]
+        for write in writes:
+            self._apply(write)
+        self._history.extend(writes)
+        self.revision = writes[-1].change.revision
+        return writes
+
+    def trim(self) -> list[Forgotten]:
+        """Forget history beyond the limits, and say what that was, oldest first."""
+        return self._history.trim()
+
+    def rollback(self) -> None:
+        """No accepted write became durable.
+
+        Their revisions are not given out again: a caller that saw one through
+        ``head`` must not find it on somebody else's write.
+        """
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._heads.clear()
+
+    def since(self, revision: int) -> list[Change]:
+        """Every durable change after a revision, oldest first. Raises ``Gone``."""
+        self._check_retained(revision)
+        changes = [write.change for write in self._history.newest_first(revision)]
+        changes.reverse()
+        return changes
+
+    def scan(self, prefix: str, after: str, limit: int | None, at: int | None) -> Page:
+        """A page of the state now, or as it was at a retained revision."""
+        if at is None or at == self.revision:
+            keys = self._keys.under(prefix, after)
+            entries = tuple(map(self._entries.__getitem__, islice(keys, limit)))
+            return Page(entries, self.revision, len(keys) - len(entries))
+        return self._scan_past(prefix, after, limit, at)
+
+    def _accept(self, key: str, verb: Verb, encode: Encode, before: Entry | None) -> Write:
+        self._check_room()
+        revision = self._accepted + 1
+        value = encode(revision)
+        assert self._accepted == revision - 1, "encode must not write to the store"
+        change = Change(revision, key, verb, value, before.value if before else None)
+        write = Write(change, Entry(key, value, revision), before)
+        self._accepted = revision
+        self._pending.append(write)
+        self._pending_bytes += len(value)
+        self._heads[key] = write
+        return write
+
+    def _apply(self, write: Write) -> None:
+        change, key = write.change, write.change.key
+        self._pending_bytes -= len(change.value)
+        if self._heads[key] is write:
+            del self._heads[key]
+        if change.verb is Verb.DELETED:
+            del self._entries[key]
+            self._keys.remove(key)
+            return
+        if change.verb is Verb.CREATED:
+            self._keys.add(key)
+        self._entries[key] = write.entry
+
+    def _scan_past(self, prefix: str, after: str, limit: int | None, at: int) -> Page:
+        self._check_retained(at)
+        past = self._undo(prefix, after, at)
+        gone = sorted(key for key, entry in past.items() if entry and key not in self._entries)
+        new = {key for key, entry in past.items() if entry is None and key in self._entries}
+        present = self._keys.under(prefix, after)
+        keys = (key for key in merge(present, gone) if key not in new)
+        entries = tuple(past.get(key) or self._entries[key] for key in islice(keys, limit))
+        remaining = len(present) + len(gone) - len(new) - len(entries)
+        return Page(entries, at, remaining)
+
+    def _undo(self, prefix: str, after: str, at: int) -> dict[str, Entry | None]:
+        """What each key that changed after ``at`` held then; None for nothing."""
+        past: dict[str, Entry | None] = {}
+        for write in self._history.newest_first(at):
+            key = write.change.key
+            if key > after and key.startswith(prefix):
+                past[key] = write.before
+        return past
+
+    def _check_retained(self, revision: int) -> None:
+        if revision < self.oldest:
+            raise Gone(
+                f"revision {revision} has been compacted; read again from the newest one",
+                oldest=self.oldest,
+                revision=self.revision,
+            )
+        if revision > self.revision:
+            raise Unavailable(
+                f"revision {revision} lies in the future; the newest is {self.revision}",
+                revision=self.revision,
+            )
+
+    def _check_room(self) -> None:
+        limits = self._limits
+        if (
+            len(self._pending) >= limits.pending_count_max
+            or self._pending_bytes >= limits.pending_bytes_max
+        ):
+            raise TooManyRequests(
+                "too many writes are waiting for the disk; try again shortly",
+                pending=len(self._pending),
+                pending_bytes=self._pending_bytes,
+            )
+
+
+def _compare(key: str, head: Entry | None, expect: int) -> None:
+    if head is None:
+        raise NotFound(f"{key} does not exist", key=key)
+    if head.revision != expect:
+        raise Conflict(
+            f"{key} is at revision {head.revision}, not {expect}; read it again",
+            key=key,
+            revision=head.revision,
+        )
+
+
+def _check_text(key: str) -> None:
+    # Half a surrogate pair cannot be stored, and would fail its whole batch.
+    if not key or (not key.isascii() and key != key.encode(errors="replace").decode()):
+        raise BadRequest(f"{key!r} is not valid text", key=key)

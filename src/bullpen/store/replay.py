@@ -1,0 +1,61 @@
+"""From the rows of the log to the ledger they describe.
+
+The log holds one row per retained change, and the rows of older changes only
+while they still are some key's value. Replaying it in order gives the state,
+and for each retained change what came before it. A log that contradicts itself
+is refused rather than guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bullpen.store.base import Change, Entry, Verb
+from bullpen.store.history import Write
+from bullpen.store.ledger import Ledger
+from bullpen.store.limits import Limits
+
+Row = tuple[int, str, int, bytes]
+"""Revision, key, code of the verb, value."""
+
+VERBS = (Verb.CREATED, Verb.UPDATED, Verb.DELETED)
+"""The verbs in the order of their codes."""
+
+
+def row(write: Write) -> Row:
+    """How the log keeps a write."""
+    change = write.change
+    code = 2 if change.verb is Verb.DELETED else 1 if write.before else 0
+    return change.revision, change.key, code, change.value
+
+
+class Contradiction(Exception):
+    """No ledger could have written these rows."""
+
+
+def replay(rows: Iterable[Row], *, oldest: int | None, limits: Limits) -> Ledger:
+    """The ledger that wrote ``rows``. Raises ``Contradiction``."""
+    if oldest is None:
+        raise Contradiction("the log does not say where it begins")
+    entries: dict[str, Entry] = {}
+    history: list[Write] = []
+    for revision, key, code, value in rows:
+        before = entries.get(key)
+        entry = Entry(key, value, revision)
+        if revision > oldest:
+            history.append(_retained(entry, code, before))
+        elif before is not None or code == 2:
+            raise Contradiction(f"{key} was left behind at revision {revision}")
+        if code == 2:
+            del entries[key]
+        else:
+            entries[key] = entry
+    return Ledger(limits, oldest=oldest, entries=entries, history=history)
+
+
+def _retained(entry: Entry, code: int, before: Entry | None) -> Write:
+    if code not in range(len(VERBS)) or (code == 0) is not (before is None):
+        raise Contradiction(f"{entry.key} cannot have changed so at revision {entry.revision}")
+    previous = before.value if before else None
+    change = Change(entry.revision, entry.key, VERBS[code], entry.value, previous)
+    return Write(change, entry, before)

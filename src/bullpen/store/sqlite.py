@@ -1,0 +1,80 @@
+"""The durable store: a ledger in memory, a log in SQLite, one thread that writes.
+
+Reads never touch the disk. A write is acknowledged after the transaction it
+shares with others has been synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from bullpen.errors import TooManyRequests
+from bullpen.store import copying
+from bullpen.store.copying import Order
+from bullpen.store.database import Database
+from bullpen.store.journaled import JournaledStore
+from bullpen.store.ledger import Ledger
+from bullpen.store.limits import DEFAULT_LIMITS, Limits
+from bullpen.store.writer import Writer
+
+
+class SqliteStore(JournaledStore):
+    """Made by ``open``; ends with ``close``."""
+
+    def __init__(self, database: Database, ledger: Ledger, limits: Limits) -> None:
+        self._writer = Writer(database, self)
+        self._copy: asyncio.Future[None] | None = None
+        self._copies = count(1)
+        super().__init__(ledger, lambda _: self._writer, limits)
+
+    @classmethod
+    async def open(
+        cls, path: Path, *, limits: Limits = DEFAULT_LIMITS, vfs: str | None = None
+    ) -> SqliteStore:
+        """Own the database at ``path``, making it if there is none.
+
+        Raises ``Refused``, saying what to do, when the file is in use, is not
+        ours, was made by another version or is damaged. ``vfs`` names the
+        SQLite file system to use instead of the operating system's.
+        """
+        load = partial(Database.open, path, limits=limits, vfs=vfs)
+        opening = asyncio.get_running_loop().run_in_executor(None, load)
+        try:
+            database, ledger = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_discard)
+            raise
+        return cls(database, ledger, limits)
+
+    async def backup(self, path: Path) -> int:
+        """Write a consistent copy to ``path`` and return its newest revision.
+
+        The copy holds at least what was durable at the call, has been read back
+        and checked, and replaces an older file at ``path`` in one step. Raises
+        ``StorageFailed`` when it could not be made and ``TooManyRequests`` while
+        another one is.
+        """
+        self._check_open()
+        if self._copy is not None and not self._copy.done():
+            raise TooManyRequests("a backup is already being made; wait for it")
+        # No two copies share a file, also when one was given up and lingers.
+        unfinished = path.with_name(f"{path.name}.partial{next(self._copies)}")
+        self._copy = asyncio.get_running_loop().create_future()
+        self._writer.copy(Order(unfinished, self._copy))
+        try:
+            await self._copy
+            return await asyncio.to_thread(copying.publish, unfinished, path)
+        except asyncio.CancelledError:
+            # The writer removes what it has not finished; this is for the rest.
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+def _discard(opening: asyncio.Future[tuple[Database, Ledger]]) -> None:
+    """Nobody waits for the store any more; let go of what was opened for it."""
+    if not opening.cancelled() and opening.exception() is None:
+        database, _ = opening.result()
+        database.close()

@@ -1,0 +1,146 @@
+"""The thread that owns the database: it takes what is queued, commits it once, reports once.
+
+Everything accepted while one commit was under way goes into the next, so the
+busier the store, the more writes share a sync. When a commit fails, all that
+was accepted up to the moment the event loop hears of it fails with it, because
+a later write may build on an earlier one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+import apsw
+
+from bullpen.store.copying import Copier, Order
+from bullpen.store.database import Database
+from bullpen.store.journaled import Batch, Listener
+
+log = logging.getLogger(__name__)
+
+
+class Stop:
+    """The last thing a writer is told."""
+
+
+Job = Batch | Order | Stop
+
+
+class Trouble:
+    """Something that fails for a while. Logged when it begins and when it has passed."""
+
+    def __init__(self, begins: str, ends: str) -> None:
+        self._begins = begins
+        self._ends = ends
+        self._lasting = False
+
+    def met(self, error: Exception) -> None:
+        if not self._lasting:
+            log.warning(self._begins, extra={"cause": repr(error)})
+        self._lasting = True
+
+    def passed(self) -> None:
+        if self._lasting:
+            log.info(self._ends)
+        self._lasting = False
+
+
+class Writer:
+    """A ``Journal``. Its queue is bounded by the ledger's limit on pending writes."""
+
+    def __init__(self, database: Database, listener: Listener) -> None:
+        self._database = database
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[Job] = SimpleQueue()
+        self._failed_attempt = -1
+        self._commits = Trouble("commits fail", "commits succeed again")
+        self._checkpoints = Trouble("checkpoints fail", "checkpoints succeed again")
+        self._orphaned = False
+        self._copier = Copier(database, self._post)
+        # A daemon, because a commit that is cut off is as safe as a crash, and a
+        # process that cannot exit is not.
+        self._thread = Thread(target=self._run, name="bullpen-store", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        self._inbox.put(batch)
+
+    def copy(self, order: Order) -> None:
+        self._inbox.put(order)
+
+    def close(self) -> None:
+        self._inbox.put(Stop())
+
+    def _run(self) -> None:
+        while self._serve(self._take()):
+            pass
+        self._copier.stop()
+        try:
+            self._database.close()
+        except (apsw.Error, OSError):
+            log.exception("closing the database failed")
+        self._post(self._ended)
+
+    def _take(self) -> list[Job]:
+        """Everything queued; waits for something unless a copy is under way."""
+        taken: list[Job] = []
+        if not self._copier.busy:
+            taken.append(self._inbox.get())
+        while True:
+            try:
+                taken.append(self._inbox.get_nowait())
+            except Empty:
+                return taken
+
+    def _serve(self, taken: list[Job]) -> bool:
+        """Do what was queued, then a little of what can wait. False once told to stop."""
+        self._commit([item for item in taken if isinstance(item, Batch)])
+        self._checkpoint()
+        for item in taken:
+            if isinstance(item, Order):
+                self._copier.begin(item)
+        self._copier.step()
+        return not self._orphaned and not any(isinstance(item, Stop) for item in taken)
+
+    def _commit(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._database.forget(batch.forgotten)
+        live = [batch for batch in batches if batch.attempt > self._failed_attempt]
+        writes = [write for batch in live for write in batch.writes]
+        if not writes:
+            return
+        try:
+            self._database.commit(writes)
+        except Exception as error:  # whatever it is, somebody is waiting for an answer
+            self._commits.met(error)
+            self._failed_attempt = live[-1].attempt
+            cause = str(error)
+            self._post(lambda: self._listener.failed(cause))
+        else:
+            self._commits.passed()
+            self._post(lambda: self._listener.committed(len(writes)))
+
+    def _checkpoint(self) -> None:
+        try:
+            self._database.checkpoint()
+        except apsw.Error as error:
+            # Nothing is lost: the write-ahead log is kept, and the next commit tries again.
+            self._checkpoints.met(error)
+        else:
+            self._checkpoints.passed()
+
+    def _post(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            # The loop was closed under an open store: nobody is left to answer to.
+            self._orphaned = True
+
+    def _ended(self) -> None:
+        self._thread.join()
+        self._listener.closed()

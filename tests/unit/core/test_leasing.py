@@ -1,0 +1,129 @@
+"""The life of one lease, one sentence per test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.meta import ConditionStatus, LabelSelector, LocalObjectReference, ObjectMeta
+from bullpen.core import leasing
+from bullpen.core.leasing import Phase
+from bullpen.kit.clock import EPOCH
+
+NOON = EPOCH + timedelta(hours=12)
+HOUR = timedelta(hours=1)
+
+
+def lease(*, status: LeaseStatus | None = None, **spec: object) -> Lease:
+    fields: dict[str, object] = {
+        "client_ref": LocalObjectReference(name="alice"),
+        "selector": LabelSelector(match_labels={"board": "rpi4"}),
+        **spec,
+    }
+    return Lease(
+        metadata=ObjectMeta(name="l1", namespace="lab", generation=1),
+        spec=LeaseSpec(**fields),  # type: ignore[arg-type]
+        status=status or LeaseStatus(),
+    )
+
+
+def given_out(found: Lease, *, now: datetime = NOON) -> Lease:
+    status = leasing.assigned(found, exporter="e1", priority=0, spot=False, epoch=1, now=now)
+    return replace(found, status=status)
+
+
+@pytest.mark.parametrize(
+    ("given_lease", "expected"),
+    [
+        pytest.param(lease(duration=HOUR), Phase.WAITING, id="a new one waits"),
+        pytest.param(
+            lease(duration=HOUR, begin_time=NOON + HOUR),
+            Phase.SCHEDULED,
+            id="a booked one is early",
+        ),
+        pytest.param(
+            lease(duration=HOUR, begin_time=NOON), Phase.WAITING, id="a booked one becomes due"
+        ),
+        pytest.param(
+            lease(duration=HOUR, end_time=NOON + 2 * HOUR),
+            Phase.SCHEDULED,
+            id="an end and a duration make a begin",
+        ),
+        pytest.param(given_out(lease(duration=HOUR)), Phase.ACTIVE, id="an assigned one is active"),
+        pytest.param(lease(status=LeaseStatus(ended=True)), Phase.ENDED, id="an ended one is over"),
+    ],
+)
+def test_phase(given_lease: Lease, expected: Phase) -> None:
+    assert leasing.phase(given_lease, now=NOON) is expected
+
+
+@pytest.mark.parametrize(
+    ("given_lease", "expected"),
+    [
+        pytest.param(lease(duration=HOUR), None, id="no end before the begin"),
+        pytest.param(given_out(lease(duration=HOUR)), NOON + HOUR, id="counted from assignment"),
+        pytest.param(
+            given_out(lease(duration=HOUR, begin_time=NOON - HOUR / 3)),
+            NOON + HOUR * 2 / 3,
+            id="a booked lease that got its exporter late is not extended",
+        ),
+        pytest.param(
+            lease(duration=HOUR, end_time=NOON), NOON, id="an explicit end wins over a duration"
+        ),
+        pytest.param(given_out(lease()), None, id="without either it has no end"),
+    ],
+)
+def test_expires_at(given_lease: Lease, expected: datetime | None) -> None:
+    assert leasing.expires_at(given_lease) == expected
+
+
+def test_a_lease_ends_when_released_or_run_out_and_only_once() -> None:
+    active = given_out(lease(duration=HOUR))
+    assert leasing.due_to_end(active, now=NOON) is None
+    assert leasing.due_to_end(active, now=NOON + HOUR) == "Expired"
+    released = replace(active, spec=replace(active.spec, release=True))
+    assert leasing.due_to_end(released, now=NOON) == "Released"
+    over = replace(released, status=replace(released.status, ended=True))
+    assert leasing.due_to_end(over, now=NOON + 9 * HOUR) is None
+
+
+def test_ready_is_the_last_condition_and_pending_turns_false() -> None:
+    waited = lease(duration=HOUR)
+    waited = replace(
+        waited, status=leasing.waiting(waited, reason="Offline", message="none", now=NOON)
+    )
+    status = given_out(waited).status
+    assert [c.type for c in status.conditions] == ["Pending", "Ready"]
+    assert [c.status for c in status.conditions] == [ConditionStatus.FALSE, ConditionStatus.TRUE]
+    assert status.begin_time == NOON
+
+
+@pytest.mark.parametrize("reason", ["Released", "Expired", "Evicted"])
+def test_an_end_keeps_the_exporter_and_never_says_the_word_for_stale_tokens(reason: str) -> None:
+    active = given_out(lease(duration=HOUR))
+    status = leasing.ended(active, reason=reason, message=leasing.end_message(reason), now=NOON)
+    assert status.ended
+    assert status.exporter_ref == LocalObjectReference(name="e1")
+    assert status.conditions[-1].type == "Ready"
+    assert status.conditions[-1].status is ConditionStatus.FALSE
+    assert "expired" not in status.conditions[-1].message.lower()
+
+
+def test_a_refusal_is_the_last_condition_and_final() -> None:
+    status = leasing.refused(
+        lease(), type="Unsatisfiable", reason="NoAccess", message="nothing matches", now=NOON
+    )
+    assert status.ended
+    assert status.conditions[-1].reason == "NoAccess"
+
+
+def test_the_transition_time_moves_only_with_the_status() -> None:
+    first = lease(duration=HOUR)
+    one = leasing.waiting(first, reason="Offline", message="a", now=NOON)
+    again = replace(first, status=one)
+    two = leasing.waiting(again, reason="NotReady", message="b", now=NOON + HOUR)
+    assert two.conditions[0].last_transition_time == NOON
+    assert two.conditions[0].reason == "NotReady"

@@ -1,0 +1,202 @@
+"""Copies of a store that is in use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from threading import Semaphore
+
+import pytest
+from faulty import Disk, broken
+from mounts import tmpfs
+from sqlite_helpers import KEY, fill, opened, overwrite, query, state
+
+from bullpen.errors import StorageFailed, TooManyRequests, Unavailable
+from bullpen.store import copying
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many steps also for a small database."""
+    monkeypatch.setattr(copying, "COPY_PAGES", 2)
+
+
+class Gate:
+    """Lets a copy take as many steps as the test says."""
+
+    def __init__(self) -> None:
+        self._steps = Semaphore(0)
+
+    def wait(self) -> None:
+        assert self._steps.acquire(timeout=10)
+
+    def allow(self, steps: int) -> None:
+        self._steps.release(steps)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate()
+    step = copying.Copy.step
+
+    def gated(copy: copying.Copy) -> bool:
+        gate.wait()
+        return step(copy)
+
+    monkeypatch.setattr(copying.Copy, "step", gated)
+    return gate
+
+
+async def test_a_backup_is_a_store_like_the_one_it_was_made_of(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=1000)
+        await overwrite(store, 20)
+        await store.delete(KEY, lambda _: b"", expect=320)
+        assert await store.backup(tmp_path / "backup.db") == store.revision == 321
+        before = (state(store), store.revision, store.oldest)
+        history = await store.watch("", since=0).next()
+    async with opened(tmp_path / "backup.db") as store:
+        assert (state(store), store.revision, store.oldest) == before
+        assert await store.watch("", since=0).next() == history
+
+
+async def test_an_empty_store_can_be_backed_up(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        assert await store.backup(tmp_path / "backup.db") == 0
+    async with opened(tmp_path / "backup.db") as store:
+        assert state(store) == ()
+
+
+async def test_a_backup_made_while_writing_is_one_consistent_state(
+    tmp_path: Path, gate: Gate
+) -> None:
+    """One step between two commits: nobody waits for the copy, and it misses nothing."""
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=1000)
+        async with asyncio.TaskGroup() as group:
+            backup = group.create_task(store.backup(tmp_path / "backup.db"))
+            for number in range(10):
+                keys = ["lab/x/y/000000", f"lab/x/y/{299 - number:06}", f"lab/x/z/{number}"]
+                writes = [asyncio.ensure_future(overwrite(store, 1, key=key)) for key in keys]
+                await asyncio.sleep(0)
+                gate.allow(1)
+                await asyncio.gather(*writes)
+                assert not backup.done()
+            gate.allow(1000)
+        copied = backup.result()
+        assert copied == store.revision == 330
+        expected = state(store)
+    async with opened(tmp_path / "backup.db") as store:
+        assert (state(store), store.revision) == (expected, copied)
+
+
+async def test_a_backup_replaces_the_one_before_and_leaves_nothing_else(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        for revision in (1, 2):
+            await overwrite(store, 1)
+            assert await store.backup(tmp_path / "backup.db") == revision
+    assert query(tmp_path / "backup.db", "SELECT max(revision) FROM log") == [(2,)]
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"store.db", "store.db.lock", "backup.db"}
+
+
+async def test_a_backup_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=4000)
+        with tmpfs(tmp_path / "disk", megabytes=1) as disk:
+            (disk.path / "backup.db").write_text("the one before")
+            with pytest.raises(StorageFailed, match="FullError"):
+                await store.backup(disk.path / "backup.db")
+            assert [file.name for file in disk.path.iterdir()] == ["backup.db"]
+            assert (disk.path / "backup.db").read_text() == "the one before"
+        await overwrite(store, 1)
+
+
+async def test_a_backup_into_nowhere_fails_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        with pytest.raises(StorageFailed, match="No such file"):
+            await store.backup(tmp_path / "missing" / "backup.db")
+        await overwrite(store, 1)
+        assert await store.backup(tmp_path / "backup.db") == 1
+
+
+async def test_a_backup_of_what_cannot_be_read_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    disk = Disk("unreadable")
+    async with opened(tmp_path / "store.db", vfs=disk.name) as store:
+        await fill(store, 2000, size=4000)
+        disk.before_read = broken
+        with pytest.raises(StorageFailed, match="the backup was not made"):
+            await store.backup(tmp_path / "backup.db")
+        disk.heal()
+        assert not list(tmp_path.glob("backup*"))
+        assert await store.backup(tmp_path / "backup.db") == 2000
+    disk.unregister()
+
+
+async def test_a_copy_that_is_not_sound_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = copying.publish
+
+    def spoil(copy: Path, target: Path) -> int:
+        content = bytearray(copy.read_bytes())
+        content[8192 * 3 : 8192 * 4] = bytes(8192)
+        copy.write_bytes(content)
+        return publish(copy, target)
+
+    monkeypatch.setattr(copying, "publish", spoil)
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=1000)
+        with pytest.raises(StorageFailed, match="is damaged"):
+            await store.backup(tmp_path / "backup.db")
+    assert not list(tmp_path.glob("backup*"))
+
+
+async def test_one_backup_at_a_time(tmp_path: Path, gate: Gate) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=1000)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(store.backup(tmp_path / "first.db"))
+            await asyncio.sleep(0)
+            with pytest.raises(TooManyRequests):
+                await store.backup(tmp_path / "second.db")
+            gate.allow(1000)
+        assert await store.backup(tmp_path / "second.db") == 300
+
+
+@pytest.mark.parametrize("steps", [0, 1, 1000])
+async def test_a_backup_that_is_given_up_leaves_nothing_and_makes_room(
+    tmp_path: Path, gate: Gate, steps: int
+) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=1000)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                gate.allow(steps)
+                await store.backup(tmp_path / "given-up.db")
+        gate.allow(1000)
+        assert await store.backup(tmp_path / "backup.db") == 300
+    assert not list(tmp_path.glob("given-up*"))
+
+
+async def test_closing_gives_up_a_backup_under_way(tmp_path: Path, gate: Gate) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 300, size=1000)
+        async with asyncio.TaskGroup() as group:
+            backup = group.create_task(_error(store.backup(tmp_path / "backup.db")))
+            await asyncio.sleep(0)
+            gate.allow(2)
+            await store.close()
+        assert isinstance(backup.result(), Unavailable)
+        with pytest.raises(Unavailable):
+            await store.backup(tmp_path / "backup.db")
+    assert not list(tmp_path.glob("backup*"))
+
+
+async def _error(backup: Coroutine[None, None, int]) -> BaseException | None:
+    try:
+        await backup
+    except Unavailable as error:
+        return error
+    return None
