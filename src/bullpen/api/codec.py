@@ -188,7 +188,7 @@ def _struct_encoder(cls: type[Struct]) -> Callable[[Any], Document]:
                 and wire in kept
                 and _is_untouched(kept[wire], item, leave_out=leave_out)
             ):
-                document[wire] = kept[wire][1]
+                document[wire] = _fresh(kept[wire][1])
             elif not leave_out:
                 document[wire] = encode_item(item)
         if value.extra is not None:
@@ -207,3 +207,8 @@ def _taker(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 def _is_untouched(spelled: tuple[object, Any], item: object, *, leave_out: bool) -> bool:
     return spelled[0] is item or (spelled is _NULL and leave_out)
+
+
+def _fresh(raw: Any) -> Any:
+    """``raw``, or a copy of it: an empty map that was read must not be filled by its writer."""
+    return raw.copy() if isinstance(raw, dict | list) else raw

@@ -110,21 +110,16 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _decode_str(raw: Any) -> str:
-    if type(raw) is not str:
-        raise Unreadable("must be a string")
-    return raw
+def _refused(message: str) -> Callable[[Any], Any]:
+    """For types whose own values are never passed: what arrives is of another type."""
+
+    def refuse(raw: Any) -> Any:
+        raise Unreadable(message)
+
+    return refuse
 
 
-def _decode_bool(raw: Any) -> bool:
-    if type(raw) is not bool:
-        raise Unreadable("must be true or false")
-    return raw
-
-
-def _decode_int(raw: Any) -> int:
-    if type(raw) is int:
-        return raw
+def _decode_float(raw: Any) -> int:
     # JSON has one kind of number: some writers say 3.0.
     if type(raw) is float and raw.is_integer():
         return int(raw)
@@ -137,9 +132,15 @@ def _decode_int_or_str(raw: Any) -> int | str:
     return raw
 
 
+def _text(raw: Any) -> str:
+    if type(raw) is not str:
+        raise Unreadable("must be a string")
+    return raw
+
+
 def _decode_time(raw: Any) -> datetime:
     try:
-        return times.parse(_decode_str(raw))
+        return times.parse(_text(raw))
     except ValueError as error:
         raise Unreadable(str(error), "FieldValueInvalid") from None
 
@@ -154,7 +155,7 @@ def _is_microsecond_utc(raw: str) -> bool:
 
 def _decode_duration(raw: Any) -> timedelta:
     try:
-        return _duration(_decode_str(raw))[0]
+        return _duration(_text(raw))[0]
     except ValueError as error:
         raise Unreadable(str(error), "FieldValueInvalid") from None
 
@@ -172,9 +173,9 @@ def _duration(raw: str) -> tuple[timedelta, bool]:
 
 MICRO_TIME = Form(_decode_time, times.micro_text, _is_microsecond_utc)
 SCALARS: dict[Any, Form] = {
-    str: Form(_decode_str, _same, exact=str),
-    bool: Form(_decode_bool, _same, exact=bool),
-    int: Form(_decode_int, _same, exact=int),
+    str: Form(_refused("must be a string"), _same, exact=str),
+    bool: Form(_refused("must be true or false"), _same, exact=bool),
+    int: Form(_decode_float, _same, exact=int),
     int | str: Form(_decode_int_or_str, _same),
     object: Form(_same, _same),
     datetime: Form(_decode_time, times.text, _is_whole_second_utc),

@@ -26,7 +26,9 @@ class _AliasFreeLoader(_JsonLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise BadRequest(f"YAML aliases are not accepted here (line {self.line + 1}); write it out")
+            raise BadRequest(
+                f"YAML aliases are not accepted here (line {self.line + 1}); write it out"
+            )
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
 

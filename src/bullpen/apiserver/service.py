@@ -33,8 +33,8 @@ from bullpen.errors import (
     TooManyRequests,
     Unavailable,
 )
-from bullpen.kit.clock import Clock
 from bullpen.kit import durations
+from bullpen.kit.clock import Clock
 from bullpen.registry.registry import Registry
 
 log = logging.getLogger("bullpen.apiserver")

@@ -47,6 +47,14 @@ class Layout:
         return self.root / "auth" / "tokens.json"
 
     @property
+    def signing_keys(self) -> Path:
+        return self.root / "auth" / "signing-keys.json"
+
+    @property
+    def stream_key(self) -> Path:
+        return self.root / "auth" / "stream.key"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.root / "kubeconfig"
 

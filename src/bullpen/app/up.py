@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import random
 import signal
 from collections.abc import Callable
 
@@ -60,8 +61,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    clock, ids = SystemClock(), RandomIds()
-    async with running(settings, directory.layout, clock=clock, ids=ids) as service:
+    layout, clock, ids = directory.layout, SystemClock(), RandomIds()
+    chance = random.SystemRandom()
+    async with running(settings, layout, clock=clock, ids=ids, chance=chance) as service:
         applied = await apply_manifests(service.registry, documents)
         gc.freeze()
         announce(service.endpoints, applied)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -18,16 +19,22 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.auth import Role, TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import certificates, credentials
+from bullpen.app import certificates, credentials, keys
 from bullpen.app.datadir import Layout
 from bullpen.app.files import PUBLIC, SECRET, write_atomically
 from bullpen.app.httpserver import bind, serving
+from bullpen.app.lab import LabSettings
+from bullpen.app.lab import running as running_lab
 from bullpen.errors import BadRequest, Refused
+from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.registry.garbage import GarbageCollector
+from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.registry.registry import Registry
+from bullpen.services.grpc.server import GrpcServer, Tls
+from bullpen.services.routing import Routers
 from bullpen.store.sqlite import SqliteStore
 
 log = logging.getLogger("bullpen.app")
@@ -52,6 +59,9 @@ class Settings:
 
 
 API_PORT_OFFSET = 0
+CONTROLLER_PORT_OFFSET = 2
+ROUTER_PORT_OFFSET = 3
+"""As upstream's: with the default base these are 8082 and 8083."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +74,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: Settings, layout: Layout, *, clock: Clock, ids: Ids
+    settings: Settings, layout: Layout, *, clock: Clock, ids: Ids, chance: random.Random
 ) -> AsyncIterator[Running]:
     """Start everything in order; stop it in the opposite order."""
     listener = _bind(settings.listen, settings.port(API_PORT_OFFSET), "the API server")
@@ -81,15 +91,33 @@ async def running(
             authenticators=(TokenTable({t: credentials.USERS[r] for r, t in tokens.items()}),),
             version=__version__,
         )
-        collector = GarbageCollector(registry)
-        async with asyncio.TaskGroup() as tasks:
-            collecting = tasks.create_task(collector.run())
-            async with serving(Asgi(service), listener, certs):
-                endpoints = _publish(settings, layout, certs, tokens, listener)
-                yield Running(registry=registry, endpoints=endpoints)
-                # Watchers are told first, so that their streams end by themselves.
-                service.close()
-            collecting.cancel()
+        async with contextlib.AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            collecting = tasks.create_task(GarbageCollector(registry).run())
+            stack.callback(collecting.cancel)
+            grpc = GrpcServer(
+                address=_address(settings.listen, settings.port(CONTROLLER_PORT_OFFSET)),
+                tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
+            )
+            endpoint = _address(_reachable(settings.listen), grpc.port)
+            lab = await stack.enter_async_context(
+                running_lab(
+                    RegistryObjects(registry, manager=FIELD_MANAGER),
+                    LabSettings(endpoint=endpoint, ca_pem=certs.ca_pem().decode()),
+                    signer=Signer(keys.signing_keys(layout.signing_keys)),
+                    tickets=Tickets(keys.stream_key(layout.stream_key)),
+                    routers=Routers(),
+                    clock=clock,
+                    ids=ids,
+                    chance=chance,
+                )
+            )
+            await stack.enter_async_context(grpc.serving(lab.controller, lab.client))
+            await stack.enter_async_context(serving(Asgi(service), listener, certs))
+            endpoints = _publish(settings, layout, certs, tokens, listener, controller=endpoint)
+            # Watchers are told first, so that their streams end by themselves.
+            stack.callback(service.close)
+            yield Running(registry=registry, endpoints=endpoints)
     finally:
         await store.close()
 
@@ -142,17 +170,26 @@ def _hosts(listen: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _reachable(listen: str) -> str:
+    """A host clients on this machine can use for a listen address."""
+    return "127.0.0.1" if listen in ("0.0.0.0", "::") else listen
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _publish(
     settings: Settings,
     layout: Layout,
     certs: certificates.Certificates,
     tokens: dict[Role, str],
     listener: socket.socket,
+    *,
+    controller: str,
 ) -> Document:
     """Write how to reach us; ``endpoints.json`` last, because it means ready."""
-    host = "127.0.0.1" if settings.listen in ("0.0.0.0", "::") else settings.listen
-    shown = f"[{host}]" if ":" in host else host
-    server = f"https://{shown}:{listener.getsockname()[1]}"
+    server = f"https://{_address(_reachable(settings.listen), listener.getsockname()[1])}"
     ca_pem = certs.ca_pem()
     paths = {Role.ADMIN: layout.kubeconfig, Role.VIEW: layout.kubeconfig_view}
     for role, path in paths.items():
@@ -162,6 +199,7 @@ def _publish(
         write_atomically(path, content, mode=SECRET)
     endpoints: Document = {
         "apiserver": server,
+        "controller": controller,
         "kubeconfig": str(layout.kubeconfig),
         "ca": str(certs.ca),
     }

@@ -7,6 +7,7 @@ rotated. Only the token in the Secret is valid, so replacing it revokes the old 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import replace
 
 from bullpen.api.client import Client
@@ -16,14 +17,14 @@ from bullpen.api.meta import LocalObjectReference, ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change_status
+from bullpen.errors import AlreadyExists, Conflict, NotFound, Unauthorized
 from bullpen.identity import subjects
 from bullpen.identity.subjects import Role, Subject
-from bullpen.errors import AlreadyExists, Conflict, NotFound, Unauthorized
+from bullpen.identity.tokens import Signer, expiry
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.runtime.events import Events
 from bullpen.runtime.loop import Outcome
-from bullpen.identity.tokens import Signer, expiry
 
 Holder = tuple[Role, str, str]
 """Role, namespace and name of whom a credential is for."""
@@ -109,9 +110,7 @@ class CredentialReconciler:
             else:
                 fresh = self._secret(role, value, token)
                 meta = replace(found.metadata, owner_references=fresh.metadata.owner_references)
-                written = await self._objects.update(
-                    replace(found, metadata=meta, data=fresh.data)
-                )
+                written = await self._objects.update(replace(found, metadata=meta, data=fresh.data))
         except (AlreadyExists, NotFound):
             # Our view of the Secret is behind; the change we have not seen starts a new pass.
             raise Conflict(f"secret {name} changed meanwhile") from None
@@ -178,3 +177,33 @@ class CredentialReconciler:
 
 def _data(token: str) -> dict[str, str]:
     return {"token": base64.b64encode(token.encode()).decode()}
+
+
+def watch_holders(views: Views, add: Callable[[Holder], None]) -> None:
+    """Start a pass for whoever's object or Secret changed."""
+
+    def client(old: Client | None, new: Client | None) -> None:
+        if new is not None:
+            add((Role.CLIENT, new.metadata.namespace, new.metadata.name))
+
+    def exporter(old: Exporter | None, new: Exporter | None) -> None:
+        if new is not None and (old is None or _credential(old) != _credential(new)):
+            add((Role.EXPORTER, new.metadata.namespace, new.metadata.name))
+
+    def secret(old: Secret | None, new: Secret | None) -> None:
+        value = new or old
+        assert value is not None
+        for role in Role:
+            name = value.metadata.name.removesuffix(f"-{role.lower()}")
+            if name != value.metadata.name:
+                add((role, value.metadata.namespace, name))
+
+    views.clients.listen(client)
+    views.exporters.listen(exporter)
+    views.secrets.listen(secret)
+
+
+def _credential(exporter: Exporter) -> tuple[object, ...]:
+    """What a credential depends on; an exporter's status changes far more often."""
+    status, meta = exporter.status, exporter.metadata
+    return status.credential, status.endpoint, meta.uid, meta.annotations, meta.deletion_timestamp

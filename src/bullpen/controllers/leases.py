@@ -205,9 +205,7 @@ class LeaseReconciler:
                     await self._put_lease(lease, status)
             case Refuse(lease=name, type=type, reason=reason, message=message):
                 lease = waiting[name]
-                status = leasing.refused(
-                    lease, type=type, reason=reason, message=message, now=now
-                )
+                status = leasing.refused(lease, type=type, reason=reason, message=message, now=now)
                 lease = await self._put_lease(lease, status)
                 self._events.emit(lease, reason=reason, message=message, warning=True)
                 await self._label(lease)

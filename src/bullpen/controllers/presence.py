@@ -1,4 +1,7 @@
-"""Turns connections into the Online condition: at once when one comes, after a grace when none is left."""
+"""Turns connections into the Online condition.
+
+At once when one comes, after a grace when none is left.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,11 @@ class Connections:
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
+            self._lost[key] = now
+
+    def heard(self, key: Key, *, now: datetime) -> None:
+        """The exporter called without being connected: about to be, or just was."""
+        if key not in self._open:
             self._lost[key] = now
 
     def connected(self, key: Key) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy
 from bullpen.api.client import Client
-from bullpen.api.core import Secret
+from bullpen.api.core import ConfigMap, Namespace, Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.lease import Lease
@@ -25,6 +25,8 @@ class Views:
     policies: Informer[ExporterAccessPolicy]
     secrets: Informer[Secret]
     sets: Informer[ExporterSet]
+    namespaces: Informer[Namespace]
+    configmaps: Informer[ConfigMap]
 
     @classmethod
     def of(cls, objects: Objects, *, retry: Retry) -> Views:
@@ -35,6 +37,8 @@ class Views:
             policies=Informer(objects, ExporterAccessPolicy, retry=retry),
             secrets=Informer(objects, Secret, retry=retry),
             sets=Informer(objects, ExporterSet, retry=retry),
+            namespaces=Informer(objects, Namespace, retry=retry),
+            configmaps=Informer(objects, ConfigMap, retry=retry),
         )
 
     async def run(self) -> None:
@@ -55,4 +59,6 @@ class Views:
             self.policies,
             self.secrets,
             self.sets,
+            self.namespaces,
+            self.configmaps,
         )

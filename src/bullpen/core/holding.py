@@ -44,7 +44,8 @@ def mend_exporter(exporter: Exporter, lease: Lease | None) -> Mend:
 
 def mend_lease(lease: Lease, exporter: Exporter | None) -> Mend:
     """What to do about an active lease, given the exporter its status names."""
-    assert lease.status.exporter_ref is not None and not lease.status.ended
+    assert lease.status.exporter_ref is not None
+    assert not lease.status.ended
     if exporter is None:
         return Mend.END
     ref = exporter.status.lease_ref

@@ -20,8 +20,8 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, KeySet
 
-from bullpen.identity.subjects import Role, Subject
 from bullpen.errors import Unauthorized
+from bullpen.identity.subjects import Role, Subject
 
 # What upstream's own tokens say; `jmp` treats tokens of this issuer as internal.
 ISSUER = "https://localhost:8085"

@@ -49,8 +49,9 @@ def replicas(name: str, scale: object) -> int:
     kind, version = scale.get("kind") or KIND, scale.get("apiVersion") or API_VERSION
     if (kind, version) != (KIND, API_VERSION):
         raise BadRequest(f"the scale subresource takes {API_VERSION} {KIND}, not {version} {kind}")
-    spec = scale.get("spec") or {}
-    wanted = (spec.get("replicas") or 0) if isinstance(spec, dict) else None
+    # Kubernetes takes a missing number for 0. Here that can mean "no limit", so it is asked for.
+    spec = scale.get("spec")
+    wanted = spec.get("replicas") if isinstance(spec, dict) else None
     if type(wanted) is not int or wanted > REPLICAS_MAX:
         raise BadRequest("spec.replicas of a Scale must be a whole number")
     if wanted < 0:

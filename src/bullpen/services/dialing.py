@@ -171,5 +171,3 @@ class Switchboard:
         line = self._lines[lease.metadata.uid]
         await line.calls.put(Call(endpoint, tokens[Role.EXPORTER]))
         return Call(endpoint, tokens[Role.CLIENT])
-
-

@@ -8,6 +8,7 @@ for ever, and one that heard a false end would run its after-lease hook.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -155,11 +156,10 @@ class Exporters:
         )
         self._events.emit(written, reason="ExporterUnregistered", message=reason or "unregistered")
 
-    async def report(
-        self, exporter: Exporter, *, value: ExporterStatusValue, message: str
-    ) -> None:
+    async def report(self, exporter: Exporter, *, value: ExporterStatusValue, message: str) -> None:
         """What the exporter says it is doing. Reports may be skipped, never out of order."""
         now = self._clock.now()
+        self._connections.heard(key_of(exporter), now=now)
         await change_status(
             self._objects,
             self._views.exporters,
@@ -175,10 +175,9 @@ class Exporters:
         try:
             last: Notice | None = None
             while True:
+                look = functools.partial(self._news, key, uid, last)
                 notice = await self._signals.until(
-                    lambda: (("exporter", *key),),
-                    lambda: self._news(key, uid, last),
-                    WATCH_SECONDS,
+                    lambda: (("exporter", *key),), look, WATCH_SECONDS
                 )
                 if notice is not None:
                     self._delivered[uid] = last = notice

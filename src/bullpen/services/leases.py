@@ -35,6 +35,7 @@ from bullpen.services.signals import Signals
 HOLD_SECONDS_MAX = 25.0
 """How long a look at a waiting lease is held. The stock client sleeps 5 s between looks."""
 
+POLL_PAUSE = timedelta(seconds=4)
 DECIDE_SECONDS_MAX = 2.0
 DURATION_MAX = timedelta(days=3650)
 ATTEMPTS_MAX = 8
@@ -81,12 +82,17 @@ class Leases:
         self._signals = signals
         self._clock = clock
         self._ids = ids
+        self._asked: dict[str, datetime] = {}
+        """By uid of a waiting lease, when somebody last got an answer about it, or left."""
+
         views.leases.listen(self._changed)
 
     def _changed(self, old: Lease | None, new: Lease | None) -> None:
         lease = new or old
         assert lease is not None
         self._signals.notify(("lease", *key_of(lease)))
+        if new is None or new.status.ended:
+            self._asked.pop(lease.metadata.uid, None)
 
     async def create(self, client: Client, wish: Wish) -> Lease:
         """Make the lease and wait, briefly, for the first decision about it."""
@@ -122,11 +128,23 @@ class Leases:
         return await self._held(created, DECIDE_SECONDS_MAX, _decided)
 
     async def get(self, namespace: str, name: str) -> Lease:
-        """The lease; while it waits for its turn, the answer waits too."""
+        """The lease; while it waits for its turn, the answer to whoever waits for it does too."""
         lease = self._find(namespace, name)
-        if not lease.status.conditions or leasing.phase(lease, now=self._clock.now()) is Phase.WAITING:
+        now = self._clock.now()
+        if leasing.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):
+            return lease
+        try:
             return await self._held(lease, HOLD_SECONDS_MAX, self._over_waiting)
-        return lease
+        finally:
+            self._asked[lease.metadata.uid] = self._clock.now()
+
+    def _just_asked(self, lease: Lease, now: datetime) -> bool:
+        """Whether this look is not part of the client's waiting: that pauses between looks.
+
+        A client that gives up looks once more, at once, before it releases the lease.
+        """
+        before = self._asked.get(lease.metadata.uid)
+        return before is not None and now - before < POLL_PAUSE
 
     def _over_waiting(self, lease: Lease) -> bool:
         return leasing.phase(lease, now=self._clock.now()) in (Phase.ACTIVE, Phase.ENDED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc
 
 from bullpen.api.exporter import Exporter
@@ -139,6 +140,10 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
             if lease.spec.client_ref.name == client.metadata.name
         ]
         return jumpstarter_pb2.ListLeasesResponse(names=own)
+
+    async def AuditStream(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
+        # Nobody calls it, and its message was withdrawn from the protocol.
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "audit streams are not supported")
 
     def _exporter(self, context: Any) -> Exporter:
         return self._callers.exporter(claim(context))

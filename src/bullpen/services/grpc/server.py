@@ -46,25 +46,30 @@ class Tls:
     key: bytes
 
 
-@contextlib.asynccontextmanager
-async def serving(
-    controller: ControllerServicer, client: ClientServicer, *, address: str, tls: Tls
-) -> AsyncIterator[int]:
-    """Serve while the context is open; yields the port."""
-    server = grpc.aio.server(options=OPTIONS)
-    jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(controller, server)
-    client_pb2_grpc.add_ClientServiceServicer_to_server(client, server)
-    status = HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(status, server)
-    names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    credentials = grpc.ssl_server_credentials([(tls.key, tls.chain)])
-    port = server.add_secure_port(address, credentials)
-    await server.start()
-    for name in ("", *SERVICES):
-        await status.set(name, health_pb2.HealthCheckResponse.SERVING)
-    try:
-        yield port
-    finally:
-        await status.enter_graceful_shutdown()
-        await server.stop(STOP_SECONDS)
+class GrpcServer:
+    """Takes its port when made, so that the port can be told before anybody is served."""
+
+    def __init__(self, *, address: str, tls: Tls) -> None:
+        self._server = grpc.aio.server(options=OPTIONS)
+        credentials = grpc.ssl_server_credentials([(tls.key, tls.chain)])
+        self.port: int = self._server.add_secure_port(address, credentials)
+
+    @contextlib.asynccontextmanager
+    async def serving(
+        self, controller: ControllerServicer, client: ClientServicer
+    ) -> AsyncIterator[None]:
+        """Serve while the context is open."""
+        jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(controller, self._server)
+        client_pb2_grpc.add_ClientServiceServicer_to_server(client, self._server)
+        status = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(status, self._server)
+        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        await self._server.start()
+        for name in ("", *SERVICES):
+            await status.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            yield
+        finally:
+            await status.enter_graceful_shutdown()
+            await self._server.stop(STOP_SECONDS)

@@ -1,0 +1,50 @@
+"""The service's own keys: what it signs tokens with. Kept in the data directory, mode 0600."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey
+
+from bullpen.app.files import SECRET, write_atomically
+from bullpen.errors import Refused
+
+STREAM_KEY_BYTES = 32
+SIGNING_KEYS_MAX = 5
+
+
+def signing_keys(path: Path) -> tuple[ECKey, ...]:
+    """The keys that verify, newest first; made on the first start."""
+    if not path.exists():
+        return rotate_signing_key(path)
+    try:
+        found = json.loads(path.read_text())
+        keys = tuple(ECKey.import_key(item) for item in found["keys"])
+    except (OSError, ValueError, KeyError, TypeError, JoseError):
+        raise Refused(f"{path} cannot be read; restore it from a backup") from None
+    if not keys:
+        raise Refused(f"{path} holds no key; restore it from a backup")
+    return keys
+
+
+def rotate_signing_key(path: Path) -> tuple[ECKey, ...]:
+    """Sign with a new key from now on; older ones still verify what they signed."""
+    older = signing_keys(path) if path.exists() else ()
+    fresh = ECKey.generate_key("P-256", {"kid": secrets.token_hex(8)}, private=True)
+    keys = (fresh, *older)[:SIGNING_KEYS_MAX]
+    content = json.dumps({"keys": [key.as_dict(private=True) for key in keys]})
+    write_atomically(path, content + "\n", mode=SECRET)
+    return keys
+
+
+def stream_key(path: Path) -> bytes:
+    """The key shared by the controller and its routers."""
+    if not path.exists():
+        write_atomically(path, secrets.token_bytes(STREAM_KEY_BYTES), mode=SECRET)
+    key = path.read_bytes()
+    if len(key) < STREAM_KEY_BYTES:
+        raise Refused(f"{path} is too short to be a key; remove it to have a new one made")
+    return key

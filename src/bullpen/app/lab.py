@@ -1,0 +1,166 @@
+"""Puts the Jumpstarter side together: views, controllers, services, gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.objects import Objects
+from bullpen.controllers import authority
+from bullpen.controllers.authority import AuthorityReconciler
+from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
+from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
+from bullpen.controllers.presence import Connections, PresenceReconciler
+from bullpen.controllers.views import Views
+from bullpen.identity.tokens import Signer, Tickets
+from bullpen.kit.backoff import Backoff
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.loop import ReconcileLoop
+from bullpen.services.callers import Callers
+from bullpen.services.dialing import Switchboard
+from bullpen.services.exporters import Exporters
+from bullpen.services.grpc.client import ClientServicer, LabelSettings
+from bullpen.services.grpc.controller import ControllerServicer
+from bullpen.services.leases import Leases
+from bullpen.services.routing import Routers
+from bullpen.services.signals import Signals
+
+BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabSettings:
+    """What an operator may set about leases and labels."""
+
+    endpoint: str
+    """Where clients and exporters reach the controller, as ``host:port``."""
+
+    ca_pem: str
+    """What their TLS connections are checked against."""
+
+    retention: timedelta = timedelta(hours=24)
+    """How long an ended lease stays readable."""
+
+    labels: LabelSettings = field(default_factory=LabelSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """A running lab, ready to be served."""
+
+    views: Views
+    controller: ControllerServicer
+    client: ClientServicer
+
+
+@contextlib.asynccontextmanager
+async def running(
+    objects: Objects,
+    settings: LabSettings,
+    *,
+    signer: Signer,
+    tickets: Tickets,
+    routers: Routers,
+    clock: Clock,
+    ids: Ids,
+    chance: random.Random,
+) -> AsyncIterator[Lab]:
+    """Everything behind the gRPC services, while the context is open."""
+    retry = functools.partial(BACKOFF.delay, chance=chance)
+    views = Views.of(objects, retry=retry)
+    events = Events(objects, clock=clock, ids=ids, component="bullpen")
+    connections = Connections(started=clock.now())
+    signals = Signals()
+
+    credentials = CredentialReconciler(
+        objects,
+        views,
+        signer=signer,
+        endpoint=settings.endpoint,
+        clock=clock,
+        ids=ids,
+        events=events,
+    )
+    credential_loop: ReconcileLoop[Holder] = ReconcileLoop(credentials, clock=clock, retry=retry)
+    watch_holders(views, credential_loop.add)
+
+    authority_loop: ReconcileLoop[str] = ReconcileLoop(
+        AuthorityReconciler(objects, views, ca_pem=settings.ca_pem), clock=clock, retry=retry
+    )
+    authority.watch_namespaces(views, authority_loop.add)
+
+    presence_loop: ReconcileLoop[Key] = ReconcileLoop(
+        PresenceReconciler(objects, views, connections, clock=clock, events=events),
+        clock=clock,
+        retry=retry,
+    )
+
+    def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
+        if new is not None:
+            presence_loop.add(key_of(new))
+
+    views.exporters.listen(exporter_changed)
+
+    lease_loop: ReconcileLoop[str] = ReconcileLoop(
+        LeaseReconciler(
+            objects,
+            views,
+            clock=clock,
+            events=events,
+            connected=connections.connected,
+            retention=settings.retention,
+        ),
+        clock=clock,
+        retry=retry,
+    )
+    watch_namespaces(views, lease_loop.add)
+
+    def presence_changed(key: Key) -> None:
+        presence_loop.add(key)
+        lease_loop.add(key[0])
+
+    callers = Callers(views, signer=signer, clock=clock)
+    leases = Leases(objects, views, signals=signals, clock=clock, ids=ids)
+    exporters = Exporters(
+        objects,
+        views,
+        connections=connections,
+        presence_changed=presence_changed,
+        signals=signals,
+        clock=clock,
+        events=events,
+    )
+    switchboard = Switchboard(
+        views, tickets=tickets, routers=routers, signals=signals, clock=clock, ids=ids
+    )
+    controller = ControllerServicer(
+        callers, views, exporters=exporters, leases=leases, switchboard=switchboard
+    )
+    client = ClientServicer(
+        callers, views, leases, credentials, clock=clock, labels=settings.labels
+    )
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(part.run())
+            for part in (
+                views,
+                events,
+                credential_loop,
+                authority_loop,
+                presence_loop,
+                lease_loop,
+            )
+        ]
+        await views.synced()
+        yield Lab(views=views, controller=controller, client=client)
+        for task in running:
+            task.cancel()
