@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.paths import walk
 from bullpen.errors import Cause
 from bullpen.kit.names import data_key_problem
 
@@ -233,7 +232,7 @@ class CoordinationLease(Kind):
 def fold_string_data(document: Document) -> Document:
     """``document`` with ``stringData`` moved into ``data``, as Secrets are written."""
     texts = document.get("stringData")
-    data = document.get("data") or {}
+    data = document.get("data", {})
     if not isinstance(texts, dict) or not isinstance(data, dict):
         return document
     if not all(_is_text(value) for value in texts.values()):
@@ -248,37 +247,43 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
-def data_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a Secret or ConfigMap."""
+def secret_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """What the schema cannot say about a Secret."""
+    yield from _data_causes(document, old, ("data", "stringData"))
+    if old is not None and document.get("type") != old.get("type"):
+        yield _forbidden("type", "is immutable; create the Secret anew")
+
+
+def configmap_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """What the schema cannot say about a ConfigMap."""
+    yield from _data_causes(document, old, ("data", "binaryData"))
+
+
+def _data_causes(
+    document: Document, old: Document | None, names: tuple[str, ...]
+) -> Iterator[Cause]:
     total = 0
-    for field_name in ("data", "binaryData", "stringData"):
-        for path, entries in walk(document, (field_name,)):
-            for key, value in entries.items():
-                total += len(value)
-                problem = data_key_problem(key)
-                if problem:
-                    yield Cause(
-                        field=f"{path}[{key}]", message=f'Invalid value: "{key}": {problem}'
-                    )
+    for name in names:
+        for key, value in document.get(name, {}).items():
+            total += len(value.encode())
+            problem = data_key_problem(key)
+            if problem:
+                yield Cause(field=f"{name}[{key}]", message=f'Invalid value: "{key}": {problem}')
     if total > DATA_BYTES_MAX:
         yield Cause(
             field="data",
             message=f"Too long: must be no more than {DATA_BYTES_MAX} bytes in all",
             reason="FieldValueTooLong",
         )
-    if old is not None:
-        yield from _changed_causes(document, old)
+    if old is not None and old.get("immutable") is True:
+        yield from _thaw_causes(document, old, names)
 
 
-def _changed_causes(document: Document, old: Document) -> Iterator[Cause]:
-    if document.get("type") != old.get("type"):
-        yield _forbidden("type", "is immutable; create the Secret anew")
-    if old.get("immutable") is not True:
-        return
+def _thaw_causes(document: Document, old: Document, names: tuple[str, ...]) -> Iterator[Cause]:
     if document.get("immutable") is not True:
         yield _forbidden("immutable", "cannot be unset once `immutable` is true")
-    for name in ("data", "binaryData"):
-        if (document.get(name) or {}) != (old.get(name) or {}):
+    for name in names:
+        if document.get(name, {}) != old.get(name, {}):
             yield _forbidden(name, "cannot be changed while `immutable` is true")
 
 

@@ -80,11 +80,7 @@ class Template(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSetSpec(Struct):
-    """
-    How large the pool may be and what is in it. Besides the rules below, the
-    labels of the template must satisfy the selector: otherwise the set would
-    create exporters it does not count, without end.
-    """
+    """How large the pool may be and what is in it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -190,7 +186,11 @@ class ExporterSet(Kind):
 
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
     spec: ExporterSetSpec = field(
-        metadata=about("How large the pool may be and what is in it.", required=True)
+        metadata=about(
+            "How large the pool may be and what is in it. Besides the rules below, the labels of"
+            " the template must satisfy the selector; else the set would not know its exporters.",
+            required=True,
+        )
     )
     status: ExporterSetStatus = field(
         default=ExporterSetStatus(), metadata=about("What is in the pool.")

@@ -45,9 +45,9 @@ def _inspect(value: Any, levels: int) -> None:
     if type(value) is str:
         _inspect_text(value)
     elif type(value) is dict:
-        _inspect_children(value.items(), levels)
+        _inspect_map(value, levels)
     elif type(value) is list:
-        _inspect_children(enumerate(value), levels)
+        _inspect_list(value, levels)
     elif type(value) is int:
         if not -INTEGER_MAX - 1 <= value <= INTEGER_MAX:
             raise _Odd("an integer must fit into 64 bits")
@@ -58,23 +58,32 @@ def _inspect(value: Any, levels: int) -> None:
         raise _Odd(f"{type(value).__name__} is not JSON")
 
 
-def _inspect_children(children: Any, levels: int) -> None:
+def _inspect_map(value: dict[Any, Any], levels: int) -> None:
     if not levels:
-        raise _Odd(f"must not be nested deeper than {DEPTH_MAX} levels")
-    for step, child in children:
+        raise _Odd(_TOO_DEEP)
+    for key, child in value.items():
         try:
-            if type(step) is not int:
-                _inspect_key(step)
+            if type(key) is not str:
+                raise _Odd("keys must be strings")
+            _inspect_text(key)
             _inspect(child, levels - 1)
         except _Odd as odd:
-            odd.steps.append(step if type(step) is int else _printable(step))
+            odd.steps.append(str(key).encode(errors="replace").decode())
             raise
 
 
-def _inspect_key(key: Any) -> None:
-    if type(key) is not str:
-        raise _Odd("keys must be strings")
-    _inspect_text(key)
+def _inspect_list(value: list[Any], levels: int) -> None:
+    if not levels:
+        raise _Odd(_TOO_DEEP)
+    for index, child in enumerate(value):
+        try:
+            _inspect(child, levels - 1)
+        except _Odd as odd:
+            odd.steps.append(index)
+            raise
+
+
+_TOO_DEEP = f"must not be nested deeper than {DEPTH_MAX} levels"
 
 
 def _inspect_text(text: str) -> None:
@@ -83,7 +92,3 @@ def _inspect_text(text: str) -> None:
             text.encode()
         except UnicodeEncodeError:
             raise _Odd("text must be valid Unicode") from None
-
-
-def _printable(key: object) -> str:
-    return str(key).encode(errors="replace").decode()

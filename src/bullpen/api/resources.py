@@ -21,8 +21,9 @@ from bullpen.api.core import (
     Event,
     Namespace,
     Secret,
-    data_causes,
+    configmap_causes,
     fold_string_data,
+    secret_causes,
 )
 from bullpen.api.crd import CustomResourceDefinition
 from bullpen.api.defaults import with_defaults
@@ -282,9 +283,9 @@ RESOURCES = Resources(
             status=True,
             short_names=("ns",),
         ),
-        _resource(Secret, "secrets", custom=False, fold=fold_string_data, checks=(data_causes,)),
+        _resource(Secret, "secrets", custom=False, fold=fold_string_data, checks=(secret_causes,)),
         _resource(
-            ConfigMap, "configmaps", custom=False, short_names=("cm",), checks=(data_causes,)
+            ConfigMap, "configmaps", custom=False, short_names=("cm",), checks=(configmap_causes,)
         ),
         _resource(Event, "events", custom=False, short_names=("ev",)),
         _resource(CoordinationLease, "leases", custom=False),

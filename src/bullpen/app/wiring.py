@@ -8,13 +8,14 @@ import json
 import logging
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bullpen import __version__
 from bullpen.api.crds import served_crds
 from bullpen.api.document import Document, decode
+from bullpen.api.lease import Lease
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.auth import Role, TokenTable
@@ -33,7 +34,9 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.registry.registry import Registry
+from bullpen.services import routing
 from bullpen.services.grpc.server import GrpcServer, Tls
+from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import Routers
 from bullpen.store.sqlite import SqliteStore
 
@@ -100,21 +103,38 @@ async def running(
                 tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
             )
             endpoint = _address(_reachable(settings.listen), grpc.port)
+            tickets = Tickets(keys.stream_key(layout.stream_key))
+            routers = Routers()
+            router = Router(tickets, clock=clock)
+            streams = _bind(settings.listen, settings.port(ROUTER_PORT_OFFSET), "the router")
+            router_endpoint = _address(_reachable(settings.listen), streams.getsockname()[1])
+            context = tls_context(str(certs.server_chain), str(certs.server_key))
+            await stack.enter_async_context(router.serving(streams, context))
+            routers.add(routing.Router(router_endpoint, lambda: router.load))
             lab = await stack.enter_async_context(
                 running_lab(
                     RegistryObjects(registry, manager=FIELD_MANAGER),
                     LabSettings(endpoint=endpoint, ca_pem=certs.ca_pem().decode()),
                     signer=Signer(keys.signing_keys(layout.signing_keys)),
-                    tickets=Tickets(keys.stream_key(layout.stream_key)),
-                    routers=Routers(),
+                    tickets=tickets,
+                    routers=routers,
                     clock=clock,
                     ids=ids,
                     chance=chance,
                 )
             )
+            lab.views.leases.listen(_fencing(router))
             await stack.enter_async_context(grpc.serving(lab.controller, lab.client))
             await stack.enter_async_context(serving(Asgi(service), listener, certs))
-            endpoints = _publish(settings, layout, certs, tokens, listener, controller=endpoint)
+            endpoints = _publish(
+                settings,
+                layout,
+                certs,
+                tokens,
+                listener,
+                controller=endpoint,
+                router=router_endpoint,
+            )
             # Watchers are told first, so that their streams end by themselves.
             stack.callback(service.close)
             yield Running(registry=registry, endpoints=endpoints)
@@ -170,6 +190,18 @@ def _hosts(listen: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _fencing(router: Router) -> Callable[[Lease | None, Lease | None], None]:
+    """Cut a lease's streams the moment it ends, is deleted, or changes hands."""
+
+    def changed(old: Lease | None, new: Lease | None) -> None:
+        lease = old or new
+        assert lease is not None
+        if new is None or new.status.ended:
+            router.fence(lease.metadata.uid, lease.status.epoch)
+
+    return changed
+
+
 def _reachable(listen: str) -> str:
     """A host clients on this machine can use for a listen address."""
     return "127.0.0.1" if listen in ("0.0.0.0", "::") else listen
@@ -187,6 +219,7 @@ def _publish(
     listener: socket.socket,
     *,
     controller: str,
+    router: str,
 ) -> Document:
     """Write how to reach us; ``endpoints.json`` last, because it means ready."""
     server = f"https://{_address(_reachable(settings.listen), listener.getsockname()[1])}"
@@ -200,6 +233,7 @@ def _publish(
     endpoints: Document = {
         "apiserver": server,
         "controller": controller,
+        "router": router,
         "kubeconfig": str(layout.kubeconfig),
         "ca": str(certs.ca),
     }

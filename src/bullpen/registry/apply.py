@@ -119,15 +119,21 @@ def _clashes(change: Comparison, claims: Claims, claimant: Claimant) -> list[Cla
 
 
 def _settled(change: Comparison, claims: Claims, claimant: Claimant) -> Claims:
-    """The claims once the change is made: others lose what was taken or removed."""
+    """The claims once the change is made: others lose what was taken or removed.
+
+    Who owns nothing is forgotten, except when nobody would be left: an object
+    without claims would look as if it had never been applied.
+    """
     lost = fields.union(change.changed, change.removed)
-    settled = (
+    settled = [
         claim
         if claim.claimant.is_same(claimant)
         else replace(claim, fields=fields.difference(claim.fields, lost))
         for claim in claims
-    )
-    return tuple(claim for claim in settled if claim.fields)
+    ]
+    mine = find(claims, claimant)
+    assert mine is not None, "who applies has a claim, if an empty one"
+    return tuple(claim for claim in settled if claim.fields) or (mine,)
 
 
 def _everything(schema: Schema, live: Document, claimant: Claimant, *, time: str) -> Claims:

@@ -56,15 +56,15 @@ def same(left: object, right: object) -> bool:
 def field_set(schema: Schema, value: Any) -> FieldSet:
     """The fields an applied configuration lays claim to.
 
-    Leaves, and the items of lists and maps; a struct is claimed only through
-    its fields, so that two managers can share it.
+    Leaves, what is empty, and the items of lists and maps; a struct is claimed
+    only through its fields, so that two managers can share it.
     """
     result: dict[str, FieldSet] = {}
     for element, (below, item) in children(schema, value).items():
         kind = shape(below, item)
         member = (
             kind is Shape.LEAF
-            or item == {}
+            or not item
             or not (element[:2] == "f:" and is_named(schema, element[2:]))
         )
         inner = fields.EMPTY if kind is Shape.LEAF else field_set(below, item)

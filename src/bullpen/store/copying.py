@@ -52,7 +52,7 @@ class Copier:
         self.stop()
         try:
             self._current = self._source.copy(order.target), order
-        except (apsw.Error, OSError) as error:
+        except Exception as error:  # whatever it is, somebody is waiting for an answer
             self._give_up(order, _failure(error))
 
     def step(self) -> None:
@@ -65,7 +65,7 @@ class Copier:
             return
         try:
             complete = copy.step()
-        except apsw.Error as error:
+        except Exception as error:
             copy.close()
             self._give_up(order, _failure(error))
         else:

@@ -48,7 +48,8 @@ class Listener(Protocol):
     def failed(self, cause: str) -> None:
         """No write of this attempt that has not been reported committed is durable."""
 
-    def closed(self) -> None: ...
+    def closed(self) -> None:
+        """The journal has ended. What was not reported committed never will be."""
 
 
 class JournaledStore:
@@ -124,8 +125,10 @@ class JournaledStore:
                 future.set_exception(_failure(cause))
 
     def closed(self) -> None:
-        assert self._closed is not None, "only close() closes the journal"
+        self.failed("the store has been closed")
         self._fanout.close()
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
         self._closed.set_result(None)
 
     def _enqueue(self, write: Write) -> Awaitable[Entry]:

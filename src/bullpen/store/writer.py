@@ -9,6 +9,7 @@ a later write may build on an earlier one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -77,14 +78,20 @@ class Writer:
         self._inbox.put(Stop())
 
     def _run(self) -> None:
-        while self._serve(self._take()):
-            pass
-        self._copier.stop()
+        # Also when a bug ends this thread: nobody shall wait for it in vain.
+        with contextlib.ExitStack() as last:
+            last.callback(self._post, self._ended)
+            last.callback(self._close)
+            last.callback(self._copier.stop)
+            while self._serve(self._take()):
+                pass
+
+    def _close(self) -> None:
         try:
             self._database.close()
-        except (apsw.Error, OSError):
-            log.exception("closing the database failed")
-        self._post(self._ended)
+        except apsw.Error as error:
+            # Nothing is lost: what was not moved to the database is in its log.
+            log.warning("the last checkpoint failed", extra={"cause": repr(error)})
 
     def _take(self) -> list[Job]:
         """Everything queued; waits for something unless a copy is under way."""

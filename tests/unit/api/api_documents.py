@@ -142,7 +142,8 @@ def matching(schema: Mapping[str, Any], *, wild: bool) -> st.SearchStrategy[Any]
             return st.integers(schema.get("minimum", -5), 2**31 - 1)
         case "boolean":
             return st.booleans()
-    return plain_json
+        case _:
+            return plain_json
 
 
 def _texts(schema: Mapping[str, Any]) -> st.SearchStrategy[str]:
@@ -155,8 +156,9 @@ def _texts(schema: Mapping[str, Any]) -> st.SearchStrategy[str]:
             return _durations
         case "byte":
             return st.just("YQ==")
-    least = 1 if "pattern" in schema else schema.get("minLength", 0)
-    return st.text("ab", min_size=least, max_size=3)
+        case _:
+            least = 1 if "pattern" in schema else schema.get("minLength", 0)
+            return st.text("ab", min_size=least, max_size=3)
 
 
 def _objects(schema: Mapping[str, Any], *, wild: bool) -> st.SearchStrategy[Document]:

@@ -396,10 +396,7 @@ def test_a_rules_field_path_leads_to_a_field(kind: str) -> None:
 
 
 def test_the_rule_that_is_not_cel_is_documented() -> None:
-    description = field("ExporterSet", "spec")["description"]
-    assert description == "How large the pool may be and what is in it."
-    whole = RESOURCES.of_kind("virtualtarget.jumpstarter.dev/v1alpha1", "ExporterSet")
-    assert whole is not None
+    assert "must satisfy the selector" in field("ExporterSet", "spec")["description"]
 
 
 def test_served_definitions_are_established() -> None:

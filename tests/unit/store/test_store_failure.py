@@ -17,6 +17,7 @@ from sqlite_helpers import KEY, fill, opened, overwrite, state
 from bullpen.errors import StorageFailed, Unavailable
 from bullpen.store import database as database_module
 from bullpen.store.base import ABSENT, Entry
+from bullpen.store.database import Database
 from bullpen.store.limits import Limits
 
 _numbers = itertools.count()
@@ -202,6 +203,29 @@ async def test_history_is_still_cleared_out_after_commits_failed(
         before = (state(store), store.revision, store.oldest)
     async with opened(path, limits) as store:
         assert (state(store), store.revision, store.oldest) == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_bug_in_the_writing_thread_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(database: Database, forgotten: object) -> None:
+        raise ZeroDivisionError
+
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await overwrite(store, 1)
+        watch = store.watch("", since=1)
+        monkeypatch.setattr(Database, "forget", bug)
+        with pytest.raises(StorageFailed):
+            await overwrite(store, 1)
+        with pytest.raises(Unavailable):
+            await overwrite(store, 1)
+        with pytest.raises(Unavailable):
+            await watch.next()
+    monkeypatch.undo()
+    async with opened(path) as store:
+        assert store.revision == 1
 
 
 def fill_up(ballast: Path) -> None:

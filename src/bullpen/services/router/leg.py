@@ -1,0 +1,200 @@
+"""One side of a joined stream: what came in and has not left yet, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bullpen.services.router import frames
+
+if TYPE_CHECKING:
+    from bullpen.services.router.connection import Connection
+
+OK, CANCELLED = 0, 1
+
+
+class Leg:
+    def __init__(self, connection: Connection, stream: int, *, window: int) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._window = window
+        self._credit = 0
+        """Bytes the sender may be told about with its next WINDOW_UPDATE."""
+
+        self._fresh: list[memoryview] = []
+        """What has just come in, as views of what was read."""
+
+        self._held = bytearray()
+        """What the other side has no room for, at most a window. Copied, so that a few
+        held bytes do not keep the large read alive that they came in with."""
+
+        self._owed = 0
+        """Bytes received and not credited back, padding included."""
+
+        self._answered = False
+        self._over = False
+        self.ended = False
+        """This side has sent all it had to."""
+
+        self.peer: Leg | None = None
+        self.send_window = connection.send_window_initial
+        self.passed = 0
+        """Payload bytes from this side to the other."""
+
+        self.on_over: Callable[[], None] | None = None
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    def accept(self) -> None:
+        """The caller may be here: answer with headers at once."""
+        self._answered = True
+        self._connection.write(frames.response_head(self._stream))
+
+    def join(self, peer: Leg) -> None:
+        """From now on each side's bytes are the other's."""
+        self.peer, peer.peer = peer, self
+        self.pass_on()
+        peer.pass_on()
+        self.flush()
+        peer.flush()
+
+    def flush(self) -> None:
+        self._connection.flush()
+
+    def received(self, payload: memoryview, size: int, *, ended: bool) -> None:
+        """Bytes from this side; ``size`` counts what they cost the window."""
+        self._owed += size
+        if self._owed > self._window or self.ended:
+            self._connection.write(frames.rst_stream(self._stream, frames.FLOW_CONTROL_ERROR))
+            self.lost()
+            return
+        if payload:
+            self._fresh.append(payload)
+        # Padding never travels, so it is paid back at once.
+        self._repay(size - len(payload))
+        self.ended = self.ended or ended
+
+    def pass_on(self) -> None:
+        """Send what has come in to the other side, as far as it has room; hold the rest."""
+        peer = self.peer
+        fresh, self._fresh = self._fresh, []
+        if peer is None or self._held:
+            for piece in fresh:
+                self._held += piece
+            fresh = []
+        if self._over or peer is None or peer.over:
+            return
+        if self._held:
+            self._pass_held(peer)
+        elif fresh:
+            self._pass_fresh(peer, fresh)
+        if self.ended and peer.ended and not self._held and not peer._held:
+            self.finish(OK, "")
+            peer.finish(OK, "")
+
+    def _pass_fresh(self, peer: Leg, pieces: list[memoryview]) -> None:
+        room = peer.room_for(sum(len(piece) for piece in pieces))
+        for piece in peer.send(pieces, room):
+            self._held += piece
+        self._passed(room)
+
+    def _pass_held(self, peer: Leg) -> None:
+        room = peer.room_for(len(self._held))
+        if room:
+            with memoryview(self._held) as view:
+                chunk = bytes(view[:room])
+            del self._held[:room]
+            peer.send([memoryview(chunk)], room)
+            self._passed(room)
+
+    def _passed(self, count: int) -> None:
+        self.passed += count
+        self._repay(count)
+
+    def send_more(self) -> None:
+        """There is room towards this side again."""
+        if self.peer is not None:
+            self.peer.pass_on()
+            self.peer.flush()
+
+    def room_for(self, size: int) -> int:
+        """How much of ``size`` bytes this side can take now; it asks for more when it can."""
+        connection = self._connection
+        room = max(0, min(self.send_window, connection.room, size))
+        if room < size and connection.room <= self.send_window:
+            connection.wait_for_room(self)
+        return room
+
+    def send(self, pieces: list[memoryview], size: int) -> list[memoryview]:
+        """Write ``size`` bytes of ``pieces`` in as few frames as possible; returns the rest."""
+        if not size:
+            return pieces
+        connection = self._connection
+        pieces.reverse()
+        left = size
+        while left:
+            length = min(left, connection.send_frame_max)
+            connection.write(frames.head(length, frames.DATA, 0, self._stream))
+            _move(pieces, length, connection.write)
+            left -= length
+        self.send_window -= size
+        connection.send_window -= size
+        connection.flush()
+        pieces.reverse()
+        return pieces
+
+    def _repay(self, count: int) -> None:
+        """Give the sender room for bytes that are no longer here."""
+        if not count:
+            return
+        self._owed -= count
+        self._connection.credited(count)
+        self._credit += count
+        if self._credit >= self._window // 4 and not self.ended:
+            self._connection.write(frames.window_update(self._stream, self._credit))
+            self._credit = 0
+
+    def lost(self) -> None:
+        """This side is gone without a word; the other one is told."""
+        peer = self.peer
+        self._close()
+        if peer is not None:
+            peer.finish(CANCELLED, "the other side left")
+
+    def finish(self, status: int, message: str) -> None:
+        """End the call of this side with a status."""
+        if self._over:
+            return
+        self._connection.write(
+            frames.trailers(self._stream, status, message, only=not self._answered)
+        )
+        if not self.ended:
+            # The call is over; what the caller still meant to send is not wanted.
+            self._connection.write(frames.rst_stream(self._stream, frames.NO_ERROR))
+        self._connection.flush()
+        self._close()
+
+    def _close(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._connection.legs.pop(self._stream, None)
+        # Bytes that will never travel still belong to the connection's window.
+        self._connection.credited(self._owed)
+        self._fresh.clear()
+        self._held.clear()
+        if self.on_over is not None:
+            self.on_over()
+
+
+def _move(pieces: list[memoryview], size: int, write: Callable[[bytes | memoryview], None]) -> None:
+    """Write exactly ``size`` bytes from the end of the reversed ``pieces``."""
+    while size:
+        piece = pieces.pop()
+        if len(piece) > size:
+            pieces.append(piece[size:])
+            piece = piece[:size]
+        write(piece)
+        size -= len(piece)

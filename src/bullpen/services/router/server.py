@@ -1,0 +1,155 @@
+"""A router: listens, admits callers by their tickets, joins them, and cuts ended leases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from bullpen.errors import LabError
+from bullpen.identity.subjects import Role
+from bullpen.identity.tokens import Ticket, Tickets
+from bullpen.kit.clock import Clock
+from bullpen.services.router.connection import CANCELLED, Connection
+from bullpen.services.router.leg import Leg
+from bullpen.services.router.limits import Limits
+from bullpen.services.router.pairing import Pairing
+
+log = logging.getLogger("bullpen.router")
+
+UNAUTHENTICATED, RESOURCE_EXHAUSTED = 16, 8
+BACKLOG = 2048
+DRAIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Two sides that were joined: for which lease, how long, and how much went each way."""
+
+    stream: str
+    lease: str
+    started: datetime
+    ended: datetime | None = None
+    from_client: int = 0
+    from_exporter: int = 0
+
+
+class Router:
+    def __init__(
+        self,
+        tickets: Tickets,
+        *,
+        clock: Clock,
+        limits: Limits | None = None,
+        on_session: Callable[[Session], None] = lambda session: None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._tickets = tickets
+        self._clock = clock
+        self._on_session = on_session
+        self._pairing: Pairing[Leg] = Pairing()
+        self._connections: set[Connection] = set()
+
+    @property
+    def load(self) -> int:
+        """Legs carried now, waiting ones included."""
+        return self._pairing.legs
+
+    @contextlib.asynccontextmanager
+    async def serving(
+        self, listener: socket.socket, tls: ssl.SSLContext | None
+    ) -> AsyncIterator[None]:
+        """Route while the context is open; then let callers know and stop."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: Connection(self, loop.time), sock=listener, ssl=tls, backlog=BACKLOG
+        )
+        async with asyncio.TaskGroup() as tasks:
+            sweeping = tasks.create_task(self._sweep())
+            try:
+                yield
+            finally:
+                sweeping.cancel()
+                server.close()
+                for connection in tuple(self._connections):
+                    connection.drain()
+                await asyncio.sleep(DRAIN_SECONDS)
+                for connection in tuple(self._connections):
+                    connection.abort(0, "the router stops")
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.limits.sweep_seconds)
+            for connection in tuple(self._connections):
+                connection.sweep(loop.time())
+
+    def fence(self, lease: str, epoch: int) -> int:
+        """The lease is over: cut what it has, admit nothing more. Returns how many were cut."""
+        legs = self._pairing.fence(lease, epoch)
+        for leg in legs:
+            leg.finish(CANCELLED, "the lease is over")
+        if legs:
+            log.info("streams cut", extra={"key": lease, "legs": len(legs)})
+        return len(legs)
+
+    def opened(self, connection: Connection) -> bool:
+        if len(self._connections) >= self.limits.connections_max:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def arrived(self, leg: Leg, authorization: str) -> None:
+        now = self._clock.now()
+        scheme, _, token = authorization.partition(" ")
+        try:
+            ticket = self._tickets.verify(token if scheme.lower() == "bearer" else "", now=now)
+            other = self._pairing.arrive(ticket, leg, now=now)
+        except LabError as error:
+            busy = error.reason == "TooManyRequests"
+            leg.finish(RESOURCE_EXHAUSTED if busy else UNAUTHENTICATED, error.message)
+            return
+        leg.on_over = lambda: self._pairing.leave(ticket, leg)
+        leg.accept()
+        if other is not None:
+            self._join(ticket, leg, other)
+
+    def _join(self, ticket: Ticket, leg: Leg, other: Leg) -> None:
+        client, exporter = (leg, other) if ticket.role is Role.CLIENT else (other, leg)
+        session = Session(stream=ticket.stream, lease=ticket.lease, started=self._clock.now())
+        self._on_session(session)
+        left = leg.on_over
+
+        def over() -> None:
+            if left is not None:
+                left()
+            self._on_session(
+                Session(
+                    stream=session.stream,
+                    lease=session.lease,
+                    started=session.started,
+                    ended=self._clock.now(),
+                    from_client=client.passed,
+                    from_exporter=exporter.passed,
+                )
+            )
+
+        leg.on_over = over
+        leg.join(other)
+
+
+def tls_context(chain: str, key: str) -> ssl.SSLContext:
+    """TLS as gRPC clients want it: HTTP/2 by ALPN, and a handshake without ALPN allowed."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(chain, key)
+    context.set_alpn_protocols(["h2"])
+    return context
