@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from bullpen.api.paths import Step, written
+from bullpen.api.paths import Step, find, written
 from bullpen.errors import Cause
 
 _Schema = Mapping[str, Any]
@@ -48,7 +48,7 @@ def rule_causes(
     stricter does not freeze the objects it would refuse today.
     """
     for placed in rules:
-        for steps, value in _at(document, placed.pattern, ()):
+        for steps, value in find(document, placed.pattern):
             previous = _previous(old, steps)
             if value == previous or (placed.compares and previous is None):
                 continue
@@ -81,22 +81,10 @@ def _program(expression: str) -> Any:
     return cel.NewEnv(variables=types).compile(expression)
 
 
-def _at(
-    value: Any, pattern: tuple[str, ...], steps: tuple[Step, ...]
-) -> Iterator[tuple[tuple[Step, ...], Any]]:
-    if not pattern:
-        yield steps, value
-    elif pattern[0] == "*":
-        for index, item in enumerate(value):
-            yield from _at(item, pattern[1:], (*steps, index))
-    elif pattern[0] in value:
-        yield from _at(value[pattern[0]], pattern[1:], (*steps, pattern[0]))
-
-
 def _previous(old: Any, steps: tuple[Step, ...]) -> Any | None:
     """The value at ``steps`` before. Items of lists have no previous state."""
     for step in steps:
-        if not isinstance(old, dict) or isinstance(step, int):
+        if not isinstance(old, dict):
             return None
         old = old.get(step)
     return old

@@ -18,15 +18,16 @@ _ESTABLISHED_SINCE = "2026-01-01T00:00:00Z"
 
 def crds() -> tuple[Document, ...]:
     """One definition per custom kind, in the order of the table."""
-    return tuple(_crd(resource) for resource in RESOURCES if resource.custom)
+    return tuple(crd(resource) for resource in RESOURCES if resource.custom)
 
 
 def served_crds() -> tuple[Document, ...]:
     """The same as objects of a server that accepted them."""
-    return tuple({**crd, "status": _status(crd)} for crd in crds())
+    return tuple({**definition, "status": _status(definition)} for definition in crds())
 
 
-def _crd(resource: Resource) -> Document:
+def crd(resource: Resource) -> Document:
+    """The definition of one kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -98,7 +99,7 @@ def _path(keys: tuple[str, ...]) -> str:
     return "".join(f".{key}" for key in keys)
 
 
-def _status(crd: Document) -> Document:
+def _status(definition: Document) -> Document:
     conditions = [
         {
             "type": kind,
@@ -114,6 +115,6 @@ def _status(crd: Document) -> Document:
     ]
     return {
         "conditions": conditions,
-        "acceptedNames": crd["spec"]["names"],
-        "storedVersions": [version["name"] for version in crd["spec"]["versions"]],
+        "acceptedNames": definition["spec"]["names"],
+        "storedVersions": [version["name"] for version in definition["spec"]["versions"]],
     }

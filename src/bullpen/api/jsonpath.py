@@ -66,8 +66,8 @@ def _filter(field: str, wanted: str) -> _Step:
 
 
 def _follow(value: Any, steps: tuple[_Step, ...]) -> Iterator[Any]:
-    if not steps:
+    if steps:
+        for item in steps[0](value):
+            yield from _follow(item, steps[1:])
+    else:
         yield value
-        return
-    for item in steps[0](value):
-        yield from _follow(item, steps[1:])

@@ -16,17 +16,18 @@ def written(steps: tuple[Step, ...]) -> str:
 
 
 def walk(document: Any, pattern: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """As ``find``, with each path as text."""
+    for steps, value in find(document, pattern):
+        yield written(steps), value
+
+
+def find(
+    value: Any, pattern: tuple[str, ...], steps: tuple[Step, ...] = ()
+) -> Iterator[tuple[tuple[Step, ...], Any]]:
     """Path and value of everything at ``pattern``, where ``*`` stands for each list item.
 
     What is absent, null or of another shape is passed over.
     """
-    for steps, value in _walk(document, pattern, ()):
-        yield written(steps), value
-
-
-def _walk(
-    value: Any, pattern: tuple[str, ...], steps: tuple[Step, ...]
-) -> Iterator[tuple[tuple[Step, ...], Any]]:
     if value is None:
         return
     if not pattern:
@@ -34,6 +35,6 @@ def _walk(
     elif pattern[0] == "*":
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _walk(item, pattern[1:], (*steps, index))
+                yield from find(item, pattern[1:], (*steps, index))
     elif isinstance(value, dict):
-        yield from _walk(value.get(pattern[0]), pattern[1:], (*steps, pattern[0]))
+        yield from find(value.get(pattern[0]), pattern[1:], (*steps, pattern[0]))

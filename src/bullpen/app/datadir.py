@@ -63,6 +63,10 @@ class Layout:
         return self.root / "kubeconfig-view"
 
     @property
+    def client_config(self) -> Path:
+        return self.root / "clients" / "default.yaml"
+
+    @property
     def endpoints(self) -> Path:
         return self.root / "endpoints.json"
 

@@ -14,7 +14,8 @@ import uvloop
 from bullpen.api import yaml
 from bullpen.api.document import Document
 from bullpen.app.datadir import DataDirectory
-from bullpen.app.wiring import Running, Settings, apply_manifests, running
+from bullpen.app.publishing import publish
+from bullpen.app.wiring import Settings, World, apply, running
 from bullpen.errors import BadRequest
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
@@ -61,16 +62,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    layout, clock, ids = directory.layout, SystemClock(), RandomIds()
-    chance = random.SystemRandom()
-    async with running(settings, layout, clock=clock, ids=ids, chance=chance) as service:
-        applied = await apply_manifests(service.registry, documents)
+    world = World(clock=SystemClock(), ids=RandomIds(), chance=random.SystemRandom())
+    async with running(settings, directory.layout, world) as service:
+        applied = [await apply(service.registry, document) for document in documents]
+        endpoints = await publish(service, directory.layout)
         gc.freeze()
-        announce(service.endpoints, applied)
-        await _until(stop, service)
+        announce(endpoints, applied)
+        await stop.wait()
+        log.info("stopping", extra={"key": settings.data})
     log.info("stopped", extra={"key": settings.data})
-
-
-async def _until(stop: asyncio.Event, service: Running) -> None:
-    await stop.wait()
-    log.info("stopping", extra={"key": service.endpoints["apiserver"]})

@@ -29,12 +29,23 @@ from bullpen.cli.options import data_option
     type=click.IntRange(0, 65000),
     help="First port; 0 takes free ones.",
 )
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Settings file; see docs/reference/settings.md.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def up(
-    manifests: tuple[Path, ...], data: Path | None, listen: str, port_base: int, verbose: bool
+    manifests: tuple[Path, ...],
+    data: Path | None,
+    listen: str,
+    port_base: int,
+    config: Path | None,
+    verbose: bool,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C or SIGTERM."""
     from bullpen.app import logs
+    from bullpen.app.config import load
     from bullpen.app.up import up as run
     from bullpen.app.wiring import Settings
 
@@ -44,6 +55,7 @@ def up(
         listen=listen,
         port_base=port_base,
         manifests=manifests,
+        config=load(config),
     )
     run(settings, announce=_announce)
 
@@ -52,10 +64,15 @@ def _announce(endpoints: Document, applied: list[str]) -> None:
     for name in applied:
         click.echo(f"{name} applied")
     click.echo("Bullpen is up.")
-    click.echo(f"  API server   {endpoints['apiserver']}")
-    click.echo(f"  kubeconfig   {endpoints['kubeconfig']}")
+    click.echo(f"  API server     {endpoints['apiserver']}")
+    click.echo(f"  controller     {endpoints['controller']}")
+    click.echo(f"  router         {endpoints['router']}")
+    click.echo(f"  login          {endpoints['login']}")
+    click.echo(f"  kubeconfig     {endpoints['kubeconfig']}")
+    click.echo(f"  client config  {endpoints['client']}")
     click.echo()
     click.echo("Try, in another terminal:")
-    click.echo(f"  kubectl --kubeconfig {endpoints['kubeconfig']} api-resources")
+    click.echo(f"  kubectl --kubeconfig {endpoints['kubeconfig']} get exporters")
+    click.echo(f"  jmp get exporters --client-config {endpoints['client']}")
     click.echo(f"  bullpen status --data {Path(endpoints['kubeconfig']).parent}")
     click.echo("Ctrl-C stops it.")

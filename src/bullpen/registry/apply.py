@@ -25,7 +25,7 @@ from bullpen.registry.managing import (
     put,
     updated,
 )
-from bullpen.registry.structure import Schema, children, elements, item_schema
+from bullpen.registry.structure import Schema, children, element_schema, elements, item_schema
 from bullpen.registry.walking import (
     Comparison,
     compare,
@@ -78,8 +78,9 @@ def apply(
     last = find(claims, claimant)
     claims = put(claims, mine)
     merged = merge(schema, live, config)
-    if last:
-        merged = _pruned(schema, merged, all_fields(claims), last.fields)
+    owned = all_fields(claims)
+    if last and fields.difference(last.fields, owned):
+        merged = _pruned(schema, merged, owned, last.fields)
     change = compare(schema, live, merged)
     if not force:
         _refuse(_not_excused(schema, live, _clashes(change, claims, claimant), claimant))
@@ -188,8 +189,8 @@ def _with_last_applied(live: Document, merged: Document, config: Document) -> Do
 def _check_lists(schema: Schema, path: Path, value: Any) -> None:
     """Refuse lists that cannot be merged: a repeated item, or one without its keys."""
     if isinstance(value, dict):
-        for element, (below, item) in children(schema, value).items():
-            _check_lists(below, (*path, element), item)
+        for element, item in children(schema, value).items():
+            _check_lists(element_schema(schema, element), (*path, element), item)
     elif isinstance(value, list) and schema.get("x-kubernetes-list-type") in ("map", "set"):
         found = elements(schema, value)
         if found is None:

@@ -2,7 +2,8 @@
 
 Pure: uid, name and time come in as arguments. A caller's document goes in, the
 document as it would be stored comes out; what the server owns cannot be set or
-changed by a caller. Field ownership is ``managing``'s business.
+changed by a caller. Who manages which field is not among it: ``managedFields``
+is left out here and put in by ``preparing``, last.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ SERVER_OWNED = (
     "selfLink",
     "uid",
 )
+NOT_MANAGED = (*SERVER_OWNED, "managedFields")
+"""What no field manager can own."""
+
 _NOT_KEPT_WHEN_EMPTY = ("annotations", "finalizers", "generateName", "labels", "ownerReferences")
 
 
@@ -190,7 +194,7 @@ def _callers(metadata: dict[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in metadata.items()
-        if key not in SERVER_OWNED
+        if key not in NOT_MANAGED
         and value is not None
         and (value or key not in _NOT_KEPT_WHEN_EMPTY)
     }

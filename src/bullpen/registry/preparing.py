@@ -14,7 +14,7 @@ from typing import Any
 from bullpen.api.document import Document
 from bullpen.api.limits import oddity
 from bullpen.api.resources import Resource
-from bullpen.errors import BadRequest, NotFound
+from bullpen.errors import BadRequest
 from bullpen.registry import managing, metadata, namespaces, scaling
 from bullpen.registry.apply import apply
 from bullpen.registry.managing import Claimant, Claims
@@ -24,8 +24,6 @@ from bullpen.registry.walking import compare
 
 OWN_MANAGER = "bullpen-garbage-collector"
 """Whose name is on what this service does to objects of its own accord."""
-
-_APART_FROM_MANAGERS = (*metadata.SERVER_OWNED, "managedFields")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +135,9 @@ def unknown_fields(
     """Warnings about fields the schema does not have; raises ``BadRequest`` when strict."""
     if validation is FieldValidation.IGNORE:
         return ()
-    found = tuple(f'unknown field "{path}"' for path in resource.unknown_fields(document))
+    # What managers own is the largest part of many objects, and no schema describes it.
+    paths = resource.unknown_fields(_without_managers(document))
+    found = tuple(f'unknown field "{path}"' for path in paths)
     if found and validation is FieldValidation.STRICT:
         raise BadRequest(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a'
@@ -162,15 +162,12 @@ def _started(resource: Resource, document: Document, place: Place, *, time: str)
 
 def _overlaid(resource: Resource, document: Document, old: Document, subresource: str) -> Document:
     """``old`` with only the part of ``document`` this write may touch."""
-    if subresource == "status":
-        if not resource.status:
-            raise NotFound("the server could not find the requested resource")
-        metadata.updated(resource, document, old)  # refuses another object's uid
-        return _with_status(old, document)
-    if subresource == "scale":
-        name = old["metadata"]["name"]
-        return scaling.with_replicas(resource, old, scaling.replicas(name, document))
     new = metadata.updated(resource, document, old)
+    if subresource == "status":
+        return _with_status(metadata.updated(resource, old, old), new)
+    if subresource == "scale":
+        wanted = scaling.replicas(old["metadata"]["name"], document)
+        return scaling.with_replicas(resource, metadata.updated(resource, old, old), wanted)
     if resource.status:
         new = _with_status(new, old)
     return namespaces.kept(new, old) if namespaces.is_namespace(resource) else new
@@ -183,8 +180,6 @@ def _applicable(resource: Resource, config: Document, subresource: str) -> Docum
         wanted = scaling.replicas("", config)
         return scaling.with_replicas(resource, {**identity, "metadata": {}}, wanted)
     if subresource == "status":
-        if not resource.status:
-            raise NotFound("the server could not find the requested resource")
         return _with_status({**identity, "metadata": {}}, config)
     return {**_without_status(resource, config), **identity}
 
@@ -220,8 +215,13 @@ def _managed_part(document: Document) -> Document:
     kept = {
         key: value
         for key, value in (document.get("metadata") or {}).items()
-        if key not in _APART_FROM_MANAGERS
+        if key not in metadata.NOT_MANAGED
     }
+    return {**document, "metadata": kept}
+
+
+def _without_managers(document: Document) -> Document:
+    kept = {k: v for k, v in (document.get("metadata") or {}).items() if k != "managedFields"}
     return {**document, "metadata": kept}
 
 

@@ -40,9 +40,3 @@ def restamped(value: bytes, revision: int) -> bytes:
     return encode(
         {**document, "metadata": {**document["metadata"], "resourceVersion": str(revision)}}
     )
-
-
-def unstamped(document: Document) -> Document:
-    """``document`` without its resourceVersion, as it is compared and patched over."""
-    metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
-    return {**document, "metadata": metadata}

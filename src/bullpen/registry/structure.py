@@ -77,17 +77,11 @@ def elements(schema: Schema, items: list[Any]) -> list[str] | None:
     return known if len(set(known)) == len(items) else None
 
 
-def children(schema: Schema, value: Any) -> dict[str, tuple[Schema, Any]]:
+def children(schema: Schema, value: Any) -> dict[str, Any]:
     """What is directly inside a MAP or LIST, by path element, in order."""
     if isinstance(value, dict):
-        return {
-            field_element(key): (field_schema(schema, key), item) for key, item in value.items()
-        }
-    below = item_schema(schema)
-    return {
-        element: (below, item)
-        for element, item in zip(elements(schema, value) or (), value, strict=True)
-    }
+        return {field_element(key): item for key, item in value.items()}
+    return dict(zip(elements(schema, value) or (), value, strict=True))
 
 
 def _key(schema: Schema, item: object) -> str | None:

@@ -60,7 +60,8 @@ def field_set(schema: Schema, value: Any) -> FieldSet:
     only through its fields, so that two managers can share it.
     """
     result: dict[str, FieldSet] = {}
-    for element, (below, item) in children(schema, value).items():
+    for element, item in children(schema, value).items():
+        below = element_schema(schema, element)
         kind = shape(below, item)
         member = (
             kind is Shape.LEAF
@@ -69,8 +70,8 @@ def field_set(schema: Schema, value: Any) -> FieldSet:
         )
         inner = fields.EMPTY if kind is Shape.LEAF else field_set(below, item)
         entry = fields.node(member=member, children=inner)
-        if entry is not None:
-            result[element] = entry
+        assert entry is not None, "what is not empty has something to claim"
+        result[element] = entry
     return result
 
 
@@ -95,8 +96,8 @@ def remove(schema: Schema, value: Any, unwanted: FieldSet) -> Any:
     if kind is Shape.LEAF or not unwanted:
         return value
     kept = {
-        element: remove(below, item, fields.below(unwanted, element))
-        for element, (below, item) in children(schema, value).items()
+        element: remove(element_schema(schema, element), item, fields.below(unwanted, element))
+        for element, item in children(schema, value).items()
         if not fields.is_member(unwanted, element)
     }
     if kind is Shape.MAP:
@@ -120,7 +121,8 @@ def merge(schema: Schema, live: Any, config: Any) -> Any:
 def compare(schema: Schema, old: Any, new: Any) -> Comparison:
     """How ``new`` differs from ``old``, as the smallest units that merge."""
     found = _Found()
-    _compare(schema, (), old, new, found)
+    if not same(old, new):
+        _compare(schema, (), old, new, found)
     return Comparison(
         removed=from_paths(found.removed),
         modified=from_paths(found.modified),
@@ -136,8 +138,7 @@ class _Found:
 
 
 def _compare(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> None:
-    if same(old, new):
-        return
+    """Note how two values differ that are not the same."""
     before, after = shape(schema, old), shape(schema, new)
     if before is after and before is not Shape.LEAF:
         _compare_inside(schema, path, old, new, found)
@@ -153,13 +154,17 @@ def _compare(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> N
 
 def _compare_inside(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> None:
     left, right = children(schema, old), children(schema, new)
-    for element, (below, item) in left.items():
-        if element in right:
-            _compare(below, (*path, element), item, right[element][1], found)
-        else:
+    for element, item in left.items():
+        if element not in right:
+            below = element_schema(schema, element)
             found.removed.extend(_all(below, (*path, element), item))
-    for element, (below, item) in right.items():
+        # Most of a document is the same; its schema is looked up only where it is not.
+        elif not same(item, right[element]):
+            below = element_schema(schema, element)
+            _compare(below, (*path, element), item, right[element], found)
+    for element, item in right.items():
         if element not in left:
+            below = element_schema(schema, element)
             found.added.extend(_all(below, (*path, element), item))
 
 
@@ -173,8 +178,8 @@ def _inside(schema: Schema, path: Path, value: Any) -> list[Path]:
         return []
     return [
         found
-        for element, (below, item) in children(schema, value).items()
-        for found in _all(below, (*path, element), item)
+        for element, item in children(schema, value).items()
+        for found in _all(element_schema(schema, element), (*path, element), item)
     ]
 
 

@@ -329,7 +329,7 @@ kinds = pytest.mark.parametrize("resource", list(RESOURCES), ids=lambda item: it
 
 
 @kinds
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_kind_survives_being_read_and_written(resource: Any, data: st.DataObject) -> None:
     document = data.draw(matching(resource.schema, wild=True))
@@ -341,7 +341,7 @@ def test_every_kind_survives_being_read_and_written(resource: Any, data: st.Data
 
 
 @kinds
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(document=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json_values))
 def test_reading_anything_succeeds_or_is_refused(resource: Any, document: dict[str, Any]) -> None:
     try:

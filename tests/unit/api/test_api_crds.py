@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.crds import crds, served_crds
+from bullpen.api.crds import crd, crds, served_crds
 from bullpen.api.document import Document
-from bullpen.api.resources import RESOURCES
+from bullpen.api.resources import RESOURCES, Column, Resource
 
-CRDS = {crd["spec"]["names"]["kind"]: crd for crd in crds()}
+CRDS = {definition["spec"]["names"]["kind"]: definition for definition in crds()}
 
 
 def version_of(kind: str) -> Document:
@@ -231,12 +231,12 @@ def test_quantities_are_numbers_or_text() -> None:
 def test_names_are_the_upstream_ones_without_short_names(
     kind: str, group: str, plural: str
 ) -> None:
-    crd = CRDS[kind]
-    assert crd["apiVersion"] == "apiextensions.k8s.io/v1"
-    assert crd["metadata"]["name"] == f"{plural}.{group}"
-    assert crd["spec"]["group"] == group
-    assert crd["spec"]["scope"] == "Namespaced"
-    assert crd["spec"]["names"] == {
+    definition = CRDS[kind]
+    assert definition["apiVersion"] == "apiextensions.k8s.io/v1"
+    assert definition["metadata"]["name"] == f"{plural}.{group}"
+    assert definition["spec"]["group"] == group
+    assert definition["spec"]["scope"] == "Namespaced"
+    assert definition["spec"]["names"] == {
         "kind": kind,
         "listKind": f"{kind}List",
         "plural": plural,
@@ -400,22 +400,53 @@ def test_the_rule_that_is_not_cel_is_documented() -> None:
 
 
 def test_served_definitions_are_established() -> None:
-    for crd in served_crds():
-        conditions = {item["type"]: item["status"] for item in crd["status"]["conditions"]}
+    for definition in served_crds():
+        status = definition["status"]
+        conditions = {item["type"]: item["status"] for item in status["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
-        assert crd["status"]["acceptedNames"] == crd["spec"]["names"]
-        assert crd["status"]["storedVersions"] == ["v1alpha1"]
+        assert status["acceptedNames"] == definition["spec"]["names"]
+        assert status["storedVersions"] == ["v1alpha1"]
 
 
 def test_the_definitions_are_valid_objects_themselves() -> None:
     resource = RESOURCES.of_kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     assert resource is not None
-    for crd in (*crds(), *served_crds()):
-        assert resource.validate(resource.default(crd)) == ()
-        assert resource.unknown_fields(crd) == ()
+    for definition in (*crds(), *served_crds()):
+        assert resource.validate(resource.default(definition)) == ()
+        assert resource.unknown_fields(definition) == ()
 
 
 def test_changing_a_definition_does_not_change_the_kind() -> None:
     crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clear()
     assert field("Client", "spec")["type"] == "object"
     assert crds()[0] == CRDS["Client"]
+
+
+def test_a_kind_with_every_extra_is_written_in_full() -> None:
+    column = Column(name="A", path=".a", type="integer", format="int32", description="An a.")
+    definition = crd(
+        Resource(
+            group="example.com",
+            version="v1",
+            kind="Thing",
+            plural="things",
+            singular="thing",
+            namespaced=False,
+            short_names=("th",),
+            categories=("all",),
+            columns=(column,),
+            schema={"type": "object", "properties": {}},
+        )
+    )
+    assert definition["spec"]["scope"] == "Cluster"
+    assert definition["spec"]["names"]["shortNames"] == ["th"]
+    assert definition["spec"]["names"]["categories"] == ["all"]
+    (version,) = definition["spec"]["versions"]
+    assert version["additionalPrinterColumns"][0] == {
+        "name": "A",
+        "type": "integer",
+        "jsonPath": ".a",
+        "format": "int32",
+        "description": "An a.",
+    }
+    assert "subresources" not in version

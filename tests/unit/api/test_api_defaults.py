@@ -184,7 +184,7 @@ kinds = pytest.mark.parametrize("resource", list(RESOURCES), ids=lambda item: it
 
 
 @kinds
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     document=st.dictionaries(
         st.sampled_from(["metadata", "spec", "status", "data", "stringData", "x"]), json_values

@@ -183,7 +183,9 @@ class TestKinship:
         kin.put(self.A, stored("a", "x", "y"))
         kin.remove(self.A)
         assert (list(kin), kin.dependents("x"), kin.find("a")) == ([], (), None)
-        assert not (kin._dependents or kin._contents or kin._keys)
+        assert not (kin._dependents)
+        assert not (kin._contents)
+        assert not (kin._keys)
 
     def test_a_recreated_object_is_another_one(self) -> None:
         kin = Kinship(RESOURCES)

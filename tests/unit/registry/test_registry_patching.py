@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -248,10 +249,8 @@ operations = st.fixed_dictionaries(
 @given(json_values, st.lists(operations, max_size=5))
 def test_any_patch_ends_in_a_result_or_a_refusal(target: Any, patch: list[Any]) -> None:
     before = copy.deepcopy((target, patch))
-    try:
+    with contextlib.suppress(Rejected):
         json_patch(target, patch)
-    except Rejected:
-        pass
     assert (target, patch) == before
 
 

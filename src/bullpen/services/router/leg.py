@@ -74,7 +74,7 @@ class Leg:
             self._fresh.append(payload)
         # Padding never travels, so it is paid back at once.
         self._repay(size - len(payload))
-        self.ended = self.ended or ended
+        self.ended = ended
 
     def pass_on(self) -> None:
         """Send what has come in to the other side, as far as it has room; hold the rest."""

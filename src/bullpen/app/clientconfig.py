@@ -1,0 +1,35 @@
+"""Config files for ``jmp`` and ``jmp run``, as ``jmp admin create --save`` writes them."""
+
+from __future__ import annotations
+
+import base64
+
+from bullpen.api import yaml
+
+DRIVERS_ALLOWED = ("jumpstarter_driver_*", "bullpen_*")
+"""Client classes ``jmp`` may load for drivers, unless the user's own config says otherwise."""
+
+
+def client_config(*, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str) -> str:
+    config = _config("ClientConfig", namespace, name, endpoint, ca_pem, token)
+    config["drivers"] = {"allow": list(DRIVERS_ALLOWED), "unsafe": False}
+    return yaml.dump(config)
+
+
+def exporter_config(*, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str) -> str:
+    config = _config("ExporterConfig", namespace, name, endpoint, ca_pem, token)
+    config["export"] = {}
+    return yaml.dump(config)
+
+
+def _config(
+    kind: str, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str
+) -> dict[str, object]:
+    return {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "endpoint": endpoint,
+        "tls": {"ca": base64.b64encode(ca_pem).decode(), "insecure": False},
+        "token": token,
+    }

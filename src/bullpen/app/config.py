@@ -1,0 +1,66 @@
+"""What an operator may set: one optional YAML file, checked before anything starts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from bullpen.api import yaml
+from bullpen.errors import BadRequest
+from bullpen.kit import durations
+
+
+class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    retention: str = "24h"
+    """How long an ended lease stays readable."""
+
+    def kept(self) -> timedelta:
+        return durations.parse(self.retention)
+
+
+class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    hidden: tuple[str, ...] = ()
+    """Exporter labels clients do not see unless they ask for hidden ones."""
+
+    deprecated: dict[str, str] = {}
+    """Exporter labels and what to use instead."""
+
+
+class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    issuer: str
+    """Address of the issuer; its discovery document is read from there."""
+
+    audiences: tuple[str, ...] = ("jumpstarter-cli",)
+    """Tokens for any of these are accepted."""
+
+    client_id: str = msgspec.field(name="clientId", default="jumpstarter-cli")
+    username_claim: str = msgspec.field(name="usernameClaim", default="preferred_username")
+    username_prefix: str = msgspec.field(name="usernamePrefix", default="oidc:")
+    """Put before the claim; a Client's ``spec.username`` has both."""
+
+    ca_file: str = msgspec.field(name="caFile", default="")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    leases: LeaseConfig = LeaseConfig()
+    labels: LabelConfig = LabelConfig()
+    oidc: tuple[OidcIssuer, ...] = ()
+    provisioning: bool = False
+    """Whether an unknown user of an OIDC issuer gets a Client at the first call."""
+
+
+def load(path: Path | None) -> Config:
+    """The settings in ``path``, or the defaults; raises ``BadRequest`` naming the field."""
+    if path is None:
+        return Config()
+    try:
+        found = yaml.load(path.read_bytes()) or {}
+        config = msgspec.convert(found, Config)
+        config.leases.kept()
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{path}: {error}") from None
+    return config

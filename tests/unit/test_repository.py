@@ -1,0 +1,97 @@
+"""The repository keeps its own rules: the map is true and every module says what it is for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "bullpen"
+MODULES = sorted(SOURCE.rglob("*.py"))
+DECIDING = ("api", "core", "identity", "kit")
+
+
+def packages() -> set[str]:
+    return {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+
+
+def packages_on_the_map() -> set[str]:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    tree = text.split("## Map of the code")[1].split("```")[1]
+    return set(re.findall(r"^([a-z]+)/", tree, re.MULTILINE))
+
+
+def test_the_map_names_every_package_and_only_those() -> None:
+    assert packages_on_the_map() == packages()
+
+
+def test_every_file_the_architecture_names_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.[a-z]+)?)`", text))
+    missing = [name for name in named if not any((b / name).exists() for b in (ROOT, SOURCE))]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    assert doc, f"{path} has no docstring"
+    assert doc.splitlines()[0].endswith((".", "!", ":", ",")) or len(doc.splitlines()) > 1
+
+
+@pytest.mark.parametrize("package", DECIDING)
+def test_what_decides_reads_no_clock_and_draws_no_lots(package: str) -> None:
+    allowed = {SOURCE / "kit" / "clock.py", SOURCE / "kit" / "ids.py"}
+    for path in (SOURCE / package).rglob("*.py"):
+        if path in allowed:
+            continue
+        names = {
+            node.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute)
+        }
+        assert not names & {"utcnow", "monotonic", "perf_counter", "urandom", "getenv"}, path
+
+
+def test_every_runtime_dependency_is_justified() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    block = project.split("dependencies = [")[1].split("]")[0]
+    names = re.findall(r'"([A-Za-z0-9-]+)', block)
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    assert [name for name in names if name not in text] == []
+
+
+def test_every_exit_code_is_documented() -> None:
+    from bullpen.cli.exits import Exit
+
+    text = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
+    assert [code.name for code in Exit if f"| {code.value} |" not in text] == []
+
+
+def test_every_error_reason_is_documented() -> None:
+    from bullpen import errors
+
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    reasons = {
+        value.reason
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.LabError)
+    }
+    assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
+
+
+def test_every_error_has_a_code_on_each_wire() -> None:
+    from bullpen import errors
+    from bullpen.apiserver.status import code as http_code
+    from bullpen.cli.exits import exit_for
+    from bullpen.services.grpc.errors import code as grpc_code
+
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, errors.LabError):
+            error = value("x")
+            assert 400 <= http_code(error) < 600
+            assert grpc_code(error)
+            assert exit_for(error)
