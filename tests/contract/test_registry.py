@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 import pytest
@@ -210,6 +210,24 @@ class TestUnknownFields:
         with pytest.raises(BadRequest) as refused:
             await lab.create(LEASE, self.GIVEN, field_validation=FieldValidation.STRICT)
         assert 'strict decoding error: unknown field "spec.wish"' in refused.value.message
+
+    @pytest.mark.parametrize("kind", [PatchType.APPLY, PatchType.MERGE])
+    async def test_are_refused_in_a_strict_patch_before_anything_is_written(
+        self, lab: Lab, kind: PatchType
+    ) -> None:
+        await lab.create(LEASE, lease("a"))
+        before = lab.store.revision
+        options = {"field_validation": FieldValidation.STRICT, "field_manager": "m"}
+        with pytest.raises(BadRequest, match="strict decoding error"):
+            await lab.patch(LEASE, "a", kind, self.GIVEN, **options)
+        assert lab.store.revision == before
+
+    async def test_outside_the_status_are_not_looked_at_by_a_write_to_it(self, lab: Lab) -> None:
+        await lab.create(LEASE, self.GIVEN)
+        given = {**self.GIVEN, "status": {"ended": True, "mood": "good"}}
+        options = WriteOptions(subresource="status")
+        written = await lab.registry.update(LEASE, "default", "a", given, options)
+        assert written.warnings == ('unknown field "status.mood"',)
 
     async def test_are_nobodys_business_when_ignored(self, lab: Lab) -> None:
         options = WriteOptions(field_validation=FieldValidation.IGNORE)
@@ -466,6 +484,20 @@ class TestDelete:
         assert last["metadata"]["name"] == "a"
         assert not lab.exists(LEASE, "a")
 
+    async def test_cannot_both_orphan_and_wait(self, lab: Lab) -> None:
+        both = {"finalizers": ["orphan", "foregroundDeletion"]}
+        with pytest.raises(Invalid, match="cannot be both set"):
+            await lab.create(LEASE, lease("a", metadata=both))
+
+    async def test_follows_the_objects_own_finalizer_unless_told_otherwise(self, lab: Lab) -> None:
+        for name in "ab":
+            wish = {"finalizers": ["foregroundDeletion"]}
+            await lab.create(LEASE, lease(name, metadata=wish))
+        assert not (await lab.delete(LEASE, "a")).finished
+        assert (await lab.delete(LEASE, "b", propagation=Propagation.BACKGROUND)).finished
+        orphaning = await lab.delete(LEASE, "a", propagation=Propagation.ORPHAN)
+        assert decode(orphaning.value)["metadata"]["finalizers"] == ["orphan"]
+
     async def test_cannot_be_taken_back(self, lab: Lab) -> None:
         await lab.create(LEASE, lease("a", metadata={"finalizers": ["x.io/y"]}))
         await lab.delete(LEASE, "a")
@@ -578,24 +610,70 @@ class _Unlucky(MemoryStore):
     bad_luck = 0
 
     def put(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
-        if self.bad_luck and expect:
-            self.bad_luck -= 1
-            raise Conflict("somebody was faster")
+        self._have_bad_luck(expect)
         return super().put(key, encode, expect=expect)
 
+    def delete(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
+        self._have_bad_luck(expect)
+        return super().delete(key, encode, expect=expect)
 
-async def test_a_collision_in_the_store_is_tried_again_a_bounded_number_of_times() -> None:
-    store = _Unlucky()
-    lab = Lab(store)
-    await lab.registry.ensure_namespaces(["default"])
-    await lab.create(LEASE, lease("a"))
-    store.bad_luck = ATTEMPTS_MAX - 1
-    assert (await lab.update(LEASE, lease("a", duration="2h")))["spec"]["duration"] == "2h"
-    store.bad_luck = ATTEMPTS_MAX
-    with pytest.raises(Conflict, match="the object has been modified"):
-        await lab.update(LEASE, lease("a", duration="3h"))
-    assert store.bad_luck == 0
-    await store.close()
+    def _have_bad_luck(self, expect: int) -> None:
+        if self.bad_luck:
+            self.bad_luck -= 1
+            raise Conflict("somebody was faster") if expect else AlreadyExists("taken")
+
+
+class TestCollisionsInTheStore:
+    @pytest.fixture
+    async def unlucky(self) -> AsyncIterator[Lab]:
+        store = _Unlucky()
+        lab = Lab(store)
+        await lab.registry.ensure_namespaces(["default"])
+        await lab.create(LEASE, lease("a"))
+        yield lab
+        await store.close()
+
+    async def update(self, lab: Lab) -> None:
+        await lab.update(LEASE, lease("a", duration="2h"))
+
+    async def edit(self, lab: Lab) -> None:
+        labels = {"labels": {"x": "y"}}
+        await lab.registry.edit(
+            LEASE, "default", "a", lambda old: {**old, "metadata": {**old["metadata"], **labels}}
+        )
+
+    async def apply(self, lab: Lab) -> None:
+        await lab.apply(LEASE, lease("a", duration="2h"), force=True)
+
+    async def delete(self, lab: Lab) -> None:
+        await lab.delete(LEASE, "a")
+
+    @pytest.mark.parametrize("act", [update, edit, apply, delete])
+    async def test_are_tried_again_a_bounded_number_of_times(
+        self, unlucky: Lab, act: Callable[[object, Lab], Awaitable[None]]
+    ) -> None:
+        store = unlucky.store
+        assert isinstance(store, _Unlucky)
+        store.bad_luck = ATTEMPTS_MAX
+        with pytest.raises(Conflict, match="the object has been modified"):
+            await act(self, unlucky)
+        assert store.bad_luck == 0
+        store.bad_luck = ATTEMPTS_MAX - 1
+        await act(self, unlucky)
+        assert store.bad_luck == 0
+
+    async def test_on_a_new_name_mean_that_it_is_taken(self, unlucky: Lab) -> None:
+        store = unlucky.store
+        assert isinstance(store, _Unlucky)
+        store.bad_luck = 1
+        with pytest.raises(AlreadyExists):
+            await unlucky.create(LEASE, lease("b"))
+
+    async def test_on_a_name_to_apply_to_are_tried_again(self, unlucky: Lab) -> None:
+        store = unlucky.store
+        assert isinstance(store, _Unlucky)
+        store.bad_luck = 1
+        assert (await unlucky.apply(LEASE, lease("b")))["metadata"]["name"] == "b"
 
 
 async def test_a_write_whose_caller_left_still_happens() -> None:

@@ -313,6 +313,15 @@ class TestWatch:
             assert len(await watch.next()) == 1
         assert len(decoded) == 1
 
+    async def test_remembers_the_labels_of_recent_changes_only(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("bullpen.registry.selecting.LABELS_CACHED_MAX", 2)
+        watch = lab.registry.watch(SECRET, "default", labels=parse_labels("kind"))
+        await five(lab)
+        assert len(await read(watch, 5)) == 5
+        assert len(lab.registry._labels._known) == 2
+
     async def test_from_before_what_is_kept_is_gone(self, open_store: OpenStore) -> None:
         lab = Lab(await open_store(Limits(history_count_max=2)))
         await lab.registry.ensure_namespaces(["default"])

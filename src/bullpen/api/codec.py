@@ -119,26 +119,23 @@ def _omitted(attribute: Attribute) -> object:
 
 def _struct_decoder(cls: type[Struct]) -> Callable[[Any], Struct]:
     known = {attribute.wire: _reader(attribute) for attribute in attributes(cls)}
-    needed = {
-        attribute.name: attribute.wire
-        for attribute in attributes(cls)
-        if attribute.default is dataclasses.MISSING
-    }
 
     def decode_struct(raw: Any) -> Struct:
         if type(raw) is not dict:
             raise Unreadable("must be an object")
         values: dict[str, Any] = {}
-        extra: dict[str, Any] = {}
-        kept: dict[str, tuple[object, Any]] = {}
+        extra: dict[str, Any] | None = None
+        kept: dict[str, tuple[object, Any]] | None = None
         for wire, item in raw.items():
             if wire not in known:
+                extra = extra or {}
                 extra[wire] = item
                 continue
             name, exact, decode_item, canonical, default = known[wire]
             if type(item) is exact:
                 value = item
             elif item is None:
+                kept = kept or {}
                 kept[wire] = _NULL
                 continue
             else:
@@ -148,10 +145,12 @@ def _struct_decoder(cls: type[Struct]) -> Callable[[Any], Struct]:
                     raise problem.below(f".{wire}") from None
             values[name] = value
             if value == default or (canonical is not None and not canonical(item)):
+                kept = kept or {}
                 kept[wire] = (value, item)
-        if not needed.keys() <= values.keys():
-            raise _missing(needed, values)
-        return cls(extra=extra or None, kept=kept or None, **values)
+        try:
+            return cls(extra=extra, kept=kept, **values)
+        except TypeError:
+            raise _missing(cls, values) from None
 
     return decode_struct
 
@@ -164,8 +163,12 @@ def _reader(attribute: Attribute) -> tuple[Any, ...]:
     return attribute.name, form.exact, form.decode, form.canonical, default
 
 
-def _missing(needed: Mapping[str, str], values: Mapping[str, Any]) -> Unreadable:
-    wire = next(wire for name, wire in needed.items() if name not in values)
+def _missing(cls: type[Struct], values: Mapping[str, Any]) -> Unreadable:
+    wire = next(
+        attribute.wire
+        for attribute in attributes(cls)
+        if attribute.default is dataclasses.MISSING and attribute.name not in values
+    )
     return Unreadable("Required value", "FieldValueRequired").below(f".{wire}")
 
 

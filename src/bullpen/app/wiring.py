@@ -105,6 +105,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         collecting = tasks.create_task(GarbageCollector(registry).run())
         stack.callback(collecting.cancel)
 
+        signer = Signer(keys.signing_keys(layout.signing_keys))
         tickets = Tickets(keys.stream_key(layout.stream_key))
         router = Router(tickets, clock=world.clock)
         tls = tls_context(str(certs.server_chain), str(certs.server_key))
@@ -121,7 +122,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             "login": f"http://{_address(settings.host, ports[LOGIN])}",
         }
         lab = await stack.enter_async_context(
-            _lab(settings, layout, world, registry, certs, tickets, router, endpoints)
+            _lab(settings, world, registry, certs, signer, tickets, router, endpoints)
         )
         await stack.enter_async_context(grpc.serving(lab.controller, lab.client))
         discovery = LoginDiscovery(_discovery(settings, certs, endpoints))
@@ -130,7 +131,10 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             registry,
             resources=RESOURCES,
             clock=world.clock,
-            authenticators=(TokenTable({t: credentials.USERS[r] for r, t in tokens.items()}),),
+            authenticators=(
+                TokenTable({t: credentials.USERS[r] for r, t in tokens.items()}),
+                credentials.LabTokens(signer, world.clock),
+            ),
             version=__version__,
         )
         await stack.enter_async_context(serving(Asgi(service), listeners[API], certs))
@@ -144,10 +148,10 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
 @contextlib.asynccontextmanager
 async def _lab(
     settings: Settings,
-    layout: Layout,
     world: World,
     registry: Registry,
     certs: Certificates,
+    signer: Signer,
     tickets: Tickets,
     router: Router,
     endpoints: dict[str, str],
@@ -166,7 +170,7 @@ async def _lab(
     async with running_lab(
         RegistryObjects(registry, manager=FIELD_MANAGER),
         lab_settings,
-        signer=Signer(keys.signing_keys(layout.signing_keys)),
+        signer=signer,
         tickets=tickets,
         routers=routers,
         clock=world.clock,

@@ -84,8 +84,8 @@ def node(*, member: bool, children: FieldSet) -> FieldSet | None:
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    if not left:
-        return right
+    if not left or not right:
+        return left or right
     result = dict(left)
     for element in right:
         if element not in left:

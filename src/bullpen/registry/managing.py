@@ -100,10 +100,11 @@ def is_well_formed(entries: object) -> bool:
 
 def updated(claims: Claims, change: Comparison, claimant: Claimant, *, time: str) -> Claims:
     """The claims after ``claimant`` made ``change``: it owns what it set, nobody what went."""
-    taken = fields.difference(change.changed, UNMANAGED)
+    changed = change.changed
+    taken = fields.difference(changed, UNMANAGED)
     if not taken and not change.removed:
         return claims
-    lost = fields.union(change.changed, change.removed)
+    lost = fields.union(changed, change.removed)
     rest = tuple(_without(claim, lost) for claim in claims)
     if taken:
         own = find(rest, claimant)
@@ -138,6 +139,8 @@ def _without(claim: Claim, lost: FieldSet) -> Claim:
 
 def _capped(claims: Claims) -> Claims:
     """Merge the oldest updates into one claim until few enough are left."""
+    if len(claims) <= UPDATERS_MAX:
+        return claims
     updates = sorted((claim for claim in claims if not claim.claimant.applied), key=_age)
     excess = len(updates) - UPDATERS_MAX
     if excess <= 0:

@@ -265,6 +265,7 @@ class Registry:
     ) -> Written:
         _check_subresource(resource, options.subresource)
         preparing.check_config(resource, config, options)
+        warnings = _warnings(resource, config, options)
         for _ in range(ATTEMPTS_MAX):
             head = self.store.head(resource.key(namespace, name))
             if head is None:
@@ -276,7 +277,6 @@ class Registry:
                 value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
             if value is not None:
                 value = _rendered(resource, value, options.subresource)
-                warnings = _warnings(resource, config, options)
                 return Written(value=value, created=head is None, warnings=warnings)
         raise conflict(resource, name)
 
@@ -369,6 +369,9 @@ def _check_request(
 def _warnings(resource: Resource, document: Document, options: WriteOptions) -> tuple[str, ...]:
     if options.subresource == "scale":
         return ()
+    if options.subresource:
+        # The rest of the object is not looked at, so nothing is said of it either.
+        document = {key: document[key] for key in (options.subresource,) if key in document}
     return preparing.unknown_fields(resource, document, options.field_validation)
 
 

@@ -117,7 +117,7 @@ class Writer:
     def _commit(self, batches: list[Batch]) -> None:
         for batch in batches:
             self._database.forget(batch.forgotten)
-        live = [batch for batch in batches if True]
+        live = [batch for batch in batches if batch.attempt > self._failed_attempt]
         writes = [write for batch in live for write in batch.writes]
         if not writes:
             return

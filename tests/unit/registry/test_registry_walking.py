@@ -233,3 +233,10 @@ def test_removing_takes_exactly_what_is_named(document: Any, other: Any) -> None
     gone = {path for path in before if any(path[:n] in named for n in range(1, len(path) + 1))}
     # Containers that were emptied are claimed as empty, which is no field of the document's.
     assert {path for path in after if path in before} == before - gone
+
+
+def test_a_set_that_marks_the_whole_object_means_nothing_by_it() -> None:
+    """Nobody owns an object as a whole; but a client may hand in such a claim."""
+    assert with_structs(SCHEMA, {".": {}, "f:spec": {"f:size": {}}}) == {
+        "f:spec": {".": {}, "f:size": {}}
+    }
