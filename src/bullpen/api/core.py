@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
+from bullpen.api.paths import shown, written
 from bullpen.errors import Cause
 from bullpen.kit.names import data_key_problem
 
@@ -268,7 +269,9 @@ def _data_causes(
             total += len(value.encode())
             problem = data_key_problem(key)
             if problem:
-                yield Cause(field=f"{name}[{key}]", message=f'Invalid value: "{key}": {problem}')
+                yield Cause(
+                    field=written((name, key)), message=f"Invalid value: {shown(key)}: {problem}"
+                )
     if total > DATA_BYTES_MAX:
         yield Cause(
             field="data",

@@ -11,7 +11,7 @@ from typing import ClassVar
 from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, LabelSelector, ObjectMeta
-from bullpen.api.paths import walk
+from bullpen.api.paths import shown, walk
 from bullpen.api.selectorcheck import selector_causes, selector_in
 from bullpen.api.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.errors import Cause
@@ -203,7 +203,7 @@ def exporterset_causes(document: Document, old: Document | None) -> Iterator[Cau
     yield from template_labels_satisfy_selector(document)
     for path, value in walk(document, ("spec", "scaleDownCooldown")):
         if durations.parse(value) < timedelta(0):
-            yield Cause(field=path, message=f'Invalid value: "{value}": must not be negative')
+            yield Cause(field=path, message=f"Invalid value: {shown(value)}: must not be negative")
 
 
 def template_labels_satisfy_selector(document: Document) -> Iterator[Cause]:
@@ -217,5 +217,5 @@ def template_labels_satisfy_selector(document: Document) -> Iterator[Cause]:
     if selector is not None and not selector.matches(metadata.get("labels", {})):
         yield Cause(
             field="spec.template.metadata.labels",
-            message=f"Invalid value: must satisfy spec.selector, which is '{selector}'",
+            message=f"Invalid value: must satisfy spec.selector, which is {shown(str(selector))}",
         )

@@ -11,7 +11,7 @@ from bullpen.api.client import GROUP_VERSION
 from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.api.paths import walk
+from bullpen.api.paths import shown, walk
 from bullpen.api.selectorcheck import selector_causes
 from bullpen.errors import Cause
 from bullpen.kit import durations
@@ -145,4 +145,4 @@ def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     yield from selector_causes(document, "spec", "selector")
     for path, value in walk(document, ("spec", "duration")):
         if durations.parse(value) <= timedelta(0):
-            yield Cause(field=path, message=f'Invalid value: "{value}": must be positive')
+            yield Cause(field=path, message=f"Invalid value: {shown(value)}: must be positive")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bullpen.api.document import Document
+from bullpen.api.paths import shown
 from bullpen.errors import Cause
 from bullpen.kit.names import (
     dns_label_problem,
@@ -53,14 +54,14 @@ def _text_causes(metadata: Mapping[str, Any], name: str, problem: _Problem) -> I
     text = metadata.get(name)
     why = problem(text) if text else None
     if why:
-        yield Cause(field=f"metadata.{name}", message=f'Invalid value: "{text}": {why}')
+        yield Cause(field=f"metadata.{name}", message=f"Invalid value: {shown(text)}: {why}")
 
 
 def _label_causes(labels: Mapping[str, str]) -> Iterator[Cause]:
     for key, value in labels.items():
         for text, why in ((key, label_key_problem(key)), (value, label_value_problem(value))):
             if why:
-                yield Cause(field="metadata.labels", message=f'Invalid value: "{text}": {why}')
+                yield Cause(field="metadata.labels", message=f"Invalid value: {shown(text)}: {why}")
 
 
 def _annotation_causes(annotations: Mapping[str, str]) -> Iterator[Cause]:
@@ -69,7 +70,7 @@ def _annotation_causes(annotations: Mapping[str, str]) -> Iterator[Cause]:
         size += len(key.encode()) + len(value.encode())
         why = label_key_problem(key.lower())
         if why:
-            yield Cause(field="metadata.annotations", message=f'Invalid value: "{key}": {why}')
+            yield Cause(field="metadata.annotations", message=f"Invalid value: {shown(key)}: {why}")
     if size > ANNOTATIONS_BYTES_MAX:
         yield Cause(
             field="metadata.annotations",
@@ -88,7 +89,7 @@ def _finalizer_causes(finalizers: list[str]) -> Iterator[Cause]:
             why = "must have a domain before it, such as 'example.com/cleanup'"
         if why:
             field = f"metadata.finalizers[{index}]"
-            yield Cause(field=field, message=f'Invalid value: "{finalizer}": {why}')
+            yield Cause(field=field, message=f"Invalid value: {shown(finalizer)}: {why}")
 
 
 def _owner_causes(owners: list[Mapping[str, Any]]) -> Iterator[Cause]:

@@ -1,18 +1,36 @@
-"""Finding values in documents by path, and writing paths as Kubernetes does."""
+"""Finding values in documents by path, and writing paths and values for people.
+
+What is written is short, however long the thing: strangers choose the keys and
+values that error messages repeat.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 Step = str | int
 
+SHOWN_MAX = 120
+"""Characters of a key or a value that an error message repeats."""
+
 
 def written(steps: tuple[Step, ...]) -> str:
     """``("spec", "policies", 0, "from")`` → ``spec.policies[0].from``."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(
-        "."
-    )
+    parts = (f"[{step}]" if isinstance(step, int) else f".{_cut(step)}" for step in steps)
+    return "".join(parts).removeprefix(".")
+
+
+def shown(value: Any) -> str:
+    """``value`` as JSON, cut where it gets long."""
+    if isinstance(value, str):
+        return json.dumps(_cut(value), ensure_ascii=False)
+    return _cut(json.dumps(value, ensure_ascii=False))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def walk(document: Any, pattern: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

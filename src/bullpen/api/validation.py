@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bullpen.api.core import is_base64
-from bullpen.api.paths import Step, walk, written
+from bullpen.api.paths import Step, shown, walk, written
 from bullpen.errors import Cause
 from bullpen.kit import durations, times
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 _Schema = Mapping[str, Any]
 
 UNKNOWN_FIELDS_MAX = 100
-VALUE_SHOWN_MAX = 120
-"""Characters of a wrong value that an error message repeats."""
 
 
 def compile_schema(schema: _Schema) -> Draft202012Validator:
@@ -110,7 +108,7 @@ def _cause(error: ValidationError) -> Cause:
     reason, words = _WORDS[keyword]
     message = words(facts)
     if reason not in _SHOWS_NO_VALUE:
-        message = f"{_shown(error.instance)}: {message}"
+        message = f"{shown(error.instance)}: {message}"
     return Cause(field=written(steps), message=f"{_PREFIX[reason]}: {message}", reason=reason)
 
 
@@ -162,11 +160,6 @@ _WORDS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 }
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}…"
-
-
 @dataclass(frozen=True, slots=True)
 class KeyedList:
     """A list whose items must differ: wholly, or in the named keys."""
@@ -199,8 +192,9 @@ def duplicate_causes(lists: tuple[KeyedList, ...], document: Any) -> Iterator[Ca
 
 
 def _duplicate(path: str, item: Any, keys: tuple[str, ...]) -> Cause:
-    shown = _shown({key: item.get(key) for key in keys}) if keys else _shown(item)
-    return Cause(field=path, message=f"Duplicate value: {shown}", reason="FieldValueDuplicate")
+    identity = {key: item.get(key) for key in keys} if keys else item
+    message = f"Duplicate value: {shown(identity)}"
+    return Cause(field=path, message=message, reason="FieldValueDuplicate")
 
 
 def unknown_fields(schema: _Schema, document: Any) -> tuple[str, ...]:

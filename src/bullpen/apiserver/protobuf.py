@@ -69,7 +69,8 @@ def _message(data: bytes, table: Message, depth: int) -> Document:
             document.setdefault(field.name, {})[value.get("key", "")] = value.get("value", "")
         elif field.repeated:
             document.setdefault(field.name, []).append(value)
-        else:
+        elif value not in ("", None):
+            # Go writes empty text out where JSON would leave it away.
             document[field.name] = value
     return document
 

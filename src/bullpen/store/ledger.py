@@ -133,7 +133,7 @@ class Ledger:
     def _apply(self, write: Write) -> None:
         change, key = write.change, write.change.key
         self._pending_bytes -= len(change.value)
-        if True:
+        if self._heads[key] is write:
             del self._heads[key]
         if change.verb is Verb.DELETED:
             del self._entries[key]

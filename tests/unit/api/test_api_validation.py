@@ -215,7 +215,7 @@ LONG = "x" * 1000
             "spec.template.metadata.labels",
             {"pool": "other"},
             "FieldValueInvalid spec.template.metadata.labels: "
-            "Invalid value: must satisfy spec.selector, which is 'pool=rpi4'",
+            'Invalid value: must satisfy spec.selector, which is "pool=rpi4"',
             id="a template its set would not recognise",
         ),
         pytest.param(
@@ -223,7 +223,7 @@ LONG = "x" * 1000
             "spec.template",
             {},
             "FieldValueInvalid spec.template.metadata.labels: "
-            "Invalid value: must satisfy spec.selector, which is 'pool=rpi4'",
+            'Invalid value: must satisfy spec.selector, which is "pool=rpi4"',
             id="a template without labels",
         ),
         pytest.param(
@@ -338,7 +338,7 @@ LONG = "x" * 1000
             "status.exporterStatus",
             LONG,
             "FieldValueNotSupported status.exporterStatus: Unsupported value: "
-            f'"{"x" * 119}…: supported values: "Unspecified", "Offline", "Available", '
+            f'"{"x" * 120}…": supported values: "Unspecified", "Offline", "Available", '
             '"BeforeLeaseHook", "LeaseReady", "AfterLeaseHook", "BeforeLeaseHookFailed", '
             '"AfterLeaseHookFailed"',
             id="a long value is not repeated in full",
@@ -378,7 +378,7 @@ LONG = "x" * 1000
             ConfigMap,
             "data.a/b",
             "c",
-            "FieldValueInvalid data[a/b]: "
+            "FieldValueInvalid data.a/b: "
             "Invalid value: \"a/b\": must consist of letters, digits, '-', '_' and '.'",
             id="a key that cannot be a file",
         ),
@@ -567,6 +567,15 @@ def test_what_is_immutable_stays(old: Document, new: Document, expected: list[st
     found = RESOURCES.of(Secret).validate(new, old)
     assert [cause.field for cause in found] == expected
     assert {cause.reason for cause in found} <= {"FieldValueForbidden"}
+
+
+@pytest.mark.parametrize("path", ["metadata.labels", "metadata.annotations", "metadata", "spec"])
+def test_what_a_stranger_sent_is_not_repeated_in_full(path: str) -> None:
+    long = {"x" * 100_000: 7} if path == "spec" else {"/" * 100_000: "y" * 100_000}
+    for document in (changed(LEASE, path, long), changed(LEASE, f"{path}.name", "Z" * 100_000)):
+        for cause in RESOURCES.of(Lease).validate(document):
+            assert len(cause.field) + len(cause.message) < 1000
+        assert all(len(item) < 1000 for item in RESOURCES.of(Lease).unknown_fields(document))
 
 
 def test_problems_are_counted_up_to_a_limit() -> None:

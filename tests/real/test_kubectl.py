@@ -1,0 +1,555 @@
+"""Every kubectl command a person would use, run by the real kubectl, against every kind."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Service, eventually
+
+pytestmark = pytest.mark.real
+
+JUMPSTARTER = "jumpstarter.dev/v1alpha1"
+VIRTUAL = "virtualtarget.jumpstarter.dev/v1alpha1"
+
+KINDS: dict[str, dict[str, Any]] = {
+    "clients.jumpstarter.dev": {"apiVersion": JUMPSTARTER, "kind": "Client"},
+    "exporters.jumpstarter.dev": {
+        "apiVersion": JUMPSTARTER,
+        "kind": "Exporter",
+        "spec": {"enabled": True},
+    },
+    "leases.jumpstarter.dev": {
+        "apiVersion": JUMPSTARTER,
+        "kind": "Lease",
+        "spec": {
+            "clientRef": {"name": "alice"},
+            "duration": "30m",
+            "beginTime": "2099-01-01T00:00:00Z",
+            "selector": {"matchLabels": {"board": "rpi4"}},
+        },
+    },
+    "exporteraccesspolicies.jumpstarter.dev": {
+        "apiVersion": JUMPSTARTER,
+        "kind": "ExporterAccessPolicy",
+        "spec": {
+            "exporterSelector": {"matchLabels": {"board": "none"}},
+            "policies": [{"priority": 1, "from": [{"clientSelector": {}}]}],
+        },
+    },
+    "virtualtargetclasses.virtualtarget.jumpstarter.dev": {
+        "apiVersion": VIRTUAL,
+        "kind": "VirtualTargetClass",
+        "spec": {"provisioner": "qemu.jumpstarter.dev", "parameters": {"arch": "aarch64"}},
+    },
+    "exportersets.virtualtarget.jumpstarter.dev": {
+        "apiVersion": VIRTUAL,
+        "kind": "ExporterSet",
+        "spec": {
+            "virtualTargetClassName": "none",
+            "maxReplicas": 4,
+            "selector": {"matchLabels": {"pool": "x"}},
+            "template": {"metadata": {"labels": {"pool": "x"}}, "spec": {"drivers": []}},
+        },
+    },
+    "secrets": {"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}},
+    "configmaps": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}},
+    "events": {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "involvedObject": {"kind": "Client", "name": "alice", "namespace": "default"},
+        "reason": "Tested",
+        "message": "somebody looked",
+        "type": "Normal",
+        "count": 1,
+    },
+    "leases.coordination.k8s.io": {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15},
+    },
+    "namespaces": {"apiVersion": "v1", "kind": "Namespace"},
+}
+CUSTOM = [name for name in KINDS if "jumpstarter.dev" in name]
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_custom_kind = pytest.mark.parametrize("kind", CUSTOM)
+
+
+def client_version() -> tuple[int, int]:
+    done = subprocess.run(
+        ["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)["clientVersion"]
+    return int(found["major"]), int(re.sub(r"\D.*", "", found["minor"]))
+
+
+def needs_kubectl(minor: int, what: str) -> pytest.MarkDecorator:
+    """Skips by the version of kubectl, and says what that version lacks."""
+    have = client_version()
+    reason = f"kubectl {have[0]}.{have[1]} has no {what} (since 1.{minor})"
+    return pytest.mark.skipif(have < (1, minor), reason=reason)
+
+
+def manifest(kind: str, name: str, **meta: Any) -> str:
+    return yaml.safe_dump({**KINDS[kind], "metadata": {"name": name, **meta}})
+
+
+def apply(service: Service, kind: str, name: str, **meta: Any) -> str:
+    return service.kubectl("apply", "-f", "-", input=manifest(kind, name, **meta)).stdout
+
+
+def field(service: Service, kind: str, name: str, path: str) -> str:
+    return service.kubectl("get", kind, name, "-o", f"jsonpath={{{path}}}").stdout
+
+
+@every_kind
+def test_create_get_and_delete(service: Service, kind: str) -> None:
+    name = "made"
+    done = service.kubectl("create", "-f", "-", input=manifest(kind, name))
+    assert done.stdout.endswith(f"/{name} created\n")
+    again = service.kubectl("create", "-f", "-", input=manifest(kind, name), check=False)
+    assert "AlreadyExists" in again.stderr
+    found = service.get(kind, name)
+    meta: Any = found["metadata"]
+    assert found["kind"] == KINDS[kind]["kind"]
+    assert {"uid", "resourceVersion", "creationTimestamp"} <= meta.keys()
+    table = service.kubectl("get", kind).stdout
+    assert table.splitlines()[0].split()[0] in ("NAME", "LAST")
+    assert service.kubectl("get", kind, "-o", "wide").stdout
+    assert f"/{name}" in service.kubectl("get", kind, "-o", "name").stdout
+    assert f"name: {name}" in service.kubectl("get", kind, name, "-o", "yaml").stdout
+    assert field(service, kind, name, ".metadata.name") == name
+    assert "deleted" in service.kubectl("delete", kind, name).stdout
+    gone = service.kubectl("get", kind, name, check=False)
+    assert "NotFound" in gone.stderr
+
+
+@every_kind
+def test_apply_creates_then_leaves_alone_then_changes(service: Service, kind: str) -> None:
+    assert apply(service, kind, "applied").endswith("created\n")
+    assert apply(service, kind, "applied").endswith("unchanged\n")
+    assert apply(service, kind, "applied", labels={"a": "b"}).endswith("configured\n")
+    assert field(service, kind, "applied", ".metadata.labels.a") == "b"
+    assert apply(service, kind, "applied").endswith("configured\n")
+    assert field(service, kind, "applied", ".metadata.labels.a") == ""
+    service.kubectl("delete", kind, "applied")
+
+
+@every_kind
+def test_server_side_apply_twice(service: Service, kind: str) -> None:
+    for _ in range(2):
+        done = service.kubectl(
+            "apply", "--server-side", "-f", "-", input=manifest(kind, "ssa", labels={"a": "b"})
+        )
+        assert done.stdout.endswith("serverside-applied\n")
+    service.kubectl("apply", "--server-side", "-f", "-", input=manifest(kind, "ssa"))
+    assert field(service, kind, "ssa", ".metadata.labels.a") == ""
+    service.kubectl("delete", kind, "ssa")
+
+
+def test_server_side_apply_conflicts_are_refused_and_can_be_forced(service: Service) -> None:
+    kind = "exportersets.virtualtarget.jumpstarter.dev"
+    service.kubectl("apply", "--server-side", "-f", "-", input=manifest(kind, "owned"))
+    service.kubectl("scale", kind, "owned", "--replicas=9")
+    text = manifest(kind, "owned")
+    refused = service.kubectl("apply", "--server-side", "-f", "-", input=text, check=False)
+    assert refused.returncode == 1
+    assert "conflict" in refused.stderr
+    assert "maxReplicas" in refused.stderr
+    service.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
+    assert field(service, kind, "owned", ".spec.maxReplicas") == "4"
+    service.kubectl("delete", kind, "owned")
+
+
+@every_custom_kind
+def test_diff_shows_what_would_change(service: Service, kind: str) -> None:
+    apply(service, kind, "differs")
+    assert service.kubectl("diff", "-f", "-", input=manifest(kind, "differs")).returncode == 0
+    changed = service.kubectl(
+        "diff", "-f", "-", input=manifest(kind, "differs", labels={"a": "b"}), check=False
+    )
+    assert changed.returncode == 1
+    assert "+    a: b" in changed.stdout
+    service.kubectl("delete", kind, "differs")
+
+
+@every_custom_kind
+def test_describe_shows_the_object_and_its_events(service: Service, kind: str) -> None:
+    apply(service, kind, "described")
+    text = service.kubectl("describe", kind, "described").stdout
+    assert re.search(r"Name:\s+described", text)
+    assert "Events:" in text
+    service.kubectl("delete", kind, "described")
+
+
+@every_kind
+def test_label_and_annotate(service: Service, kind: str) -> None:
+    apply(service, kind, "marked")
+    service.kubectl("label", kind, "marked", "team=a")
+    service.kubectl("annotate", kind, "marked", "note=hello")
+    assert field(service, kind, "marked", ".metadata.labels.team") == "a"
+    assert field(service, kind, "marked", ".metadata.annotations.note") == "hello"
+    service.kubectl("label", kind, "marked", "team-")
+    assert field(service, kind, "marked", ".metadata.labels.team") == ""
+    service.kubectl("delete", kind, "marked")
+
+
+@every_custom_kind
+def test_merge_and_json_patches_work_and_strategic_is_refused(service: Service, kind: str) -> None:
+    apply(service, kind, "patched", labels={"a": "b"})
+    merge = '{"metadata":{"labels":{"a":null,"c":"d"}}}'
+    service.kubectl("patch", kind, "patched", "--type=merge", "-p", merge)
+    assert field(service, kind, "patched", ".metadata.labels") == '{"c":"d"}'
+    operations = '[{"op":"test","path":"/metadata/labels/c","value":"d"},' + (
+        '{"op":"replace","path":"/metadata/labels/c","value":"e"}]'
+    )
+    service.kubectl("patch", kind, "patched", "--type=json", "-p", operations)
+    assert field(service, kind, "patched", ".metadata.labels.c") == "e"
+    failed = service.kubectl("patch", kind, "patched", "--type=json", "-p", operations, check=False)
+    assert failed.returncode == 1
+    strategic = service.kubectl("patch", kind, "patched", "-p", merge, check=False)
+    assert "strategic-merge-patch+json is not supported" in strategic.stderr
+    service.kubectl("delete", kind, "patched")
+
+
+def test_strategic_patches_work_for_core_kinds(service: Service) -> None:
+    apply(service, "configmaps", "strategic")
+    service.kubectl("patch", "configmap", "strategic", "-p", '{"data":{"x":"y"}}')
+    assert field(service, "configmap", "strategic", ".data.x") == "y"
+    service.kubectl("patch", "configmap", "strategic", "-p", '{"data":{"x":null}}')
+    assert field(service, "configmap", "strategic", ".data.x") == ""
+    service.kubectl("delete", "configmap", "strategic")
+
+
+@every_custom_kind
+def test_replace_and_edit(service: Service, kind: str, tmp_path: Path) -> None:
+    apply(service, kind, "replaced")
+    before = service.get(kind, "replaced")
+    before["metadata"]["labels"] = {"by": "replace"}  # type: ignore[index]
+    service.kubectl("replace", "-f", "-", input=json.dumps(before))
+    assert field(service, kind, "replaced", ".metadata.labels.by") == "replace"
+    stale = service.kubectl("replace", "-f", "-", input=json.dumps(before), check=False)
+    assert "Conflict" in stale.stderr
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i "s/by: replace/by: edit/" "$1"\n')
+    editor.chmod(0o755)
+    service.kubectl("edit", kind, "replaced", KUBE_EDITOR=str(editor))
+    assert field(service, kind, "replaced", ".metadata.labels.by") == "edit"
+    service.kubectl("delete", kind, "replaced")
+
+
+def test_scale_moves_the_ceiling(service: Service) -> None:
+    kind = "exportersets.virtualtarget.jumpstarter.dev"
+    apply(service, kind, "scaled")
+    service.kubectl("scale", kind, "scaled", "--replicas=7")
+    assert field(service, kind, "scaled", ".spec.maxReplicas") == "7"
+    service.kubectl("scale", kind, "scaled", "--current-replicas=7", "--replicas=2")
+    assert field(service, kind, "scaled", ".spec.maxReplicas") == "2"
+    wrong = service.kubectl(
+        "scale", kind, "scaled", "--current-replicas=7", "--replicas=1", check=False
+    )
+    assert wrong.returncode == 1
+    service.kubectl("delete", kind, "scaled")
+
+
+@needs_kubectl(24, "--subresource")
+def test_status_and_spec_cannot_touch_each_other(service: Service) -> None:
+    apply(service, "exporters.jumpstarter.dev", "split")
+    both = '{"spec":{"enabled":false},"status":{"statusMessage":"hi"}}'
+    service.kubectl("patch", "exporter", "split", "--type=merge", "-p", both)
+    assert field(service, "exporter", "split", ".spec.enabled") == "false"
+    assert field(service, "exporter", "split", ".status.statusMessage") == ""
+    both = '{"spec":{"enabled":true},"status":{"statusMessage":"hi"}}'
+    service.kubectl(
+        "patch", "exporter", "split", "--subresource=status", "--type=merge", "-p", both
+    )
+    assert field(service, "exporter", "split", ".spec.enabled") == "false"
+    assert field(service, "exporter", "split", ".status.statusMessage") == "hi"
+    service.kubectl("delete", "exporter", "split")
+
+
+@needs_kubectl(23, "wait --for=jsonpath")
+def test_wait_for_a_field(service: Service) -> None:
+    apply(service, "exporters.jumpstarter.dev", "awaited")
+    service.kubectl("wait", "--for=jsonpath={.spec.enabled}=true", "exporter/awaited")
+    late = service.kubectl(
+        "wait", "--for=jsonpath={.spec.enabled}=false", "exporter/awaited", "--timeout=1s",
+        check=False,
+    )  # fmt: skip
+    assert late.returncode == 1
+    service.kubectl("delete", "exporter", "awaited")
+
+
+def test_wait_for_a_condition_and_for_deletion(service: Service) -> None:
+    service.kubectl("wait", "--for=condition=Established", "crd/leases.jumpstarter.dev")
+    apply(service, "clients.jumpstarter.dev", "going")
+    watching = subprocess.Popen(
+        ["kubectl", "wait", "--for=delete", "client/going", "--timeout=20s"],
+        env=service.environment,
+    )
+    time.sleep(0.3)
+    service.kubectl("delete", "client", "going")
+    assert watching.wait(20) == 0
+
+
+def test_watch_shows_changes_as_they_happen(service: Service, tmp_path: Path) -> None:
+    output = tmp_path / "watch"
+    with output.open("w") as out:
+        watching = subprocess.Popen(
+            ["kubectl", "get", "clients", "-w", "--output-watch-events"],
+            stdout=out,
+            env=service.environment,
+        )
+    try:
+        eventually(lambda: "default" in output.read_text(), what="the first list")
+        apply(service, "clients.jumpstarter.dev", "seen")
+        service.kubectl("label", "client", "seen", "a=b")
+        service.kubectl("delete", "client", "seen")
+        eventually(lambda: "DELETED" in output.read_text(), what="the deletion")
+    finally:
+        watching.terminate()
+        watching.wait()
+    events = [line.split()[0] for line in output.read_text().splitlines() if " seen " in line]
+    assert events[0] == "ADDED"
+    assert "MODIFIED" in events
+    assert events[-1] == "DELETED"
+
+
+def test_selectors_sorting_and_namespaces(service: Service) -> None:
+    service.kubectl("create", "namespace", "other")
+    for name, team, namespace in (
+        ("b", "red", "default"),
+        ("a", "red", "default"),
+        ("c", "blue", "other"),
+    ):
+        text = manifest(
+            "exporters.jumpstarter.dev", name, labels={"team": team}, namespace=namespace
+        )
+        service.kubectl("apply", "-f", "-", input=text)
+
+    def names(*arguments: str) -> list[str]:
+        found: Any = service.get("exporters", *arguments)["items"]
+        return [item["metadata"]["name"] for item in found]
+
+    assert names("-l", "team=red") == ["a", "b"]
+    assert names("-A", "-l", "team in (red,blue)") == ["a", "b", "c"]
+    assert names("-A", "-l", "team notin (red),team") == ["c"]
+    assert names("-A", "-l", "team!=red,team!=blue", "--field-selector", "metadata.name=c") == []
+    assert names("--field-selector", "metadata.name=a") == ["a"]
+    assert names("-A", "--field-selector", "metadata.namespace=other") == ["c"]
+    table = service.kubectl("get", "exporters", "-A", "--sort-by=.metadata.name").stdout
+    assert table.splitlines()[0].startswith("NAMESPACE")
+    service.kubectl("delete", "exporters", "-l", "team=red")
+    service.kubectl("delete", "namespace", "other")
+    assert "NotFound" in service.kubectl("get", "ns", "other", check=False).stderr
+    assert names("-A", "-l", "team") == []
+
+
+def test_long_lists_come_in_pages_of_one_snapshot(service: Service) -> None:
+    texts = [manifest("configmaps", f"page-{i:03}", labels={"paged": "yes"}) for i in range(120)]
+    service.kubectl("create", "-f", "-", input="---\n".join(texts))
+    done = service.kubectl(
+        "get", "configmaps", "-l", "paged=yes", "--chunk-size=25", "-o", "name", "-v=6"
+    )
+    assert len(done.stdout.split()) == 120
+    assert len(re.findall(r"GET \S*configmaps\S*limit=25", done.stderr)) >= 5
+    service.kubectl("delete", "configmaps", "--all")
+    eventually(
+        lambda: "page-" not in service.kubectl("get", "configmaps", "-o", "name").stdout,
+        what="all gone",
+    )
+
+
+def owned(kind: str, name: str, owner: dict[str, Any]) -> str:
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+    return manifest(kind, name, ownerReferences=[reference])
+
+
+@pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
+def test_deleting_an_owner_cascades_as_asked(service: Service, cascade: str) -> None:
+    apply(service, "exporters.jumpstarter.dev", "owner")
+    owner = service.get("exporter", "owner")
+    text = owned("configmaps", f"dependent-{cascade}", owner)
+    service.kubectl("apply", "-f", "-", input=text)
+    service.kubectl("delete", "exporter", "owner", f"--cascade={cascade}")
+    names = "get", "configmap", "-o", "name"
+    if cascade == "orphan":
+        time.sleep(0.5)
+        assert f"dependent-{cascade}" in service.kubectl(*names).stdout
+        service.kubectl("delete", "configmap", f"dependent-{cascade}")
+    else:
+        eventually(lambda: f"dependent-{cascade}" not in service.kubectl(*names).stdout)
+
+
+def test_finalizers_hold_an_object_until_they_are_removed(service: Service) -> None:
+    apply(service, "clients.jumpstarter.dev", "held", finalizers=["example.com/hold"])
+    service.kubectl("delete", "client", "held", "--wait=false")
+    assert field(service, "client", "held", ".metadata.deletionTimestamp")
+    service.kubectl(
+        "patch", "client", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}'
+    )
+    assert "NotFound" in service.kubectl("get", "client", "held", check=False).stderr
+
+
+@every_custom_kind
+def test_explain_describes_every_field(service: Service, kind: str) -> None:
+    text = service.kubectl("explain", kind, "--recursive").stdout
+    assert f"KIND:       {KINDS[kind]['kind']}" in text or KINDS[kind]["kind"] in text
+    assert "metadata" in text
+    assert "DESCRIPTION" in text
+
+
+def test_discovery(service: Service) -> None:
+    resources = service.kubectl("api-resources", "--verbs=list,watch", "-o", "name").stdout.split()
+    assert set(KINDS) <= set(resources) | {"secrets", "configmaps", "events", "namespaces"}
+    versions = service.kubectl("api-versions").stdout.split()
+    assert {"v1", JUMPSTARTER, VIRTUAL, "coordination.k8s.io/v1"} <= set(versions)
+    assert "Server Version" in service.kubectl("version").stdout
+    for path in ("/readyz", "/livez"):
+        assert service.kubectl("get", "--raw", path).stdout == "ok"
+    assert "bullpen_apiserver_requests_total" in service.kubectl("get", "--raw", "/metrics").stdout
+
+
+@needs_kubectl(28, "auth whoami")
+def test_whoami(service: Service) -> None:
+    assert "bullpen:admin" in service.kubectl("auth", "whoami").stdout
+
+
+def test_can_i(service: Service) -> None:
+    assert service.kubectl("auth", "can-i", "delete", "exporters").stdout.startswith("yes")
+
+
+@needs_kubectl(26, "events command")
+def test_events(service: Service) -> None:
+    apply(service, "clients.jumpstarter.dev", "eventful")
+    eventually(
+        lambda: "CredentialCreated" in service.kubectl("events", "--for", "client/eventful").stdout
+    )
+    service.kubectl("delete", "client", "eventful")
+
+
+INVALID = [
+    pytest.param(
+        "leases.jumpstarter.dev",
+        {"spec": {"clientRef": {"name": "a"}}},
+        "selector",
+        id="asks for nothing",
+    ),
+    pytest.param(
+        "exportersets.virtualtarget.jumpstarter.dev",
+        {"spec": {"minReplicas": -1}},
+        "spec.minReplicas",
+        id="a negative floor",
+    ),
+    pytest.param(
+        "exportersets.virtualtarget.jumpstarter.dev",
+        {"spec": {"recycleStrategy": "Recycle"}},
+        "spec.recycleStrategy",
+        id="an unknown strategy",
+    ),
+    pytest.param(
+        "virtualtargetclasses.virtualtarget.jumpstarter.dev",
+        {"spec": {"provisioner": ""}},
+        "spec.provisioner",
+        id="no provisioner",
+    ),
+    pytest.param(
+        "clients.jumpstarter.dev", {"metadata": {"name": "UPPER"}}, "metadata.name", id="a bad name"
+    ),
+    pytest.param(
+        "exporters.jumpstarter.dev",
+        {"metadata": {"name": "x", "labels": {"a": "b c"}}},
+        "metadata.labels",
+        id="a bad label",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "named"), INVALID)
+def test_an_invalid_object_is_refused_and_the_field_is_named(
+    service: Service, kind: str, change: dict[str, Any], named: str
+) -> None:
+    document = {**KINDS[kind], "metadata": {"name": "wrong"}}
+    for key, value in change.items():
+        replaces = kind == "leases.jumpstarter.dev" and key == "spec"
+        document[key] = value if replaces else {**document.get(key, {}), **value}
+    done = service.kubectl(
+        "create", "--validate=false", "-f", "-", input=yaml.safe_dump(document), check=False
+    )
+    assert done.returncode == 1
+    assert "is invalid" in done.stderr
+    assert named in done.stderr
+
+
+def test_a_template_that_its_selector_misses_is_refused(service: Service) -> None:
+    kind = "exportersets.virtualtarget.jumpstarter.dev"
+    document = yaml.safe_load(manifest(kind, "mismatch"))
+    document["spec"]["template"]["metadata"]["labels"] = {"pool": "y"}
+    done = service.kubectl("create", "-f", "-", input=yaml.safe_dump(document), check=False)
+    assert "spec.template.metadata.labels" in done.stderr
+
+
+@needs_kubectl(25, "--validate=strict|warn|ignore")
+@pytest.mark.parametrize("mode", ["strict", "warn", "ignore"])
+def test_unknown_fields_follow_the_mode(service: Service, mode: str) -> None:
+    document = yaml.safe_load(manifest("exporters.jumpstarter.dev", f"unknown-{mode}"))
+    document["spec"]["colour"] = "red"
+    done = service.kubectl(
+        "create", f"--validate={mode}", "-f", "-", input=yaml.safe_dump(document), check=False
+    )
+    if mode == "strict":
+        assert done.returncode == 1
+        assert 'unknown field "spec.colour"' in done.stderr
+        return
+    assert done.returncode == 0
+    assert ('unknown field "spec.colour"' in done.stderr) == (mode == "warn")
+    assert field(service, "exporter", f"unknown-{mode}", ".spec.colour") == "red"
+    service.kubectl("delete", "exporter", f"unknown-{mode}")
+
+
+def test_prune_is_refused_cleanly_or_prunes(service: Service) -> None:
+    """Pruning is kubectl's own work on top of list and delete, so it simply works."""
+    for name in ("kept", "pruned"):
+        text = manifest("clients.jumpstarter.dev", name, labels={"set": "p"})
+        service.kubectl("apply", "-f", "-", input=text)
+    text = manifest("clients.jumpstarter.dev", "kept", labels={"set": "p"})
+    done = service.kubectl(
+        "apply", "-f", "-", "--prune", "-l", "set=p",
+        "--prune-allowlist=jumpstarter.dev/v1alpha1/Client", input=text, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pruned" in done.stdout
+    service.kubectl("delete", "client", "kept")
+
+
+def test_dry_run_changes_nothing(service: Service) -> None:
+    text = manifest("clients.jumpstarter.dev", "phantom")
+    done = service.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
+    assert "created (server dry run)" in done.stdout
+    assert "NotFound" in service.kubectl("get", "client", "phantom", check=False).stderr
+
+
+def test_crds_cannot_be_changed_here(service: Service) -> None:
+    done = service.kubectl("delete", "crd", "leases.jumpstarter.dev", check=False)
+    assert "part of this server" in done.stderr
+
+
+def test_typed_creates_of_core_kinds_arrive_as_protobuf(service: Service) -> None:
+    service.kubectl("create", "secret", "generic", "typed", "--from-literal=user=alice")
+    assert field(service, "secret", "typed", ".data.user") == "YWxpY2U="
+    service.kubectl("create", "configmap", "typed", "--from-literal=x=y")
+    assert field(service, "configmap", "typed", ".data.x") == "y"
+    service.kubectl("delete", "secret/typed", "configmap/typed")
