@@ -283,8 +283,13 @@ class TestUpdate:
     ) -> None:
         await lab.create(LEASE, lease("a"))
         before = lab.store.revision
-        change = lease("a", duration="2h")
-        first, second = await asyncio.gather(lab.update(LEASE, change), lab.update(LEASE, change))
+
+        async def change() -> Document:
+            after = await lab.update(LEASE, lease("a", duration="2h"))
+            assert lab.get(LEASE, "a") == after
+            return after
+
+        first, second = await asyncio.gather(change(), change())
         assert first == second == lab.get(LEASE, "a")
         assert lab.store.revision == before + 1
 

@@ -98,6 +98,13 @@ class TestManagers:
         after = await lab.patch(CONFIG_MAP, "a", PatchType.JSON, patch, field_manager="old")
         assert list(managers(after)) == [("new", "Apply", "")]
 
+    async def test_cannot_be_handed_in_with_a_status(self, lab: Lab) -> None:
+        made = await lab.create(LEASE, lease("a"), field_manager="me")
+        forged = {**made["metadata"], "managedFields": [{}]}
+        wish = {**made, "metadata": forged, "status": {"ended": True}}
+        after = await lab.update(LEASE, wish, field_manager="you", subresource="status")
+        assert set(managers(after)) == {("me", "Update", ""), ("you", "Update", "status")}
+
     async def test_can_be_forgotten(self, lab: Lab) -> None:
         await lab.create(CONFIG_MAP, config(x="1"), field_manager="me")
         patch: Document = {"metadata": {"managedFields": [{}]}}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from bullpen.api.document import Document
+from bullpen.api.printing import human_duration
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.get import list_all
 from bullpen.cli.options import connected, namespaced, output
 from bullpen.cli.rendering import echo_document, table
+from bullpen.kit import times
 
 HEADERS = ("last seen", "type", "reason", "object", "message")
 
@@ -61,9 +64,16 @@ def when(event: Document) -> str:
 def row(event: Document) -> tuple[str, ...]:
     about = event.get("involvedObject") or {}
     return (
-        when(event),
+        _age(when(event)),
         str(event.get("type", "")),
         str(event.get("reason", "")),
         f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
         str(event.get("message", "")),
     )
+
+
+def _age(moment: str) -> str:
+    try:
+        return human_duration(datetime.now(UTC) - times.parse(moment))
+    except ValueError:
+        return "<unknown>"

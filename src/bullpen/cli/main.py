@@ -12,18 +12,21 @@ from bullpen.cli.exits import Exit, exit_for
 from bullpen.errors import LabError
 
 COMMANDS = {
-    "up": "bullpen.cli.up:up",
-    "status": "bullpen.cli.status:status",
-    "apply": "bullpen.cli.apply:apply",
-    "get": "bullpen.cli.get:get",
-    "describe": "bullpen.cli.describe:describe",
-    "delete": "bullpen.cli.delete:delete",
-    "scale": "bullpen.cli.scale:scale",
-    "events": "bullpen.cli.events:events",
-    "crds": "bullpen.cli.crds:crds",
-    "bench": "bullpen.cli.bench:bench",
-    "demo": "bullpen.cli.demo:demo",
+    "up": ("bullpen.cli.up:up", "Run the whole service on this machine."),
+    "demo": ("bullpen.cli.demo:demo", "Show the service doing its main job, then clean up."),
+    "status": ("bullpen.cli.status:status", "Show pools, leases, who waits, and endpoints."),
+    "apply": ("bullpen.cli.apply:apply", "Create or change objects to match manifests."),
+    "get": ("bullpen.cli.get:get", "Show objects."),
+    "describe": ("bullpen.cli.describe:describe", "Show one object and what happened to it."),
+    "scale": ("bullpen.cli.scale:scale", "Move a pool's ceiling."),
+    "delete": ("bullpen.cli.delete:delete", "Delete objects."),
+    "events": ("bullpen.cli.events:events", "Show what happened."),
+    "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
+    "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
+    "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
+    "bench": ("bullpen.cli.bench:bench", "Run benchmarks, as ratios to references."),
 }
+"""Where each command is and what it does; only the one that is called gets imported."""
 
 
 class LazyGroup(click.Group):
@@ -33,13 +36,16 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
-        if place is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = place.partition(":")
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 @click.group(

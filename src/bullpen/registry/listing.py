@@ -51,11 +51,13 @@ def _plain(store: Store, prefix: str, begun: paging.Start, limit: int) -> Listed
 
 
 def _filtered(store: Store, prefix: str, wanted: Filter, begun: paging.Start, limit: int) -> Listed:
-    at, after = begun.at, begun.after
+    # Nothing is awaited in between, so every step sees the same state.
+    after = begun.after
+    step = SCANNED_AT_ONCE_MAX if limit else None
     found: list[Entry] = []
     while True:
-        page = store.scan(prefix, after=after, limit=SCANNED_AT_ONCE_MAX if limit else None, at=at)
-        at = revision = _revision(page, begun)
+        page = store.scan(prefix, after=after, limit=step, at=begun.at)
+        revision = _revision(page, begun)
         found += [entry for entry in page.entries if wanted.matches(entry.key, entry.value)]
         if limit and len(found) > limit:
             token = paging.continue_token(prefix, found[limit - 1].key, revision)

@@ -76,4 +76,4 @@ def _forgotten(write: Write) -> Forgotten:
     revision = write.change.revision
     superseded = (write.before.revision,) if write.before else ()
     deleted = (revision,) if write.change.verb is Verb.DELETED else ()
-    return Forgotten(revision, superseded)
+    return Forgotten(revision, superseded + deleted)

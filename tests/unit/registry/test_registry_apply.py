@@ -148,6 +148,16 @@ def test_an_item_goes_with_the_fields_others_updated_inside() -> None:
     assert not managing.all_fields(after.claims)
 
 
+def test_what_nobody_owns_stays_as_long_as_what_it_is_in() -> None:
+    """Such as a default: it was not given up, because it was never claimed."""
+    both = applied(applied(None, thing(size=1), "me"), thing(mode="a"), "they")
+    document = {**both.document, "spec": {**both.document["spec"], "args": ["default"]}}
+    after = applied(Applied(document=document, claims=both.claims), NOTHING, "me")
+    assert after.document["spec"] == {"mode": "a", "args": ["default"]}
+    last = applied(after, NOTHING, "they")
+    assert "spec" not in last.document
+
+
 def test_atomic_lists_are_owned_whole() -> None:
     first = applied(None, thing(args=["a"]), "me")
     with pytest.raises(Conflict, match=r"conflict with \"me\": \.spec\.args$"):

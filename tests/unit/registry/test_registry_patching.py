@@ -195,6 +195,11 @@ def test_json_patch(target: Any, patch: Any, result: Any) -> None:
         pytest.param(
             {"a": {}}, [{"op": "move", "from": "/a", "path": "/a/b"}], id="moving into itself"
         ),
+        pytest.param(
+            {"a": [{}, {}]},
+            [{"op": "move", "from": "/a/0", "path": "/a/0/b"}],
+            id="moving into itself where another would take its place",
+        ),
     ],
 )
 def test_a_patch_that_cannot_be_carried_out_is_invalid(target: Any, patch: Any) -> None:

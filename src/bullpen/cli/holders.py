@@ -1,0 +1,154 @@
+"""``bullpen client`` and ``bullpen exporter``: create one, with the config its program needs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from bullpen.api.document import Document
+from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.options import connected, namespaced, output
+from bullpen.cli.rendering import echo_document
+from bullpen.cli.waiting import wait_for
+from bullpen.errors import NotFound
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CREDENTIAL_SECONDS_MAX = 10.0
+CA_CONFIG_MAP, CA_KEY = "jumpstarter-service-ca-cert", "ca.crt"
+
+
+@click.group()
+def client() -> None:
+    """Clients: who may lease."""
+
+
+@click.group()
+def exporter() -> None:
+    """Exporters: what can be leased."""
+
+
+def _create_options(function: F) -> F:
+    """What creating a client and creating an exporter have in common."""
+    for decorate in (
+        output("table", "json", "yaml", "name"),
+        click.option(
+            "--out", type=click.Path(path_type=Path), help="Where to write the config for jmp."
+        ),
+        click.option("--username", default="", help="External identity, such as oidc:alice."),
+        click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label."),
+        namespaced,
+        connected,
+        click.argument("name"),
+    ):
+        function = decorate(function)
+    return function
+
+
+@client.command("create")
+@_create_options
+def create_client(**options: Any) -> None:
+    """Create a client and write the config that ``jmp`` needs."""
+    _create("clients", **options)
+
+
+@exporter.command("create")
+@_create_options
+def create_exporter(**options: Any) -> None:
+    """Create an exporter and write the config that ``jmp run`` needs."""
+    _create("exporters", **options)
+
+
+def _create(
+    plural: str,
+    *,
+    api: Api,
+    namespace: str,
+    name: str,
+    labels: tuple[str, ...],
+    username: str,
+    out: Path | None,
+    output: str,
+) -> None:
+    """Create the object, wait for its token, write the config, say where it is."""
+    resource = resource_named(plural)
+    document: Document = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "labels": _labels(labels)},
+        "spec": {"username": username} if username else {},
+    }
+    api.request("POST", path_of(resource, namespace), body=document)
+    found = _with_credential(api, path_of(resource, namespace, name))
+    path = out or Path(f"{name}-{resource.singular}.yaml")
+    _write(path, _config(api, found))
+    if output in ("json", "yaml"):
+        echo_document(found, output)
+    elif output == "name":
+        click.echo(f"{resource.singular}.{resource.group}/{name}")
+    else:
+        click.echo(f"{resource.singular} {name} created in namespace {namespace}")
+        click.echo(f"config written to {path}; it holds a secret, keep it to yourself")
+        click.echo(_hint(resource.singular, path))
+
+
+def _hint(singular: str, path: Path) -> str:
+    if singular == "client":
+        return f"try: jmp get exporters --client-config {path}"
+    return f"next: add drivers under 'export:' in it, then run: jmp run --exporter-config {path}"
+
+
+def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
+    labels = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"write the label {pair!r} as KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
+def _with_credential(api: Api, path: str) -> Document:
+    found: Document = {}
+
+    def ready() -> bool:
+        found.clear()
+        found.update(api.request("GET", path))
+        return bool((found.get("status") or {}).get("credential"))
+
+    wait_for(ready, seconds=CREDENTIAL_SECONDS_MAX, what="its token")
+    return found
+
+
+def _config(api: Api, found: Document) -> str:
+    from bullpen.app.clientconfig import client_config, exporter_config
+
+    meta, status = found["metadata"], found["status"]
+    namespace = meta["namespace"]
+    secret = api.request(
+        "GET", path_of(resource_named("secrets"), namespace, status["credential"]["name"])
+    )
+    try:
+        authority = api.request(
+            "GET", path_of(resource_named("configmaps"), namespace, CA_CONFIG_MAP)
+        )
+    except NotFound:
+        authority = {"data": {}}
+    write = client_config if found["kind"] == "Client" else exporter_config
+    return write(
+        namespace=namespace,
+        name=meta["name"],
+        endpoint=status["endpoint"],
+        ca_pem=authority["data"].get(CA_KEY, "").encode(),
+        token=base64.b64decode(secret["data"]["token"]).decode(),
+    )
+
+
+def _write(path: Path, content: str) -> None:
+    from bullpen.app.files import SECRET, write_atomically
+
+    write_atomically(path, content, mode=SECRET)
