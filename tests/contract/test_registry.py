@@ -293,6 +293,20 @@ class TestUpdate:
         assert first == second == lab.get(LEASE, "a")
         assert lab.store.revision == before + 1
 
+    async def test_that_changes_nothing_waits_even_for_a_write_whose_caller_left(
+        self, lab: Lab
+    ) -> None:
+        await lab.create(LEASE, lease("a"))
+        longer = lease("a", duration="2h")
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(lab.update(LEASE, longer))
+            second = tasks.create_task(lab.update(LEASE, longer))
+            second.add_done_callback(lambda done: seen.append(lab.get(LEASE, "a")))
+            seen: list[Document] = []
+            await asyncio.sleep(0)
+            first.cancel()
+        assert seen == [second.result()]
+
     async def test_counts_generations_for_changes_of_the_desired_state_only(self, lab: Lab) -> None:
         made = await lab.create(LEASE, lease("a"))
         labelled = await lab.patch(

@@ -197,6 +197,20 @@ async def test_an_owner_without_a_namespace_owns_what_is_in_one(lab: Lab) -> Non
     assert lab.exists(SECRET, "mine")
 
 
+async def test_an_object_that_finds_a_new_owner_in_the_last_moment_stays(lab: Lab) -> None:
+    ghost = document(EXPORTER, "ghost", metadata={"uid": "no-such-uid"})
+    owner = await lab.create(EXPORTER, document(EXPORTER, "owner", spec={}))
+    await lab.create(SECRET, secret("a", metadata=owned_by(ghost)))
+    collector = GarbageCollector(lab.registry)
+    collector._start().close()
+    adoption = {"metadata": owned_by(owner)}
+    async with asyncio.TaskGroup() as tasks:
+        # Accepted first, durable only after the collector has had its look.
+        tasks.create_task(lab.patch(SECRET, "a", PatchType.MERGE, adoption))
+        tasks.create_task(collector._look_after(SECRET.key("default", "a")))
+    assert lab.exists(SECRET, "a")
+
+
 class TestNamespace:
     async def test_is_emptied_and_goes(self, lab: Lab) -> None:
         await lab.create(NAMESPACE, document(NAMESPACE, "lab"))

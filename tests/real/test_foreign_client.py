@@ -88,7 +88,7 @@ async def test_a_lease_for_leader_election_is_taken_by_compare_and_set(service: 
 
 async def test_paging_is_complete_and_of_one_snapshot(service: Service) -> None:
     async with connected(service) as api:
-        objects = client.CustomObjectsApi(api)
+        objects: Any = client.CustomObjectsApi(api)
         await asyncio.gather(
             *(
                 objects.create_namespaced_custom_object(*EXPORTERS, exporter(f"page-{i:03}", p="1"))
@@ -117,7 +117,7 @@ async def test_paging_is_complete_and_of_one_snapshot(service: Service) -> None:
 
 async def test_list_then_watch_sees_every_change_once_in_order(service: Service) -> None:
     async with connected(service) as api:
-        objects = client.CustomObjectsApi(api)
+        objects: Any = client.CustomObjectsApi(api)
         listed = await objects.list_namespaced_custom_object(*EXPORTERS, label_selector="w=1")
         version = listed["metadata"]["resourceVersion"]
 
@@ -167,7 +167,7 @@ async def test_list_then_watch_sees_every_change_once_in_order(service: Service)
 
 async def test_a_watch_from_a_compacted_revision_is_gone(service: Service) -> None:
     async with connected(service) as api:
-        objects = client.CustomObjectsApi(api)
+        objects: Any = client.CustomObjectsApi(api)
         stream = watch.Watch().stream(
             objects.list_namespaced_custom_object, *EXPORTERS, resource_version="999999999"
         )
@@ -178,7 +178,7 @@ async def test_a_watch_from_a_compacted_revision_is_gone(service: Service) -> No
 
 async def test_server_side_apply_owns_fields(service: Service) -> None:
     async with connected(service) as api:
-        objects = client.CustomObjectsApi(api)
+        objects: Any = client.CustomObjectsApi(api)
 
         async def apply(manager: str, force: bool = False, **labels: str) -> Any:
             body = exporter("applied", **labels)
@@ -193,7 +193,7 @@ async def test_server_side_apply_owns_fields(service: Service) -> None:
         with pytest.raises(ApiException) as refused:
             await apply("two", a="2")
         assert refused.value.status == 409
-        assert 'conflict with "one"' in json.loads(refused.value.body)["message"]
+        assert 'conflict with "one"' in json.loads(refused.value.body or "")["message"]
         forced = await apply("two", force=True, a="2", c="2")
         assert forced["metadata"]["labels"] == {"a": "2", "b": "1", "c": "2"}
         dropped = await apply("one", b="1")
@@ -206,7 +206,7 @@ async def test_server_side_apply_owns_fields(service: Service) -> None:
 async def test_status_and_scale_are_subresources(service: Service) -> None:
     pool = ("virtualtarget.jumpstarter.dev", VERSION, NAMESPACE, "exportersets")
     async with connected(service) as api:
-        objects = client.CustomObjectsApi(api)
+        objects: Any = client.CustomObjectsApi(api)
         body = {
             "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
             "kind": "ExporterSet",
@@ -231,7 +231,7 @@ async def test_status_and_scale_are_subresources(service: Service) -> None:
 
 async def test_garbage_gets_a_clear_refusal(service: Service) -> None:
     async with connected(service) as api:
-        objects = client.CustomObjectsApi(api)
+        objects: Any = client.CustomObjectsApi(api)
         big = exporter("big")
         big["metadata"]["annotations"] = {"x": "y" * 300_000}
         for body, code in (
@@ -244,4 +244,4 @@ async def test_garbage_gets_a_clear_refusal(service: Service) -> None:
             with pytest.raises(ApiException) as refused:
                 await objects.create_namespaced_custom_object(*EXPORTERS, body)
             assert refused.value.status in (code, 413), refused.value.body
-            assert '"kind":"Status"' in refused.value.body
+            assert json.loads(refused.value.body or "")["kind"] == "Status"
