@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Service
+from real_service import Service
 
 pytestmark = pytest.mark.real
 

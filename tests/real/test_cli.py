@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import BIN, Service, eventually
+from real_service import BIN, Service, eventually
 
 pytestmark = pytest.mark.real
 
@@ -150,7 +150,7 @@ def test_signals_stop_it_cleanly_with_watchers_connected(
 
 
 def test_manifests_given_at_start_are_applied(tmp_path: Path) -> None:
-    from conftest import running_service
+    from real_service import running_service
 
     with running_service(tmp_path, "-f", str(LAB)) as service:
         assert "rpi4-shelf-1" in service.bullpen("get", "exporters").stdout

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Service, eventually
+from real_service import Service, eventually
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ import aiohttp
 import psutil
 import pytest
 import yaml
-from conftest import Service
+from real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 

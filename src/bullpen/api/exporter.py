@@ -58,7 +58,7 @@ class ExporterStatus(Struct):
 
     conditions: tuple[Condition, ...] = field(
         default=(),
-        metadata=about("Latest observations: Registered, Online.", list_keys=("type",)),
+        metadata=about("Latest observations: Registered, Online, Stuck.", list_keys=("type",)),
     )
     credential: LocalObjectReference | None = field(
         default=None, metadata=about("Secret with the exporter's token.")
@@ -69,9 +69,15 @@ class ExporterStatus(Struct):
     lease_ref: LocalObjectReference | None = field(
         default=None, metadata=about("The lease that holds the exporter now.")
     )
+    lease_uid: str = field(
+        default="",
+        metadata=about("Uid of that lease; tells it apart from a later one of the same name."),
+    )
     lease_epoch: int = field(
         default=0,
-        metadata=about("Counts the leases the exporter has had; fences off older ones.", minimum=0),
+        metadata=about(
+            "Counts the leases and hand-overs of the exporter; fences off older ones.", minimum=0
+        ),
     )
     last_seen: datetime | None = field(
         default=None, metadata=about("When the exporter was last heard from.")

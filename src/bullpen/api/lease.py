@@ -18,6 +18,7 @@ from bullpen.kit import durations
 
 TAGS_MAX = 10
 CONTEXT_MAX = 8
+SESSIONS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,23 @@ class LeaseSpec(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSession(Struct):
+    """One connection of a client to the exporter."""
+
+    client: str = field(metadata=about("Name of the client that connected.", required=True))
+    start_time: datetime = field(metadata=about("When the two sides met.", required=True))
+    end_time: datetime | None = field(
+        default=None, metadata=about("When the connection ended; absent while it lasts.")
+    )
+    bytes_from_client: int = field(
+        default=0, metadata=about("Bytes the client sent, known at the end.", minimum=0)
+    )
+    bytes_from_exporter: int = field(
+        default=0, metadata=about("Bytes the exporter sent, known at the end.", minimum=0)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseStatus(Struct):
     """What the client got."""
 
@@ -103,12 +121,18 @@ class LeaseStatus(Struct):
     exporter_ref: LocalObjectReference | None = field(
         default=None, metadata=about("The assigned exporter; stays after the end.")
     )
+    client_ref: LocalObjectReference | None = field(
+        default=None,
+        metadata=about("The client that has the exporter; follows spec.clientRef."),
+    )
     ended: bool = field(
         default=False, metadata=about("Whether the lease is over.", required=True, defaulted=True)
     )
     epoch: int = field(
         default=0,
-        metadata=about("The exporter's leaseEpoch when it was assigned.", minimum=0),
+        metadata=about(
+            "The exporter's leaseEpoch when it was assigned or handed over.", minimum=0
+        ),
     )
     priority: int = field(default=0, metadata=about("Priority from the access policy."))
     spot_access: bool = field(
@@ -120,6 +144,14 @@ class LeaseStatus(Struct):
             "Latest observations: Pending, Ready, Unsatisfiable, Invalid.",
             list_keys=("type",),
             defaulted=True,
+        ),
+    )
+    sessions: tuple[LeaseSession, ...] = field(
+        default=(),
+        metadata=about(
+            f"The last {SESSIONS_MAX} connections through the lease, oldest first.",
+            list_type="atomic",
+            max_items=SESSIONS_MAX,
         ),
     )
 

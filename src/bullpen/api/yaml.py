@@ -62,8 +62,12 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+_UNSEEN = frozenset("\r\x85\u2028\u2029\ufeff")
+"""Breaks of lines that YAML folds away unless they are escaped."""
+
+
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
+    style = '"' if _UNSEEN & set(text) else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -25,6 +25,7 @@ from bullpen.apiserver.openapi import OpenApi
 from bullpen.apiserver.routes import ObjectRoute, PlainRoute, ReviewRoute, Route, route
 from bullpen.apiserver.status import failure_response
 from bullpen.errors import (
+    BadRequest,
     Forbidden,
     LabError,
     MethodNotAllowed,
@@ -248,7 +249,10 @@ def _deadline(request: Request) -> float:
     text = request.query.get("timeout", "")
     if not text:
         return REQUEST_SECONDS_MAX
-    seconds = durations.parse(text if not text.isdigit() else f"{text}s").total_seconds()
+    try:
+        seconds = durations.parse(f"{text}s" if text.isdigit() else text).total_seconds()
+    except ValueError as error:
+        raise BadRequest(f"query parameter timeout: {error}") from None
     return min(seconds, REQUEST_SECONDS_MAX) if seconds > 0 else REQUEST_SECONDS_MAX
 
 

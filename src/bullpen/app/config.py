@@ -61,6 +61,6 @@ def load(path: Path | None) -> Config:
         config.leases.kept()
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ValueError) as error:
         raise BadRequest(f"{path}: {error}") from None
     return config

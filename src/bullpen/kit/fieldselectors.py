@@ -72,13 +72,14 @@ def parse_fields(text: str) -> FieldSelector:
 # Each of these takes time in proportion to the text, whatever a stranger sends.
 _TERM = re.compile(r"(?:\\.|[^,\\]|\\$)+", re.DOTALL)
 _OPERATOR = re.compile(r"!=|==|=")
+_FIELD = re.compile(r"[A-Za-z0-9_./-]+")
 _ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
 
 
 def _field_term(term: str, text: str, position: int) -> FieldTerm:
     operator = _OPERATOR.search(term)
     field = term[: operator.start()].strip() if operator else ""
-    if operator is None or not field:
+    if operator is None or not _FIELD.fullmatch(field):
         hint = "expected field=value or field!=value, such as metadata.name=rpi4"
         raise _unparsable(text, position, f"found '{term.strip()[:100]}', {hint}")
     value = _unescaped(term[operator.end() :], text, position)

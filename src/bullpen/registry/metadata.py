@@ -75,15 +75,19 @@ def checked(resource: Resource, document: Document) -> Document:
         )
     if kind != resource.kind:
         raise BadRequest(f"the kind in the data ({kind or ''}) is not {resource.kind}")
+    check_types(document, kind=resource.kind, version=resource.version)
+    return document
+
+
+def check_types(document: Document, *, kind: str, version: str) -> None:
+    """Refuse metadata whose parts are of the wrong types; raises ``BadRequest``."""
     metadata = document.get("metadata")
     try:
         msgspec.convert({} if metadata is None else metadata, _ObjectMeta)
     except msgspec.ValidationError as error:
         raise BadRequest(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a'
-            f" {resource.kind}: metadata: {error}"
+            f'{kind} in version "{version}" cannot be handled as a {kind}: metadata: {error}'
         ) from None
-    return document
 
 
 def check_place(document: Document, *, namespace: str, name: str = "") -> None:

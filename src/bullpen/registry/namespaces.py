@@ -38,8 +38,7 @@ def opened(document: Document) -> Document:
 
 def kept(document: Document, old: Document) -> Document:
     """``document`` as an update of ``old``: only emptying a namespace changes who holds it."""
-    spec = {**(document.get("spec") or {}), "finalizers": holders(old)}
-    return {**document, "spec": spec}
+    return {**document, "spec": {**(document.get("spec") or {}), "finalizers": holders(old)}}
 
 
 def terminating(document: Document) -> Document:

@@ -39,7 +39,7 @@ def to_create(
     resource: Resource, document: Document, place: Place, options: WriteOptions, *, time: str
 ) -> Document:
     """A new object from ``document``."""
-    new = _checked(resource, _started(resource, document, place, time=time))
+    new = _started(resource, document, place, time=time)
     change = compare(resource.schema, {}, _managed_part(_without_status(resource, new)))
     claims = managing.updated((), change, _claimant(resource, options), time=time)
     return _with_claims(new, claims)
@@ -49,8 +49,8 @@ def to_update(
     resource: Resource, document: Document, old: Document, options: WriteOptions, *, time: str
 ) -> Document:
     """The next state of ``old`` when a caller writes ``document`` over it."""
-    new = resource.default(_overlaid(resource, document, old, options.subresource))
-    new = metadata.counted(resource, _checked(resource, new, old), old)
+    new = _overlaid(resource, document, old, options.subresource)
+    new = _continued(resource, new, old)
     claims = _claims_before(document, old, options)
     if claims:
         change = compare(resource.schema, _managed_part(old), _managed_part(new))
@@ -72,8 +72,7 @@ def to_apply(
         time=time,
     )
     new = metadata.updated(resource, _with_uid(applied.document, config), old)
-    new = _checked(resource, resource.default(new), old)
-    return _with_claims(metadata.counted(resource, new, old), applied.claims)
+    return _with_claims(_continued(resource, new, old), applied.claims)
 
 
 def to_apply_new(
@@ -97,7 +96,7 @@ def to_apply_new(
         force=options.force,
         time=time,
     )
-    new = _checked(resource, _started(resource, applied.document, place, time=time))
+    new = _started(resource, applied.document, place, time=time)
     return _with_claims(new, applied.claims)
 
 
@@ -155,9 +154,16 @@ def _started(resource: Resource, document: Document, place: Place, *, time: str)
         uid=place.uid,
         time=time,
     )
+    new = _checked(resource, resource.default(new))
+    return namespaces.opened(new) if namespaces.is_namespace(resource) else new
+
+
+def _continued(resource: Resource, document: Document, old: Document) -> Document:
+    """``document`` as the state that follows ``old``: complete, valid and counted."""
+    new = _checked(resource, resource.default(document), old)
     if namespaces.is_namespace(resource):
-        new = namespaces.opened(new)
-    return resource.default(new)
+        new = namespaces.kept(new, old)
+    return metadata.counted(resource, new, old)
 
 
 def _overlaid(resource: Resource, document: Document, old: Document, subresource: str) -> Document:
@@ -168,9 +174,7 @@ def _overlaid(resource: Resource, document: Document, old: Document, subresource
     if subresource == "scale":
         wanted = scaling.replicas(old["metadata"]["name"], document)
         return scaling.with_replicas(resource, metadata.updated(resource, old, old), wanted)
-    if resource.status:
-        new = _with_status(new, old)
-    return namespaces.kept(new, old) if namespaces.is_namespace(resource) else new
+    return _with_status(new, old) if resource.status else new
 
 
 def _applicable(resource: Resource, config: Document, subresource: str) -> Document:

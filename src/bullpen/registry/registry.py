@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bullpen.api.document import Document, decode, encode, timestamp
+from bullpen.api.document import Document, decode, timestamp
 from bullpen.api.resources import RESOURCES, Resource, Resources
 from bullpen.errors import BadRequest, MethodNotAllowed, NotFound
 from bullpen.kit.clock import Clock
@@ -34,6 +34,12 @@ from bullpen.registry.options import (
 from bullpen.registry.patches import check_options, patched
 from bullpen.registry.preparing import Place
 from bullpen.registry.refusals import already_exists, conflict, name_not_generated, not_found
+from bullpen.registry.requests import (
+    check_document,
+    check_subresource,
+    rendered,
+    warnings_about,
+)
 from bullpen.registry.selecting import Filter, LabelCache
 from bullpen.registry.watching import ObjectWatch
 from bullpen.store.base import Entry, Store
@@ -65,11 +71,11 @@ class Registry:
 
     def get(self, resource: Resource, namespace: str, name: str, *, subresource: str = "") -> bytes:
         """The object as stored, or its Scale; raises ``NotFound``."""
-        _check_subresource(resource, subresource)
+        check_subresource(resource, subresource)
         entry = self.store.get(resource.key(namespace, name))
         if entry is None:
             raise not_found(resource, name)
-        return _rendered(resource, entry.value, subresource)
+        return rendered(resource, entry.value, subresource)
 
     def list(
         self,
@@ -134,7 +140,7 @@ class Registry:
                 name = metadata.generated_name(given["generateName"], self._ids.suffix())
             place = self._enter(resource, namespace, name)
             new = preparing.to_create(resource, document, place, options, time=self._time())
-            warnings = preparing.unknown_fields(resource, document, options.field_validation)
+            warnings = warnings_about(resource, document, options)
             key = resource.key(place.namespace, name)
             value = await self._commits.create(key, new, dry_run=options.dry_run)
             if value is not None:
@@ -246,37 +252,37 @@ class Registry:
         change: Callable[[Document], Document],
         options: WriteOptions,
     ) -> Written:
-        _check_subresource(resource, options.subresource)
+        check_subresource(resource, options.subresource)
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
             old = decode(head.value)
             document = change(old)
-            _check_request(resource, document, old, options)
+            check_document(resource, document, old, options)
             new = preparing.to_update(resource, document, old, options, time=self._time())
-            warnings = _warnings(resource, document, options)
+            warnings = warnings_about(resource, document, options)
             value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
             if value is not None:
-                value = _rendered(resource, value, options.subresource)
+                value = rendered(resource, value, options.subresource)
                 return Written(value=value, warnings=warnings)
         raise conflict(resource, name)
 
     async def _apply(
         self, resource: Resource, namespace: str, name: str, config: Any, options: WriteOptions
     ) -> Written:
-        _check_subresource(resource, options.subresource)
+        check_subresource(resource, options.subresource)
         preparing.check_config(resource, config, options)
-        warnings = _warnings(resource, config, options)
+        warnings = warnings_about(resource, config, options)
         for _ in range(ATTEMPTS_MAX):
             head = self.store.head(resource.key(namespace, name))
             if head is None:
                 value = await self._apply_new(resource, namespace, name, config, options)
             else:
                 old = decode(head.value)
-                _check_request(resource, config, old, options)
+                check_document(resource, config, old, options)
                 new = preparing.to_apply(resource, config, old, options, time=self._time())
                 value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
             if value is not None:
-                value = _rendered(resource, value, options.subresource)
+                value = rendered(resource, value, options.subresource)
                 return Written(value=value, created=head is None, warnings=warnings)
         raise conflict(resource, name)
 
@@ -343,37 +349,3 @@ def _prefix(resource: Resource, namespace: str | None) -> str:
     if namespace is None or not resource.namespaced:
         return resource.prefix
     return f"{resource.prefix}{namespace}/"
-
-
-def _check_subresource(resource: Resource, subresource: str) -> None:
-    known = (
-        not subresource
-        or (subresource == "status" and resource.status)
-        or (subresource == "scale" and resource.scale is not None)
-    )
-    if not known:
-        raise NotFound("the server could not find the requested resource")
-
-
-def _check_request(
-    resource: Resource, document: Document, old: Document, options: WriteOptions
-) -> None:
-    """The document must be about this object, at this version if it names one."""
-    current = old["metadata"]
-    if options.subresource != "scale":
-        metadata.checked(resource, document)
-    metadata.check_place(document, namespace=current.get("namespace", ""), name=current["name"])
-    metadata.check_version(resource, document, old)
-
-
-def _warnings(resource: Resource, document: Document, options: WriteOptions) -> tuple[str, ...]:
-    if options.subresource == "scale":
-        return ()
-    if options.subresource:
-        # The rest of the object is not looked at, so nothing is said of it either.
-        document = {key: document[key] for key in (options.subresource,) if key in document}
-    return preparing.unknown_fields(resource, document, options.field_validation)
-
-
-def _rendered(resource: Resource, value: bytes, subresource: str) -> bytes:
-    return encode(scaling.to_scale(resource, decode(value))) if subresource == "scale" else value

@@ -12,8 +12,9 @@ from bullpen.api.resources import Resource, Scale
 from bullpen.errors import BadRequest, Cause
 from bullpen.registry.refusals import invalid_kind
 
-API_VERSION = "autoscaling/v1"
 KIND = "Scale"
+VERSION = "v1"
+API_VERSION = f"autoscaling/{VERSION}"
 REPLICAS_MAX = 2**31 - 1
 
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -41,10 +42,8 @@ def to_scale(resource: Resource, document: Document) -> Document:
     }
 
 
-def replicas(name: str, scale: object) -> int:
+def replicas(name: str, scale: Document) -> int:
     """What a Scale asks for; raises ``BadRequest`` or ``Invalid``."""
-    if not isinstance(scale, dict):
-        raise BadRequest("a Scale is an object")
     kind, version = scale.get("kind") or KIND, scale.get("apiVersion") or API_VERSION
     if (kind, version) != (KIND, API_VERSION):
         raise BadRequest(f"the scale subresource takes {API_VERSION} {KIND}, not {version} {kind}")

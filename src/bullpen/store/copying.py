@@ -95,7 +95,8 @@ class Copy:
         file.make_private(target)
         self._connection = apsw.Connection(str(target))
         # Nobody reads the target before it is complete and synced.
-        self._connection.execute("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
+        self._connection.pragma("synchronous", "off")
+        self._connection.pragma("journal_mode", "off")
         self._backup = self._connection.backup("main", source, "main")
 
     def step(self) -> bool:

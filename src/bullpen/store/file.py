@@ -146,7 +146,7 @@ def _create(path: Path) -> None:
     unfinished = path.with_name(path.name + ".new")
     make_private(unfinished)
     with contextlib.closing(apsw.Connection(str(unfinished))) as connection:
-        connection.execute(_SCHEMA)
+        connection.execute(_SCHEMA).fetchall()
     move_into_place(unfinished, path)
 
 
@@ -168,7 +168,8 @@ def _prepare(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
         raise Refused(f"{path} cannot be written to; check its owner and permissions")
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    connection.execute(_SETTINGS)
+    # To the end: a setting that answers with a row stops the script there.
+    connection.execute(_SETTINGS).fetchall()
     check_content(connection, path)
     connection.pragma("journal_mode", "wal")
 

@@ -9,8 +9,8 @@ import pytest
 from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.identity import subjects as identity
 from bullpen.core.dialing import Verdict, gate
+from bullpen.identity import subjects as identity
 from bullpen.identity.subjects import Role
 
 LEASE = Lease(

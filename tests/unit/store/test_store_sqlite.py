@@ -16,6 +16,7 @@ from bullpen.errors import Gone
 from bullpen.store import database as database_module
 from bullpen.store.base import ABSENT, Change
 from bullpen.store.database import Database
+from bullpen.store.file import WAL_BYTES_MAX
 from bullpen.store.history import Forgotten
 from bullpen.store.limits import DEFAULT_LIMITS, Limits
 
@@ -159,6 +160,15 @@ async def test_the_write_ahead_log_is_emptied_before_it_grows_long(
         wal = path.with_name("store.db-wal").stat().st_size
         assert wal < 30 * 8300
     assert not path.with_name("store.db-wal").exists()
+
+
+async def test_the_write_ahead_log_is_cut_back_after_a_burst(tmp_path: Path) -> None:
+    wal = tmp_path / "store.db-wal"
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 7000, size=4000)
+        assert wal.stat().st_size > WAL_BYTES_MAX
+        await overwrite(store, 2)
+        assert wal.stat().st_size <= WAL_BYTES_MAX
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from bullpen.services.router.limits import Limits
 
 PATH = "/jumpstarter.v1.RouterService/Stream"
 
-OK, CANCELLED, UNIMPLEMENTED, UNAVAILABLE = 0, 1, 12, 14
+OK, UNIMPLEMENTED = 0, 12
 
 
 class Host(Protocol):

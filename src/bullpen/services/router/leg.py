@@ -157,11 +157,17 @@ class Leg:
             self._credit = 0
 
     def lost(self) -> None:
-        """This side is gone without a word; the other one is told."""
-        peer = self.peer
+        """This side is gone without a word; for the other one that is the end of the stream.
+
+        Not an error unless bytes were on their way: a program that closes its channel
+        resets what is open, and Jumpstarter's client warns of any end that is not OK.
+        """
+        peer, cut_short = self.peer, bool(self._held)
         self._close()
-        if peer is not None:
-            peer.finish(CANCELLED, "the other side left")
+        if peer is not None and cut_short:
+            peer.finish(CANCELLED, "the other side left before all it sent had arrived")
+        elif peer is not None:
+            peer.finish(OK, "")
 
     def finish(self, status: int, message: str) -> None:
         """End the call of this side with a status."""

@@ -1,0 +1,55 @@
+"""What a request says, checked against the object it is about and shown in its form.
+
+An object and its subresources share one stored document. Here is decided which
+of them a request means, whether its document fits, and how the answer looks.
+Pure.
+"""
+
+from __future__ import annotations
+
+from bullpen.api.document import Document, decode, encode
+from bullpen.api.resources import Resource
+from bullpen.errors import NotFound
+from bullpen.registry import metadata, preparing, scaling
+from bullpen.registry.options import WriteOptions
+
+
+def check_subresource(resource: Resource, subresource: str) -> None:
+    """Refuse a subresource the resource does not have."""
+    known = (
+        not subresource
+        or (subresource == "status" and resource.status)
+        or (subresource == "scale" and resource.scale is not None)
+    )
+    if not known:
+        raise NotFound("the server could not find the requested resource")
+
+
+def check_document(
+    resource: Resource, document: Document, old: Document, options: WriteOptions
+) -> None:
+    """The document must be about this object, at this version if it names one."""
+    current = old["metadata"]
+    if options.subresource == "scale":
+        metadata.check_types(document, kind=scaling.KIND, version=scaling.VERSION)
+    else:
+        metadata.checked(resource, document)
+    metadata.check_place(document, namespace=current.get("namespace", ""), name=current["name"])
+    metadata.check_version(resource, document, old)
+
+
+def warnings_about(
+    resource: Resource, document: Document, options: WriteOptions
+) -> tuple[str, ...]:
+    """What to tell the caller about fields nobody knows; raises ``BadRequest`` when strict."""
+    if options.subresource == "scale":
+        return ()
+    if options.subresource:
+        # The rest of the object is not looked at, so nothing is said of it either.
+        document = {key: document[key] for key in (options.subresource,) if key in document}
+    return preparing.unknown_fields(resource, document, options.field_validation)
+
+
+def rendered(resource: Resource, value: bytes, subresource: str) -> bytes:
+    """A stored object as the subresource shows it."""
+    return encode(scaling.to_scale(resource, decode(value))) if subresource == "scale" else value

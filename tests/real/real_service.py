@@ -1,0 +1,193 @@
+"""The real thing: ``bullpen up`` as a process, and the published programs that talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import yaml
+
+BIN = Path(sys.executable).parent
+READY_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 15.0
+RUN_SECONDS_MAX = 60.0
+
+MOCK = {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}}
+
+
+def eventually(done: Callable[[], object], *, seconds: float = 10.0, what: str = "") -> None:
+    """Look until ``done`` is true. Waiting for another process cannot be done otherwise."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"{what or done} did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
+class Service:
+    """A running ``bullpen up`` and ways to use it as a person would."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self.arguments = arguments
+        self.home = data.parent / f"{data.name}-home"
+        self.home.mkdir(exist_ok=True)
+        self.process: subprocess.Popen[str] | None = None
+        self.log = data.parent / f"{data.name}.log"
+
+    def start(self) -> None:
+        (self.data / "endpoints.json").unlink(missing_ok=True)
+        command = [str(BIN / "bullpen"), "up", "--data", str(self.data), *self.arguments]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
+        eventually(self._ready, seconds=READY_SECONDS_MAX, what="bullpen up being ready")
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        return (self.data / "endpoints.json").exists()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(STOP_SECONDS_MAX)
+        self.process = None
+        return code
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.data / "endpoints.json").read_text())
+        return found
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+            "XDG_RUNTIME_DIR": str(self.home),
+            "KUBECONFIG": str(self.data / "kubeconfig"),
+            "KUBECACHEDIR": str(self.home / "cache"),
+            "BULLPEN_DATA": str(self.data),
+            "COLUMNS": "200",
+        }
+
+    def run(
+        self,
+        *command: str,
+        check: bool = True,
+        input: str | None = None,
+        timeout: float = RUN_SECONDS_MAX,
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program as the user of this service."""
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            input=input,
+            timeout=timeout,
+            env={**self.environment, **environment},
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"{command} exited with {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
+        return done
+
+    def kubectl(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return self.run("kubectl", *arguments, **options)  # type: ignore[arg-type]
+
+    def get(self, *arguments: str) -> dict[str, object]:
+        """What ``kubectl get … -o json`` says."""
+        found: dict[str, object] = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+        return found
+
+    def bullpen(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return self.run("bullpen", *arguments, **options)  # type: ignore[arg-type]
+
+    def jmp(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return self.run("jmp", *arguments, **options)  # type: ignore[arg-type]
+
+    def create_client(self, name: str, namespace: str = "default") -> Path:
+        """A client made by the real ``jmp admin``; returns its config file."""
+        path = self.home / f"client-{namespace}-{name}.yaml"
+        self.jmp(
+            "admin", "create", "client", name, "-n", namespace, "--save", "--unsafe",
+            "--out", str(path),
+        )  # fmt: skip
+        return path
+
+    def create_exporter(
+        self,
+        name: str,
+        labels: dict[str, str],
+        *,
+        namespace: str = "default",
+        export: dict[str, object] | None = None,
+        **config: object,
+    ) -> Path:
+        """An exporter made by the real ``jmp admin``; returns its config file."""
+        path = self.home / f"exporter-{namespace}-{name}.yaml"
+        chosen = [part for key, value in labels.items() for part in ("-l", f"{key}={value}")]
+        self.jmp(
+            "admin", "create", "exporter", name, "-n", namespace, *chosen, "--save",
+            "--out", str(path),
+        )  # fmt: skip
+        content = yaml.safe_load(path.read_text())
+        content["export"] = export or MOCK
+        content.update(config)
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    @contextlib.contextmanager
+    def exporter(self, config: Path, *, wait: bool = True) -> Iterator[subprocess.Popen[str]]:
+        """The real ``jmp run`` on a config, until the block ends."""
+        log = config.with_suffix(".log")
+        with log.open("a") as output:
+            process = subprocess.Popen(
+                [str(BIN / "jmp"), "run", "--exporter-config", str(config)],
+                stdout=output,
+                stderr=output,
+                env=self.environment,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            if wait:
+                meta = yaml.safe_load(config.read_text())["metadata"]
+                eventually(
+                    lambda: self.exporter_status(meta["name"], meta["namespace"]) == "Available",
+                    seconds=20,
+                    what=f"exporter {meta['name']} being available",
+                )
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def exporter_status(self, name: str, namespace: str = "default") -> str:
+        path = "jsonpath={.status.exporterStatus}"
+        return self.kubectl("get", "exporter", name, "-n", namespace, "-o", path).stdout
+
+
+@contextlib.contextmanager
+def running_service(directory: Path, *arguments: str) -> Iterator[Service]:
+    running = Service(directory / "data", "--port-base", "0", *arguments)
+    running.start()
+    try:
+        yield running
+    finally:
+        if running.process is not None:
+            assert running.stop() == 0, running.log.read_text()
+        shutil.rmtree(running.data, ignore_errors=True)
