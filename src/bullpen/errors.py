@@ -151,3 +151,35 @@ class StorageFailed(Unavailable):
 
 class Refused(LabError):
     reason = "Refused"
+
+
+def of_reason(reason: str, message: str, causes: tuple[Cause, ...] = ()) -> LabError | None:
+    """The error an API server's answer stands for, by its reason; None for a reason not ours."""
+    if reason == Invalid.reason:
+        return Invalid(message, causes=causes)
+    if reason == Conflict.reason:
+        return Conflict(message, causes=causes)
+    found = _BY_REASON.get(reason)
+    return found(message) if found else None
+
+
+_BY_REASON: dict[str, type[LabError]] = {
+    cls.reason: cls
+    for cls in (
+        BadRequest,
+        Unauthorized,
+        Forbidden,
+        NotFound,
+        AlreadyExists,
+        Gone,
+        TooLarge,
+        MethodNotAllowed,
+        NotAcceptable,
+        UnsupportedMediaType,
+        Unavailable,
+        NoCapacity,
+        TooManyRequests,
+        TimedOut,
+        StorageFailed,
+    )
+}

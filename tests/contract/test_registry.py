@@ -564,6 +564,23 @@ class TestDelete:
         ]
         assert names == ["b", "d"]
 
+    async def test_of_a_collection_is_not_stopped_by_one_that_may_not_go(self, lab: Lab) -> None:
+        await lab.create(NAMESPACE, document(NAMESPACE, "zoo"))
+        with pytest.raises(Forbidden, match="this namespace may not be deleted"):
+            await lab.registry.delete_collection(NAMESPACE, "", options=DeleteOptions())
+        assert lab.get(NAMESPACE, "zoo")["status"]["phase"] == "Terminating"
+
+    async def test_of_a_collection_does_not_mind_who_deletes(self, lab: Lab) -> None:
+        for name in "ab":
+            await lab.create(SECRET, secret(name))
+        both = await asyncio.gather(
+            lab.registry.delete_collection(SECRET, "default", options=DeleteOptions()),
+            lab.delete(SECRET, "a"),
+            return_exceptions=True,
+        )
+        assert not lab.registry.list(SECRET, "default").entries
+        assert not isinstance(both[0], BaseException)
+
 
 class TestNamespace:
     async def test_must_be_there_to_create_in(self, lab: Lab) -> None:

@@ -135,6 +135,12 @@ class TestApply:
         await lab.apply(CONFIG_MAP, config(x="1", y="1"))
         assert (await lab.apply(CONFIG_MAP, config(x="1")))["data"] == {"x": "1"}
 
+    async def test_removes_the_last_label(self, lab: Lab) -> None:
+        await lab.apply(LEASE, lease("a", metadata={"labels": {"x": "y"}}))
+        after = await lab.apply(LEASE, lease("a"))
+        assert after["metadata"]["name"] == "a"
+        assert "labels" not in after["metadata"]
+
     async def test_leaves_what_others_own(self, lab: Lab) -> None:
         await lab.apply(CONFIG_MAP, config(x="1", y="1"))
         await lab.apply(CONFIG_MAP, config(y="1", z="1"), field_manager="other")

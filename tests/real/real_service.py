@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ READY_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 15.0
 RUN_SECONDS_MAX = 60.0
 
+PORT_OFFSETS = (0, 2, 3, 6)
+
 MOCK = {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}}
 
 
@@ -29,6 +32,20 @@ def eventually(done: Callable[[], object], *, seconds: float = 10.0, what: str =
     while not done():
         assert time.monotonic() < deadline, f"{what or done} did not happen within {seconds} s"
         time.sleep(0.05)
+
+
+def free_port_base() -> int:
+    """A base whose ports are free now, for a service that must come back where it was."""
+    for base in range(20_000, 32_000, 10):
+        with contextlib.ExitStack() as stack:
+            try:
+                for offset in PORT_OFFSETS:
+                    probe = stack.enter_context(socket.socket())
+                    probe.bind(("127.0.0.1", base + offset))
+            except OSError:
+                continue
+            return base
+    raise AssertionError("no free ports")
 
 
 class Service:

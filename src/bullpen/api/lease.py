@@ -97,6 +97,7 @@ class LeaseSpec(Struct):
 class LeaseSession(Struct):
     """One connection of a client to the exporter."""
 
+    stream: str = field(metadata=about("Identity of the connection.", required=True))
     client: str = field(metadata=about("Name of the client that connected.", required=True))
     start_time: datetime = field(metadata=about("When the two sides met.", required=True))
     end_time: datetime | None = field(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from bullpen.api.fields import Kind
+from bullpen.api.meta import ObjectMeta
 
 K = TypeVar("K", bound=Kind)
 
@@ -30,6 +31,13 @@ class Seen(Generic[K]):
 
     value: K
     gone: bool
+
+
+def meta_of(value: Kind) -> ObjectMeta:
+    """The metadata every object has."""
+    meta = value.metadata  # type: ignore[attr-defined]
+    assert isinstance(meta, ObjectMeta)
+    return meta
 
 
 class Feed(Protocol[K]):

@@ -287,13 +287,14 @@ def _delete_options(request: Request) -> DeleteOptions:
     )
 
 
-def _propagation(request: Request, body: Document) -> Propagation:
+def _propagation(request: Request, body: Document) -> Propagation | None:
+    """What the caller wants done with dependents; None leaves it to the object's finalizers."""
     value = body.get("propagationPolicy") or request.query.get("propagationPolicy", "")
     orphan = body.get("orphanDependents")
     if orphan is None and "orphanDependents" in request.query:
         orphan = request.flag("orphanDependents")
     if not value:
-        return Propagation.ORPHAN if orphan else Propagation.BACKGROUND
+        return Propagation.ORPHAN if orphan else None
     try:
         return Propagation(value)
     except ValueError:

@@ -58,7 +58,10 @@ def failure(
     return {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        # A list whose snapshot is gone says how to go on, if inconsistently, from here.
+        "metadata": {"continue": error.facts["continue_token"]}
+        if "continue_token" in error.facts
+        else {},
         "status": "Failure",
         "message": error.message,
         "reason": error.reason,

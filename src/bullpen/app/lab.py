@@ -77,6 +77,7 @@ async def running(
     """Everything behind the gRPC services, while the context is open."""
     retry = functools.partial(BACKOFF.delay, chance=chance)
     views = Views.of(objects, retry=retry)
+    views.coordination.listen(routers.observe)
     events = Events(objects, clock=clock, ids=ids, component="bullpen")
     connections = Connections(started=clock.now())
     signals = Signals()

@@ -93,7 +93,7 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(settings: Settings, layout: Layout, world: World) -> AsyncIterator[Running]:
     """Start everything in order; stop it in the opposite order."""
-    certs = certificates.ensure(layout.pki, _hosts(settings), now=world.clock.now())
+    certs = certificates.ensure(layout.pki, hosts_of(settings.host), now=world.clock.now())
     tokens = credentials.ensure_tokens(layout.tokens)
     async with contextlib.AsyncExitStack() as stack:
         listeners = {name: _listen(stack, settings, name) for name in (API, ROUTER, LOGIN)}
@@ -156,8 +156,8 @@ async def _lab(
     router: Router,
     endpoints: dict[str, str],
 ) -> AsyncIterator[Lab]:
-    routers = routing.Routers()
-    routers.add(routing.Router(endpoints["router"], lambda: router.load))
+    routers = routing.Routers(clock=world.clock)
+    routers.set_local(routing.Router(endpoints["router"], lambda: router.load))
     config = settings.config
     lab_settings = LabSettings(
         endpoint=endpoints["controller"],
@@ -177,7 +177,7 @@ async def _lab(
         ids=world.ids,
         chance=world.chance,
     ) as lab:
-        lab.views.leases.listen(_fencing(router))
+        lab.views.leases.listen(fencing(router))
         yield lab
 
 
@@ -207,7 +207,7 @@ async def apply(registry: Registry, document: Document) -> str:
     return f"{resource.singular}/{decode(written.value)['metadata']['name']}"
 
 
-def _fencing(router: Router) -> Callable[[Lease | None, Lease | None], None]:
+def fencing(router: Router) -> Callable[[Lease | None, Lease | None], None]:
     """Cut a lease's streams the moment it ends or is deleted."""
 
     def changed(old: Lease | None, new: Lease | None) -> None:
@@ -233,10 +233,9 @@ def _listen(stack: contextlib.AsyncExitStack, settings: Settings, offset: int) -
     return listener
 
 
-def _hosts(settings: Settings) -> tuple[str, ...]:
+def hosts_of(host: str) -> tuple[str, ...]:
     """The names clients may use for this machine."""
-    names = {"localhost", "127.0.0.1", "::1", socket.gethostname(), settings.host}
-    return tuple(sorted(names))
+    return tuple(sorted({"localhost", "127.0.0.1", "::1", socket.gethostname(), host}))
 
 
 def _address(host: str, port: int) -> str:

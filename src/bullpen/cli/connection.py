@@ -23,25 +23,6 @@ from bullpen.errors import Cause
 TIMEOUT_SECONDS = 30.0
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-_BY_REASON = {
-    cls.reason: cls
-    for cls in (
-        errors.BadRequest,
-        errors.Unauthorized,
-        errors.Forbidden,
-        errors.NotFound,
-        errors.AlreadyExists,
-        errors.Gone,
-        errors.TooLarge,
-        errors.MethodNotAllowed,
-        errors.UnsupportedMediaType,
-        errors.TooManyRequests,
-        errors.TimedOut,
-        errors.StorageFailed,
-        errors.Unavailable,
-    )
-}
-
 
 def default_data_directory() -> Path:
     """``$BULLPEN_DATA``, or the usual place for a program's own data."""
@@ -164,11 +145,7 @@ def _error(status: int, data: bytes) -> errors.LabError:
         )
     except (ValueError, KeyError, TypeError):
         return errors.LabError(f"the server answered {status}: {data[:200].decode('replace')}")
-    if reason == errors.Invalid.reason:
-        return errors.Invalid(message, causes=causes)
-    if reason == errors.Conflict.reason:
-        return errors.Conflict(message, causes=causes)
-    return _BY_REASON.get(reason, errors.LabError)(message)
+    return errors.of_reason(reason, message, causes) or errors.LabError(message)
 
 
 def path_of(resource: Resource, namespace: str | None, name: str = "", sub: str = "") -> str:

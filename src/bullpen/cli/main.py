@@ -23,6 +23,7 @@ COMMANDS = {
     "events": ("bullpen.cli.events:events", "Show what happened."),
     "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
+    "router": ("bullpen.cli.router:router", "Run one more router, in a process of its own."),
     "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
     "bench": ("bullpen.cli.bench:bench", "Run benchmarks, as ratios to references."),
 }
@@ -68,10 +69,25 @@ def main() -> None:
     except click.Abort:
         code = Exit.INTERRUPTED
     except LabError as error:
-        click.echo(f"bullpen: {error.message}", err=True)
-        code = exit_for(error)
+        code = _tell(error)
+    except BaseExceptionGroup as group:
+        # Parts that run together fail together; what one of them said on purpose is the reason.
+        said = group.subgroup(LabError)
+        if said is None:
+            raise
+        code = _tell(_first(said))
     except BrokenPipeError:
         # The reader of our output left; that is its right and not an error.
         sys.stderr.close()
         code = Exit.OK
     sys.exit(code)
+
+
+def _tell(error: LabError) -> int:
+    click.echo(f"bullpen: {error.message}", err=True)
+    return exit_for(error)
+
+
+def _first(group: BaseExceptionGroup[LabError]) -> LabError:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -19,12 +19,14 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Objects
+from bullpen.controllers.observing import approval, holder_of, observe
+from bullpen.controllers.shelf import Shelf
 from bullpen.controllers.views import Views
-from bullpen.core import access, leasing, presence, scheduling
-from bullpen.core.access import Approval, Policies
+from bullpen.core import leasing, scheduling
+from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
 from bullpen.core.leasing import ENDED_LABEL, Phase
-from bullpen.core.scheduling import Assign, Evict, Lab, Offer, Refuse, Request, Wait
+from bullpen.core.scheduling import Assign, Evict, Refuse, Wait
 from bullpen.errors import Conflict, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -56,9 +58,8 @@ class LeaseReconciler:
         self._clock = clock
         self._events = events
         self._connected = connected
-        self._retention = retention
         self._open: dict[str, dict[str, Lease]] = defaultdict(dict)
-        self._over: dict[str, dict[str, Lease]] = defaultdict(dict)
+        self._over = Shelf(retention)
         self._arrived: dict[tuple[str, str], int] = {}
         views.leases.listen(self._sort)
 
@@ -68,18 +69,22 @@ class LeaseReconciler:
         assert lease is not None
         namespace, name = lease.metadata.namespace, lease.metadata.name
         self._open[namespace].pop(name, None)
-        self._over[namespace].pop(name, None)
+        if new is None:
+            self._over.remove(lease)
         if old is None and self._views.leases.live:
             self._arrived[namespace, name] = revision_of(lease)
         if new is None or new.status.ended:
             self._arrived.pop((namespace, name), None)
-        if new is not None:
-            (self._over if new.status.ended else self._open)[namespace][name] = new
+        if new is not None and new.status.ended:
+            self._over.put(new)
+        elif new is not None:
+            self._open[namespace][name] = new
 
     async def reconcile(self, namespace: str) -> Outcome:
         now = self._clock.now()
         await self._end_due(namespace, now)
         await self._mend(namespace, now)
+        await self._hand_over(namespace)
         await self._schedule(namespace, now)
         await self._forget(namespace, now)
         return Outcome(wake_at=self._next(namespace))
@@ -88,9 +93,16 @@ class LeaseReconciler:
         due = [
             (lease, reason)
             for lease in self._open[namespace].values()
-            if (reason := leasing.due_to_end(lease, now=now))
+            if (reason := leasing.due_to_end(lease, now=now) or self._orphaned(lease))
         ]
         await _all(self._end(lease, reason, now) for lease, reason in due)
+
+    def _orphaned(self, lease: Lease) -> str | None:
+        """The reason why a lease that has its exporter loses it with its client."""
+        if lease.status.exporter_ref is None:
+            return None
+        client = self._views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
+        return "ClientRemoved" if client is None else None
 
     async def _end(self, lease: Lease, reason: str, now: datetime) -> None:
         """End the lease, then free its exporter; in that order, so that none is ever doubled."""
@@ -98,9 +110,8 @@ class LeaseReconciler:
         status = leasing.ended(lease, reason=reason, message=message, now=now)
         lease = await self._put_lease(lease, status)
         self._events.emit(lease, reason=f"Lease{reason}", message=message)
-        held = lease.status.exporter_ref
-        exporter = held and self._views.exporters.get(lease.metadata.namespace, held.name)
-        if exporter and _holder(exporter) == lease.metadata.name:
+        exporter = self._exporter_of(lease)
+        if exporter and exporter.status.lease_uid == lease.metadata.uid:
             await self._free(exporter)
         await self._label(lease)
 
@@ -110,38 +121,64 @@ class LeaseReconciler:
         self._views.leases.observe(await self._objects.update(value))
 
     async def _mend(self, namespace: str, now: datetime) -> None:
-        exporters, leases = self._views.exporters, self._views.leases
-        for exporter in list(exporters.all(namespace)):
-            if not (name := _holder(exporter)):
-                continue
-            lease = leases.get(namespace, name)
-            match mend_exporter(exporter, lease):
-                case Mend.FREE:
-                    await self._free(exporter)
-                case Mend.FINISH:
-                    assert lease is not None
-                    await self._finish(lease, exporter, self._approval(lease, exporter), now)
-                case _:
-                    pass
-        for lease in [v for v in self._open[namespace].values() if v.status.exporter_ref]:
-            assert lease.status.exporter_ref is not None
-            await self._mend_lease(lease, exporters.get(namespace, lease.status.exporter_ref.name))
+        torn = [
+            (mend, exporter)
+            for exporter in self._views.exporters.all(namespace)
+            if (mend := mend_exporter(exporter, self._lease_of(exporter))) is not Mend.NOTHING
+        ]
+        await _all(self._mend_exporter(mend, exporter, now) for mend, exporter in torn)
+        forgotten = [
+            (mend, lease)
+            for lease in self._open[namespace].values()
+            if lease.status.exporter_ref is not None
+            and (mend := mend_lease(lease, self._exporter_of(lease))) is not Mend.NOTHING
+        ]
+        await _all(self._mend_lease(mend, lease, now) for mend, lease in forgotten)
+        await _all(self._label(lease) for lease in self._over.unlabelled(namespace))
 
-    async def _mend_lease(self, lease: Lease, exporter: Exporter | None) -> None:
-        now = self._clock.now()
-        match mend_lease(lease, exporter):
-            case Mend.RETAKE:
-                assert exporter is not None
-                await self._put_exporter(exporter, _taken(exporter, lease, lease.status.epoch))
-            case Mend.END:
-                status = leasing.ended(
-                    lease, reason="ExporterRemoved", message="its exporter was removed", now=now
-                )
-                await self._label(await self._put_lease(lease, status))
-            case _:
-                pass
-        if lease.status.ended and ENDED_LABEL not in lease.metadata.labels:
-            await self._label(lease)
+    async def _mend_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
+        if mend is Mend.FREE:
+            await self._free(exporter)
+        elif mend is Mend.FINISH:
+            lease = self._lease_of(exporter)
+            assert lease is not None
+            await self._finish(lease, exporter, approval(self._views, lease, exporter), now)
+
+    async def _mend_lease(self, mend: Mend, lease: Lease, now: datetime) -> None:
+        if mend is Mend.RETAKE:
+            exporter = self._exporter_of(lease)
+            assert exporter is not None
+            await self._put_exporter(exporter, _taken(exporter, lease, lease.status.epoch))
+        else:
+            removed = mend is Mend.END_REMOVED
+            await self._end(lease, "ExporterRemoved" if removed else "ExporterTaken", now)
+
+    def _lease_of(self, exporter: Exporter) -> Lease | None:
+        return self._views.leases.get(exporter.metadata.namespace, holder_of(exporter))
+
+    def _exporter_of(self, lease: Lease) -> Exporter | None:
+        held = lease.status.exporter_ref
+        return self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
+
+    async def _hand_over(self, namespace: str) -> None:
+        """Give leases to the clients they were transferred to, and shut out the ones before."""
+        moving = [
+            lease
+            for lease in self._open[namespace].values()
+            if lease.status.exporter_ref is not None and leasing.handing_over(lease)
+        ]
+        await _all(self._give(lease) for lease in moving)
+
+    async def _give(self, lease: Lease) -> None:
+        """Count up on the exporter first: a crash in between costs a number, never a fence."""
+        exporter = self._exporter_of(lease)
+        assert exporter is not None, "a lease without its exporter was ended before"
+        epoch = exporter.status.lease_epoch + 1
+        await self._put_exporter(exporter, replace(exporter.status, lease_epoch=epoch))
+        before = leasing.holder(lease)
+        lease = await self._put_lease(lease, leasing.handed_over(lease, epoch=epoch))
+        text = f"{before} handed the lease over to {leasing.holder(lease)}"
+        self._events.emit(lease, reason="LeaseTransferred", message=text)
 
     async def _schedule(self, namespace: str, now: datetime) -> None:
         waiting = {
@@ -151,44 +188,10 @@ class LeaseReconciler:
         }
         if not waiting:
             return
-        policies = access.policies(self._views.policies.all(namespace))
-        lab = Lab(
-            offers=tuple(self._offer(e) for e in self._views.exporters.all(namespace)),
-            requests=tuple(self._request(lease) for lease in waiting.values()),
-            policies=policies,
+        lab = observe(
+            self._views, namespace, waiting, connected=self._connected, arrived=self._arrived
         )
-        decisions = scheduling.schedule(lab)
-        await _all(self._perform(decision, waiting, now) for decision in decisions)
-
-    def _offer(self, exporter: Exporter) -> Offer:
-        holder = _holder(exporter)
-        held = self._views.leases.get(exporter.metadata.namespace, holder) if holder else None
-        return Offer(
-            name=exporter.metadata.name,
-            labels=exporter.metadata.labels,
-            enabled=exporter.spec.enabled,
-            # The condition may be left over from before a restart; the connection is not.
-            online=self._connected(key_of(exporter)) and presence.registered(exporter),
-            idle=presence.idle(exporter),
-            holder=holder,
-            holder_spot=held is not None and held.status.spot_access,
-        )
-
-    def _request(self, lease: Lease) -> Request:
-        spec, meta = lease.spec, lease.metadata
-        client = self._views.clients.get(meta.namespace, spec.client_ref.name)
-        assert meta.creation_timestamp is not None
-        return Request(
-            name=meta.name,
-            client=spec.client_ref.name,
-            client_labels=client.metadata.labels if client else None,
-            selector=spec.selector.selector(),
-            since=leasing.begins_at(spec) or meta.creation_timestamp,
-            sequence=self._arrived.get((meta.namespace, meta.name), 0),
-            exporter=spec.exporter_ref.name if spec.exporter_ref else "",
-            allow_disabled=spec.allow_disabled,
-            duration=leasing.length(spec),
-        )
+        await _all(self._perform(decision, waiting, now) for decision in scheduling.schedule(lab))
 
     async def _perform(
         self, decision: scheduling.Decision, waiting: dict[str, Lease], now: datetime
@@ -240,30 +243,13 @@ class LeaseReconciler:
         if victim is not None:
             await self._end(victim, "Evicted", now)
 
-    def _approval(self, lease: Lease, exporter: Exporter) -> Approval:
-        client = self._views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
-        found: Policies = access.policies(self._views.policies.all(lease.metadata.namespace))
-        approval = access.approve(
-            found,
-            client=client.metadata.labels if client else {},
-            exporter=exporter.metadata.labels,
-            duration=leasing.length(lease.spec),
-        )
-        # The exporter was taken under a right that has gone since; the taking stands.
-        return approval or Approval()
-
     async def _forget(self, namespace: str, now: datetime) -> None:
         """Delete leases that ended long enough ago."""
-        old = [v for v in self._over[namespace].values() if self._kept_until(v) <= now]
-        await _all(self._objects.delete(lease) for lease in old)
-
-    def _kept_until(self, lease: Lease) -> datetime:
-        assert lease.metadata.creation_timestamp is not None
-        return (lease.status.end_time or lease.metadata.creation_timestamp) + self._retention
+        await _all(self._objects.delete(lease) for lease in self._over.due(namespace, now))
 
     def _next(self, namespace: str) -> datetime | None:
         """The next moment at which time alone changes something here."""
-        moments = [self._kept_until(lease) for lease in self._over[namespace].values()]
+        moments = [moment for moment in (self._over.next_due(namespace),) if moment is not None]
         for lease in self._open[namespace].values():
             begin, end = leasing.begins_at(lease.spec), leasing.expires_at(lease)
             if begin is not None and lease.status.exporter_ref is None:
@@ -274,7 +260,7 @@ class LeaseReconciler:
         return min((moment for moment in moments if moment > now), default=None)
 
     async def _free(self, exporter: Exporter) -> None:
-        await self._put_exporter(exporter, replace(exporter.status, lease_ref=None))
+        await self._put_exporter(exporter, replace(exporter.status, lease_ref=None, lease_uid=""))
 
     async def _put_exporter(self, exporter: Exporter, status: ExporterStatus) -> Exporter:
         written = await self._objects.update_status(replace(exporter, status=status))
@@ -287,14 +273,10 @@ class LeaseReconciler:
         return written
 
 
-def _holder(exporter: Exporter) -> str:
-    ref = exporter.status.lease_ref
-    return ref.name if ref else ""
-
-
 def _taken(exporter: Exporter, lease: Lease, epoch: int) -> ExporterStatus:
     reference = LocalObjectReference(name=lease.metadata.name)
-    return replace(exporter.status, lease_ref=reference, lease_epoch=epoch)
+    uid = lease.metadata.uid
+    return replace(exporter.status, lease_ref=reference, lease_uid=uid, lease_epoch=epoch)
 
 
 async def _all(acts: Iterable[Awaitable[None]]) -> None:
@@ -340,8 +322,11 @@ def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:
 
 
 def _matters(old: Lease | None, new: Lease | None) -> bool:
-    """Conditions are our own words; hearing them again is no news."""
+    """Conditions and sessions are our own words; hearing them again is no news."""
     if old is None or new is None:
         return True
-    quiet = replace(new.status, conditions=()) == replace(old.status, conditions=())
-    return not quiet or old.spec != new.spec
+    return old.spec != new.spec or _deciding(old.status) != _deciding(new.status)
+
+
+def _deciding(status: LeaseStatus) -> LeaseStatus:
+    return replace(status, conditions=(), sessions=())

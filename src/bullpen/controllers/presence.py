@@ -1,13 +1,14 @@
-"""Turns connections into the Online condition.
+"""Turns connections into the Online condition, and long silence after a lease into Stuck.
 
-At once when one comes, after a grace when none is left.
+Online at once when a connection comes, offline after a grace when none is left.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter
+from bullpen.api.exporter import Exporter, ExporterStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change_status
@@ -51,7 +52,7 @@ class Connections:
 
 
 class PresenceReconciler:
-    """Reconciles one exporter's Online condition."""
+    """Reconciles the Online and Stuck conditions of one exporter."""
 
     name = "presence"
 
@@ -63,34 +64,80 @@ class PresenceReconciler:
         *,
         clock: Clock,
         events: Events,
+        stuck_after: timedelta,
     ) -> None:
         self._objects = objects
         self._views = views
         self._connections = connections
         self._clock = clock
         self._events = events
+        self._stuck_after = stuck_after
+        self._settling: dict[Key, datetime] = {}
+        """Since when an exporter has had no lease without being available."""
 
     async def reconcile(self, key: Key) -> Outcome:
         exporter = self._views.exporters.get(*key)
-        if exporter is None or self._connections.connected(key) == presence.online(exporter):
+        if exporter is None:
+            self._settling.pop(key, None)
             return Outcome()
-        now = self._clock.now()
         if self._connections.connected(key):
-            await self._write(exporter, "ExporterOnline", "connected")
+            return await self._present(key, exporter)
+        self._settling.pop(key, None)
+        return await self._absent(key, exporter)
+
+    async def _present(self, key: Key, exporter: Exporter) -> Outcome:
+        if not presence.online(exporter) and not presence.leaving(exporter):
+            await self._write(exporter, presence.seen, reason="ExporterOnline", message="connected")
             return Outcome()
-        due = self._connections.lost_since(key) + presence.GRACE
-        if due > now:
-            return Outcome(wake_at=due)
-        await self._write(exporter, "ExporterOffline", "the connection was lost")
+        if presence.settling(exporter):
+            return await self._overdue(key, exporter)
+        self._settling.pop(key, None)
+        if presence.stuck(exporter):
+            await self._write(
+                exporter, presence.settled, reason="ExporterSettled", message="available again"
+            )
         return Outcome()
 
-    async def _write(self, exporter: Exporter, reason: str, message: str) -> None:
+    async def _absent(self, key: Key, exporter: Exporter) -> Outcome:
+        if not presence.online(exporter):
+            return Outcome()
+        due = self._connections.lost_since(key) + presence.GRACE
+        if due > self._clock.now():
+            return Outcome(wake_at=due)
+        text = "the connection was lost"
+        await self._write(exporter, presence.lost, reason="ExporterOffline", message=text)
+        return Outcome()
+
+    async def _overdue(self, key: Key, exporter: Exporter) -> Outcome:
+        """Say so once it has taken too long; until then look again at that time."""
         now = self._clock.now()
-        edit = presence.seen if reason == "ExporterOnline" else presence.lost
+        since = self._settling.setdefault(key, now)
+        if presence.stuck(exporter):
+            return Outcome()
+        if since + self._stuck_after > now:
+            return Outcome(wake_at=since + self._stuck_after)
+
+        def hung(found: Exporter, *, now: datetime) -> ExporterStatus:
+            return presence.hung(found, since=since, now=now)
+
+        text = f"no lease since {since:%H:%M:%S} UTC, but still {exporter.status.exporter_status}"
+        await self._write(exporter, hung, reason="ExporterStuck", message=text, warning=True)
+        return Outcome()
+
+    async def _write(
+        self,
+        exporter: Exporter,
+        edit: Callable[..., ExporterStatus],
+        *,
+        reason: str,
+        message: str,
+        warning: bool = False,
+    ) -> None:
+        now = self._clock.now()
         try:
             written = await change_status(
                 self._objects, self._views.exporters, exporter, lambda e: edit(e, now=now)
             )
         except NotFound:
             return
-        self._events.emit(written, reason=reason, message=message)
+        self._events.emit(written, reason=reason, message=message, warning=warning)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy
 from bullpen.api.client import Client
-from bullpen.api.core import ConfigMap, Namespace, Secret
+from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.lease import Lease
@@ -27,6 +27,7 @@ class Views:
     sets: Informer[ExporterSet]
     namespaces: Informer[Namespace]
     configmaps: Informer[ConfigMap]
+    coordination: Informer[CoordinationLease]
 
     @classmethod
     def of(cls, objects: Objects, *, retry: Retry) -> Views:
@@ -39,6 +40,7 @@ class Views:
             sets=Informer(objects, ExporterSet, retry=retry),
             namespaces=Informer(objects, Namespace, retry=retry),
             configmaps=Informer(objects, ConfigMap, retry=retry),
+            coordination=Informer(objects, CoordinationLease, retry=retry),
         )
 
     async def run(self) -> None:
@@ -61,4 +63,5 @@ class Views:
             self.sets,
             self.namespaces,
             self.configmaps,
+            self.coordination,
         )

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease
+from bullpen.core import leasing, presence
 
 
 class Verdict(Enum):
@@ -59,10 +60,16 @@ def gate(lease: Lease, exporter: Exporter | None, *, client: str, listening: boo
         return Gate(
             Verdict.FAILED_PRECONDITION, f"exporter {assigned.name} was removed; take a new lease"
         )
+    if leasing.handing_over(lease):
+        return Gate(Verdict.WAIT, f"lease {lease.metadata.name} is being handed over: not ready")
     status = exporter.status.exporter_status
+    said = exporter.status.status_message or status
     if status in _FAILED:
-        said = exporter.status.status_message or status
         return Gate(Verdict.FAILED_PRECONDITION, f"exporter {assigned.name} failed: {said}")
+    if listening and presence.leaving(exporter):
+        return Gate(
+            Verdict.FAILED_PRECONDITION, f"exporter {assigned.name} is shutting down: {said}"
+        )
     if not listening or status is ExporterStatusValue.AVAILABLE:
         return Gate(Verdict.WAIT, f"exporter {assigned.name} is not ready")
     return PROCEED

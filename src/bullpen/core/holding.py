@@ -25,20 +25,22 @@ class Mend(Enum):
     RETAKE = auto()
     """The lease is active but its exporter forgot it and is free: take it again."""
 
-    END = auto()
-    """The lease is active on an exporter that is gone or somebody else's."""
+    END_REMOVED = auto()
+    """The lease is active on an exporter that is gone, or another one of its name."""
+
+    END_TAKEN = auto()
+    """The lease is active on an exporter that is somebody else's."""
 
 
 def mend_exporter(exporter: Exporter, lease: Lease | None) -> Mend:
     """What to do about an exporter whose ``leaseRef`` names ``lease``."""
     if exporter.status.lease_ref is None:
         return Mend.NOTHING
-    if lease is None or lease.status.ended:
+    if lease is None or lease.status.ended or not _taken_by(exporter, lease):
         return Mend.FREE
     held = lease.status.exporter_ref
     if held is None:
-        wanted = _could_have(lease, exporter)
-        return Mend.FINISH if wanted else Mend.FREE
+        return Mend.FINISH
     return Mend.NOTHING if held.name == exporter.metadata.name else Mend.FREE
 
 
@@ -47,16 +49,16 @@ def mend_lease(lease: Lease, exporter: Exporter | None) -> Mend:
     assert lease.status.exporter_ref is not None
     assert not lease.status.ended
     if exporter is None:
-        return Mend.END
+        return Mend.END_REMOVED
+    if exporter.status.lease_ref is None:
+        # An exporter that was made anew under the old name never had this epoch.
+        same = exporter.status.lease_epoch == lease.status.epoch
+        return Mend.RETAKE if same else Mend.END_REMOVED
+    return Mend.NOTHING if _taken_by(exporter, lease) else Mend.END_TAKEN
+
+
+def _taken_by(exporter: Exporter, lease: Lease) -> bool:
+    """By this very lease, not by one that was deleted and shared its name."""
     ref = exporter.status.lease_ref
-    if ref is None:
-        return Mend.RETAKE
-    return Mend.NOTHING if ref.name == lease.metadata.name else Mend.END
-
-
-def _could_have(lease: Lease, exporter: Exporter) -> bool:
-    """Guards against a new lease that only shares the name of the one that took it."""
-    pinned = lease.spec.exporter_ref
-    if pinned is not None and pinned.name and pinned.name != exporter.metadata.name:
-        return False
-    return lease.spec.selector.selector().matches(exporter.metadata.labels)
+    named = ref is not None and ref.name == lease.metadata.name
+    return named and exporter.status.lease_uid == lease.metadata.uid

@@ -16,6 +16,7 @@ from enum import Enum, auto
 
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
+from bullpen.core import sessions
 from bullpen.core.conditions import condition, last
 
 ENDED_LABEL = "jumpstarter.dev/lease-ended"
@@ -82,6 +83,17 @@ def due_to_end(lease: Lease, *, now: datetime) -> str | None:
     return "Expired" if end is not None and end <= now else None
 
 
+def holder(lease: Lease) -> str:
+    """The client that has the exporter now, or will get it."""
+    held = lease.status.client_ref
+    return held.name if held is not None else lease.spec.client_ref.name
+
+
+def handing_over(lease: Lease) -> bool:
+    """Whether another client is to have the exporter than the one that has it."""
+    return holder(lease) != lease.spec.client_ref.name
+
+
 def waiting(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
     """The status of a lease that must wait, and why."""
     conditions = condition(
@@ -123,6 +135,7 @@ def assigned(
         lease.status,
         begin_time=now,
         exporter_ref=LocalObjectReference(name=exporter),
+        client_ref=lease.spec.client_ref,
         priority=priority,
         spot_access=spot,
         epoch=epoch,
@@ -130,8 +143,16 @@ def assigned(
     )
 
 
+def handed_over(lease: Lease, *, epoch: int) -> LeaseStatus:
+    """The status of a lease that has gone to the client its spec names.
+
+    The new epoch shuts out whatever the client before it still has open.
+    """
+    return replace(lease.status, client_ref=lease.spec.client_ref, epoch=epoch)
+
+
 def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
-    """The final status: ``Released``, ``Expired`` or ``Evicted``. Its exporter stays named."""
+    """The final status. Its exporter stays named."""
     generation = lease.metadata.generation
     conditions = condition(
         lease.status.conditions,
@@ -151,7 +172,13 @@ def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseSta
         generation=generation,
         now=now,
     )
-    return replace(lease.status, ended=True, end_time=now, conditions=last(conditions, "Ready"))
+    return replace(
+        lease.status,
+        ended=True,
+        end_time=now,
+        conditions=last(conditions, "Ready"),
+        sessions=sessions.closed(lease.status.sessions, now=now),
+    )
 
 
 def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime) -> LeaseStatus:
@@ -174,4 +201,7 @@ def end_message(reason: str) -> str:
         "Released": "the lease was released",
         "Expired": "the lease reached its end time",
         "Evicted": "a lease with a lasting right to the exporter took it",
+        "ClientRemoved": "the client of the lease was removed",
+        "ExporterRemoved": "the exporter of the lease was removed",
+        "ExporterTaken": "the exporter of the lease was given to another one",
     }[reason]

@@ -1,4 +1,4 @@
-"""Whether an exporter is online, from the connections it has."""
+"""Whether an exporter is online, from the connections it has, and whether it got stuck."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
-from bullpen.core.conditions import condition, holds
+from bullpen.core.conditions import condition, get, holds
 
 GRACE = timedelta(seconds=3)
 """How long an exporter may be without a connection before it counts as offline.
@@ -30,6 +30,24 @@ def idle(exporter: Exporter) -> bool:
     return exporter.status.exporter_status in USABLE
 
 
+def leaving(exporter: Exporter) -> bool:
+    """Whether it said itself that it goes. It may still be connected for a moment."""
+    item = get(exporter.status.conditions, "Online")
+    said = item is not None and item.reason == "StatusReported"
+    return said and exporter.status.exporter_status is ExporterStatusValue.OFFLINE
+
+
+def settling(exporter: Exporter) -> bool:
+    """Whether it has no lease but does not say that it can take one: a hook, or a hang."""
+    status = exporter.status
+    away = status.exporter_status is ExporterStatusValue.OFFLINE
+    return status.lease_ref is None and not idle(exporter) and not away
+
+
+def stuck(exporter: Exporter) -> bool:
+    return holds(exporter.status.conditions, "Stuck")
+
+
 def seen(exporter: Exporter, *, now: datetime) -> ExporterStatus:
     """The status of an exporter that has just connected."""
     status = exporter.status
@@ -39,6 +57,13 @@ def seen(exporter: Exporter, *, now: datetime) -> ExporterStatus:
         status.conditions, "Online", status=True, reason="Seen", message="connected", now=now
     )
     return replace(status, conditions=conditions, last_seen=now)
+
+
+def registered_anew(exporter: Exporter) -> ExporterStatus:
+    """The status of an exporter that starts over: what it said before it left is void."""
+    if exporter.status.exporter_status is not ExporterStatusValue.OFFLINE:
+        return exporter.status
+    return replace(exporter.status, exporter_status=ExporterStatusValue.UNSPECIFIED)
 
 
 def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
@@ -68,7 +93,7 @@ def reported(
         exporter.status.conditions,
         "Online",
         status=up,
-        reason="StatusReported" if up else "Offline",
+        reason="StatusReported",
         message=message,
         now=now,
     )
@@ -79,3 +104,35 @@ def reported(
         last_seen=now,
         conditions=conditions,
     )
+
+
+def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatus:
+    """The status of an exporter that should have become available long ago.
+
+    Only said, never acted on: a hook may take its time, and whether to wait or to
+    restart the exporter is for people to decide.
+    """
+    said = exporter.status.exporter_status or ExporterStatusValue.UNSPECIFIED
+    conditions = condition(
+        exporter.status.conditions,
+        "Stuck",
+        status=True,
+        reason="NotAvailable",
+        message=f"says {said} since its lease ended at {since:%H:%M:%S} UTC;"
+        " if its hook is not running, restart the exporter",
+        now=now,
+    )
+    return replace(exporter.status, conditions=conditions)
+
+
+def settled(exporter: Exporter, *, now: datetime) -> ExporterStatus:
+    """The status of an exporter that was stuck and is no longer."""
+    conditions = condition(
+        exporter.status.conditions,
+        "Stuck",
+        status=False,
+        reason="Settled",
+        message="it can be leased again",
+        now=now,
+    )
+    return replace(exporter.status, conditions=conditions)

@@ -38,9 +38,17 @@ class Offer:
 
     holder_spot: bool = False
 
+    stuck: bool = False
+    """It has been winding down for so long that nobody should count on it."""
+
     @property
     def free(self) -> bool:
         return self.online and self.idle and not self.holder
+
+    @property
+    def settling(self) -> bool:
+        """Soon free: its last lease is over and it winds down."""
+        return self.online and not self.idle and not self.holder and not self.stuck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +145,8 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
     """
     options = {request.name: _options(lab, request) for request in lab.requests}
     taken: set[str] = set()
+    promised: set[str] = set()
     decisions: list[Decision] = []
-    evicted: dict[str, str] = {}
     ahead: dict[str, int] = {}
     for request in sorted(lab.requests, key=lambda r: _turn(r, options[r.name])):
         found = options[request.name]
@@ -149,12 +157,11 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
                 Assign(lease=request.name, exporter=chosen.offer.name, approval=chosen.approval)
             )
             continue
-        victim = _victim(found, evicted)
-        if victim is not None:
-            evicted[victim.offer.name] = request.name
-            decisions.append(
-                Evict(lease=victim.offer.holder, exporter=victim.offer.name, by=request.name)
-            )
+        next_free = _settling(found, promised) or _victim(found, promised)
+        if next_free is not None:
+            promised.add(next_free.offer.name)
+            if next_free.offer.holder:
+                decisions.append(_eviction(next_free.offer, request))
         decisions.append(_unserved(lab, request, found, _position(found, ahead)))
     return tuple(decisions)
 
@@ -202,14 +209,23 @@ def _choose(options: list[_Option], taken: set[str]) -> _Option | None:
     return next((o for o in options if o.offer.free and o.offer.name not in taken), None)
 
 
-def _victim(options: list[_Option], evicted: dict[str, str]) -> _Option | None:
-    """A spot lease this request has the right to end."""
+def _settling(options: list[_Option], promised: set[str]) -> _Option | None:
+    """What is about to be free anyway, perhaps because a spot lease on it was just ended."""
+    return next((o for o in options if o.offer.settling and o.offer.name not in promised), None)
+
+
+def _victim(options: list[_Option], promised: set[str]) -> _Option | None:
+    """What a spot lease has and this request has the right to."""
     for option in options:
         offer = option.offer
         held_by_spot = offer.holder and offer.holder_spot and offer.online
-        if held_by_spot and not option.approval.spot and offer.name not in evicted:
+        if held_by_spot and not option.approval.spot and offer.name not in promised:
             return option
     return None
+
+
+def _eviction(offer: Offer, request: Request) -> Evict:
+    return Evict(lease=offer.holder, exporter=offer.name, by=request.name)
 
 
 def _position(options: list[_Option], ahead: dict[str, int]) -> int:
@@ -238,18 +254,26 @@ def _unserved(lab: Lab, request: Request, options: list[_Option], position: int)
 
 
 def _wait(request: Request, options: list[_Option], position: int, supply: Supply | None) -> Wait:
-    online = [o for o in options if o.offer.online]
-    total = len(options)
-    if not online:
-        reason, cause = "Offline", f"{_exporters(total)} match, none is online"
-    elif all(o.offer.holder or o.offer.free for o in online):
-        reason, cause = "NotAvailable", f"{_exporters(total)} match, all are leased"
-    else:
-        reason, cause = "NotReady", f"{_exporters(total)} match, none is ready yet"
+    reason, cause = _cause(options)
     message = f"position {position} in the queue: {cause}"
     if supply is not None and supply.message:
         message = f"{message}; {supply.message}"
     return Wait(lease=request.name, reason=reason, message=message[:MESSAGE_MAX])
+
+
+def _cause(options: list[_Option]) -> tuple[str, str]:
+    """What keeps every exporter that would do: the reason, and a sentence."""
+    online = [o.offer for o in options if o.offer.online]
+    one = len(options) == 1
+    subject = f"{_exporters(len(options))} {'matches' if one else 'match'}"
+    if not online:
+        return "Offline", f"{subject}, {'but it is not' if one else 'but none is'} online"
+    if all(offer.holder or offer.free for offer in online):
+        if len(online) < len(options):
+            verb = "is" if len(online) == 1 else "are"
+            return "NotAvailable", f"{subject}, {len(online)} {verb} online and in use"
+        return "NotAvailable", f"{subject}, {'it is' if one else 'all are'} in use"
+    return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
 
 
 def _exporters(count: int) -> str:
@@ -291,7 +315,7 @@ def _refusal(lab: Lab, request: Request) -> Refuse:
         return _denied(lab, request, [pinned])
     matching = [o for o in lab.offers if request.selector.matches(o.labels)]
     if matching and not any(o.enabled for o in matching):
-        text = f"all {_exporters(len(matching))} that match {request.selector} are disabled"
+        text = f"every exporter that matches {request.selector} is disabled"
         return _unsatisfiable(request, "AllDisabled", text)
     if not matching:
         return _no_access(request, f"no exporter and no pool matches {request.selector}")
@@ -311,10 +335,16 @@ def _denied(lab: Lab, request: Request, offers: list[Offer]) -> Refuse:
         allowed = durations.text(max(known))
         return _no_access(request, f"the policies allow {request.client} at most {allowed}")
     said = [d for offer in offers for d in access.descriptions(lab.policies, exporter=offer.labels)]
-    text = f"no policy gives {request.client} access to {_exporters(len(offers))} that match"
+    text = f"no policy gives {request.client} access to {_those(offers)}"
     if said:
         text = f"{text}: {'; '.join(dict.fromkeys(said))}"
     return _no_access(request, text)
+
+
+def _those(offers: list[Offer]) -> str:
+    if len(offers) == 1:
+        return f"exporter {offers[0].name}"
+    return f"any of the {len(offers)} exporters that match"
 
 
 def _no_access(request: Request, message: str) -> Refuse:

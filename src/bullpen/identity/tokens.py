@@ -102,10 +102,17 @@ def _claims(claims: dict[str, Any]) -> Claims:
 def expiry(token: str) -> datetime | None:
     """When a token of ours runs out, without checking anything else."""
     try:
-        payload = _unpack(token.split(".")[1])
-        return datetime.fromtimestamp(int(payload["exp"]), UTC)
-    except (IndexError, KeyError, ValueError, TypeError, msgspec.DecodeError):
+        return datetime.fromtimestamp(int(payload_of(token)["exp"]), UTC)
+    except (KeyError, ValueError, TypeError):
         return None
+
+
+def payload_of(token: str) -> dict[str, Any]:
+    """What a token claims, believed by nobody yet; raises ``ValueError`` if it is no token."""
+    try:
+        return _unpack(token.split(".")[1])
+    except (IndexError, TypeError, msgspec.DecodeError) as error:
+        raise ValueError(f"not a token: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,8 @@ def apply(
     last = find(claims, claimant)
     claims = put(claims, mine)
     merged = merge(schema, live, config)
-    owned = all_fields(claims)
+    # What nobody can own cannot be given up either: an object keeps its name.
+    owned = fields.union(all_fields(claims), UNMANAGED)
     if last and fields.difference(last.fields, owned):
         merged = _pruned(schema, merged, owned, last.fields)
     change = compare(schema, live, merged)

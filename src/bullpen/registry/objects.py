@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 from bullpen.api import codec
 from bullpen.api.document import decode
 from bullpen.api.fields import Kind
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.objects import Listing, Seen
+from bullpen.api.objects import Listing, Seen, meta_of
 from bullpen.api.resources import Resource
 from bullpen.errors import NotFound
 from bullpen.registry.options import DeleteOptions, FieldValidation, WriteOptions
@@ -39,7 +38,7 @@ class RegistryObjects:
         return _Feed(kind, self._registry.watch(self._resource(kind), None, since=since))
 
     async def create(self, value: K) -> K:
-        meta = _meta(value)
+        meta = meta_of(value)
         written = await self._registry.create(
             self._resource(type(value)), meta.namespace, codec.encode(value), self._options()
         )
@@ -52,7 +51,7 @@ class RegistryObjects:
         return await self._put(value, "status")
 
     async def _put(self, value: K, subresource: str) -> K:
-        meta = _meta(value)
+        meta = meta_of(value)
         assert meta.resource_version, "a change names the revision it was decided on"
         written = await self._registry.update(
             self._resource(type(value)),
@@ -64,7 +63,7 @@ class RegistryObjects:
         return codec.decode(type(value), decode(written.value))
 
     async def delete(self, value: Kind) -> None:
-        meta = _meta(value)
+        meta = meta_of(value)
         options = DeleteOptions(uid=meta.uid, resource_version=meta.resource_version)
         resource = self._resource(type(value))
         try:
@@ -97,9 +96,3 @@ class _Feed(Generic[K]):
 
     def close(self) -> None:
         self._watch.close()
-
-
-def _meta(value: Kind) -> ObjectMeta:
-    meta = value.metadata  # type: ignore[attr-defined]
-    assert isinstance(meta, ObjectMeta)
-    return meta

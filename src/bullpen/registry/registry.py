@@ -15,7 +15,7 @@ from typing import Any
 
 from bullpen.api.document import Document, decode, timestamp
 from bullpen.api.resources import RESOURCES, Resource, Resources
-from bullpen.errors import BadRequest, MethodNotAllowed, NotFound
+from bullpen.errors import BadRequest, LabError, MethodNotAllowed, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import FieldSelector, Selector
@@ -211,15 +211,24 @@ class Registry:
         fields: FieldSelector | None = None,
         options: DeleteOptions,
     ) -> tuple[bytes, ...]:
-        """Delete every object that matches now; the last state of each."""
+        """Delete every object that matches now; the last state of each.
+
+        One that may not be deleted does not save the others. Its error is
+        raised when they are gone.
+        """
         entries = self.list(resource, namespace, labels=labels, fields=fields).entries
-        values: list[bytes] = []
+        ends: list[bytes | LabError] = []
         for first in range(0, len(entries), DELETED_AT_ONCE_MAX):
-            some = entries[first : first + DELETED_AT_ONCE_MAX]
             async with asyncio.TaskGroup() as tasks:
-                ends = [tasks.create_task(self._delete_entry(resource, e, options)) for e in some]
-            values += [value for end in ends if (value := end.result()) is not None]
-        return tuple(values)
+                some = [
+                    tasks.create_task(self._delete_entry(resource, entry, options))
+                    for entry in entries[first : first + DELETED_AT_ONCE_MAX]
+                ]
+            ends += [end.result() for end in some]
+        for end in ends:
+            if isinstance(end, LabError) and not isinstance(end, NotFound):
+                raise end
+        return tuple(end for end in ends if isinstance(end, bytes))
 
     async def ensure_namespaces(self, names: Iterable[str]) -> None:
         """Create the namespaces that are not there yet."""
@@ -313,12 +322,12 @@ class Registry:
 
     async def _delete_entry(
         self, resource: Resource, entry: Entry, options: DeleteOptions
-    ) -> bytes | None:
+    ) -> bytes | LabError:
         namespace, _, name = entry.key.removeprefix(resource.prefix).partition("/")
         try:
             deleted = await self.delete(resource, namespace, name, options)
-        except NotFound:
-            return None
+        except LabError as error:
+            return error
         return deleted.value
 
     def _head(self, resource: Resource, namespace: str, name: str) -> Entry:

@@ -15,11 +15,10 @@ from datetime import datetime, timedelta
 from bullpen.api.core import Event, ObjectReference
 from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.objects import Objects
+from bullpen.api.objects import Objects, meta_of
 from bullpen.errors import Conflict, LabError, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
-from bullpen.runtime.informer import meta_of
 
 log = logging.getLogger("bullpen.runtime")
 

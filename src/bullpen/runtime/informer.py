@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from bullpen.api.fields import Kind
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.objects import Objects
+from bullpen.api.objects import Objects, meta_of
 from bullpen.errors import Gone, Unavailable
 from bullpen.runtime.retry import Retry
 
@@ -28,12 +27,6 @@ Key = tuple[str, str]
 
 Listener = Callable[[K | None, K | None], None]
 """Called with what was there and what is there now; None for nothing."""
-
-
-def meta_of(value: Kind) -> ObjectMeta:
-    meta = value.metadata  # type: ignore[attr-defined]
-    assert isinstance(meta, ObjectMeta)
-    return meta
 
 
 def key_of(value: Kind) -> Key:

@@ -57,6 +57,11 @@ class ReconcileLoop(Generic[Q]):
         self._queue.add(key)
         self._news.set()
 
+    def add_at(self, key: Q, when: datetime) -> None:
+        """A pass at ``when``; many calls before that make one pass."""
+        self._queue.add_at(key, when)
+        self._news.set()
+
     async def run(self) -> None:
         """Work until cancelled."""
         while True:

@@ -6,8 +6,8 @@ to notice its lease. Each side's token names the lease, its epoch and the side.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from bullpen.api.client import Client
@@ -25,7 +25,9 @@ from bullpen.services.routing import Routers
 from bullpen.services.signals import Signals
 
 DIAL_SECONDS_MAX = 25.0
-QUEUE_MAX = 64
+WATCH_SECONDS = 3600.0
+CALLS_MAX = 64
+"""Calls of one lease that wait to be picked up; further dials wait for their turn."""
 
 
 class NotReady(LabError):
@@ -55,10 +57,15 @@ class Call:
 
 
 class Line:
-    """One exporter listening on one lease."""
+    """One lease: who listens on it, and the calls that were not picked up yet.
+
+    Calls stay when a listener goes, so that an exporter that lost its connection, or
+    died and came back, still answers those who are waiting for it.
+    """
 
     def __init__(self) -> None:
-        self.calls: asyncio.Queue[Call | None] = asyncio.Queue(QUEUE_MAX)
+        self.listener: object | None = None
+        self.calls: deque[Call] = deque()
 
 
 class Switchboard:
@@ -79,9 +86,21 @@ class Switchboard:
         self._clock = clock
         self._ids = ids
         self._lines: dict[str, Line] = {}
-        """By lease uid, the newest Listen stream."""
+        """By lease uid."""
 
-    async def listen(self, exporter: Exporter, lease_name: str) -> AsyncIterator[Call]:
+        views.leases.listen(self._changed)
+
+    def _changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Nobody picks up for a lease that is over."""
+        lease = new or old
+        assert lease is not None
+        line = self._lines.get(lease.metadata.uid)
+        if line is not None and (new is None or new.status.ended):
+            line.calls.clear()
+            if line.listener is None:
+                del self._lines[lease.metadata.uid]
+
+    async def listen(self, exporter: Exporter, lease_name: str) -> AsyncGenerator[Call, None]:
         """Calls for this lease, until the exporter hangs up or a newer stream takes over."""
         namespace = exporter.metadata.namespace
         lease = self._views.leases.get(namespace, lease_name)
@@ -91,18 +110,27 @@ class Switchboard:
                 f"permission denied: lease {lease_name} is not assigned to this exporter"
             )
         uid = lease.metadata.uid
-        line = Line()
-        older = self._lines.get(uid)
-        self._lines[uid] = line
-        if older is not None:
-            await older.calls.put(None)
+        line = self._lines.setdefault(uid, Line())
+        line.listener = me = object()
         self._signals.notify(("line", uid))
         try:
-            while (call := await line.calls.get()) is not None:
-                yield call
+            while True:
+                call = await self._signals.until(
+                    lambda: (("line", uid),), lambda: _next(line, me), WATCH_SECONDS
+                )
+                if isinstance(call, Call):
+                    self._signals.notify(("line", uid))
+                    yield call
+                elif call is not None:
+                    return
         finally:
-            if self._lines.get(uid) is line:
-                del self._lines[uid]
+            self._hang_up(uid, line, me)
+
+    def _hang_up(self, uid: str, line: Line, listener: object) -> None:
+        if line.listener is listener:
+            line.listener = None
+            if not line.calls:
+                self._lines.pop(uid, None)
 
     async def dial(self, client: Client, lease_name: str) -> Call:
         """Connect the client to its exporter, waiting a bounded time until that is possible."""
@@ -116,7 +144,7 @@ class Switchboard:
         gate = gate or self._gate(lease, client)
         match gate.verdict:
             case Verdict.PROCEED:
-                return await self._connect(lease)
+                return self._connect(lease)
             case Verdict.WAIT:
                 raise NotReady(gate.message)
             case Verdict.PERMISSION_DENIED:
@@ -148,10 +176,15 @@ class Switchboard:
             lease,
             exporter,
             client=client.metadata.name,
-            listening=lease.metadata.uid in self._lines,
+            listening=self._listening(lease),
         )
 
-    async def _connect(self, lease: Lease) -> Call:
+    def _listening(self, lease: Lease) -> bool:
+        """Whether somebody would pick up, and has not too much to pick up already."""
+        line = self._lines.get(lease.metadata.uid)
+        return line is not None and line.listener is not None and len(line.calls) < CALLS_MAX
+
+    def _connect(self, lease: Lease) -> Call:
         now = self._clock.now()
         endpoint = self._routers.choose()
         stream = self._ids.uid()
@@ -168,6 +201,18 @@ class Switchboard:
             )
             for role in Role
         }
-        line = self._lines[lease.metadata.uid]
-        await line.calls.put(Call(endpoint, tokens[Role.EXPORTER]))
+        uid = lease.metadata.uid
+        self._lines[uid].calls.append(Call(endpoint, tokens[Role.EXPORTER]))
+        self._signals.notify(("line", uid))
         return Call(endpoint, tokens[Role.CLIENT])
+
+
+class _Over:
+    """A newer stream listens."""
+
+
+def _next(line: Line, listener: object) -> Call | _Over | None:
+    """What a listener is to do next: take a call, give way, or wait."""
+    if line.listener is not listener:
+        return _Over()
+    return line.calls.popleft() if line.calls else None

@@ -9,7 +9,7 @@ for ever, and one that heard a false end would run its after-lease hook.
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
@@ -18,7 +18,7 @@ from bullpen.api.objects import Objects
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change_status
-from bullpen.core import presence
+from bullpen.core import leasing, presence
 from bullpen.core.conditions import condition
 from bullpen.errors import Conflict, NotFound, Refused
 from bullpen.kit.clock import Clock
@@ -40,6 +40,8 @@ class Notice:
 
     lease: str = ""
     client: str = ""
+    uid: str = ""
+    """Tells a lease apart from a later one of the same name; not sent."""
 
     @property
     def leased(self) -> bool:
@@ -68,6 +70,13 @@ class Exporters:
         self._delivered: dict[str, Notice] = {}
         """By uid, what each exporter was last told; survives its reconnects."""
 
+        self._blind: dict[str, Notice] = {}
+        """By uid, what was said without knowing what had been said before, by a process
+        that is gone."""
+
+        self._mistaken: dict[str, Notice] = {}
+        """By uid, the lease an exporter turned out to hold, other than was believed."""
+
         views.exporters.listen(self._changed)
         views.leases.listen(self._lease_changed)
 
@@ -77,6 +86,8 @@ class Exporters:
         self._signals.notify(("exporter", *key_of(exporter)))
         if new is None:
             self._delivered.pop(exporter.metadata.uid, None)
+            self._blind.pop(exporter.metadata.uid, None)
+            self._mistaken.pop(exporter.metadata.uid, None)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         lease = new or old
@@ -98,20 +109,20 @@ class Exporters:
             self._views.exporters,
             exporter,
             lambda e: replace(
-                e.status,
+                presence.registered_anew(e),
                 devices=devices,
                 conditions=condition(
                     e.status.conditions,
                     "Registered",
                     status=True,
                     reason="Register",
-                    message=f"{len(devices)} devices",
+                    message=_count(devices),
                     now=now,
                 ),
             ),
         )
         self._events.emit(
-            written, reason="ExporterRegistered", message=f"registered {len(devices)} devices"
+            written, reason="ExporterRegistered", message=f"registered {_count(devices)}"
         )
         return written.metadata.uid
 
@@ -167,7 +178,7 @@ class Exporters:
             lambda e: presence.reported(e, value=value, message=message, now=now),
         )
 
-    async def status(self, exporter: Exporter) -> AsyncIterator[Notice]:
+    async def status(self, exporter: Exporter) -> AsyncGenerator[Notice, None]:
         """What the exporter must know, now and whenever it changes, while it is connected."""
         key, uid = key_of(exporter), exporter.metadata.uid
         self._connections.opened(key)
@@ -180,17 +191,42 @@ class Exporters:
                     lambda: (("exporter", *key),), look, WATCH_SECONDS
                 )
                 if notice is not None:
-                    self._delivered[uid] = last = notice
+                    self._deliver(uid, notice)
+                    last = notice
                     yield notice
         finally:
             self._connections.closed(key, now=self._clock.now())
             self._presence_changed(key)
 
+    def _deliver(self, uid: str, notice: Notice) -> None:
+        if notice.leased and uid not in self._delivered:
+            self._blind[uid] = notice
+        else:
+            self._blind.pop(uid, None)
+        self._delivered[uid] = notice
+
+    def listens(self, exporter: Exporter, lease: str) -> None:
+        """The exporter opened Listen, so it is known which lease it holds.
+
+        After a restart of the service it may hold one that ended while nobody could
+        tell it, and would ignore the next one for ever.
+        """
+        uid = exporter.metadata.uid
+        found = self._views.leases.get(exporter.metadata.namespace, lease)
+        held = Notice(lease=lease, uid=found.metadata.uid if found else "")
+        told = self._blind.pop(uid, None)
+        if uid not in self._delivered:
+            self._delivered[uid] = held
+        elif told is not None and told.lease != lease:
+            self._mistaken[uid] = held
+            self._signals.notify(("exporter", *key_of(exporter)))
+
     def _news(self, key: Key, uid: str, last: Notice | None) -> Notice | None:
         """The next thing to say on this stream, or None if all has been said."""
         current = self._current(key, uid)
-        told = self._delivered.get(uid, Notice()) if last is None else last
-        if told.leased and current.leased and told.lease != current.lease:
+        before = self._delivered.get(uid, Notice()) if last is None else last
+        told = self._mistaken.pop(uid, before)
+        if told.leased and current.leased and told.uid != current.uid:
             return Notice()
         return None if current == last else current
 
@@ -203,4 +239,9 @@ class Exporters:
         if lease is None or lease.status.ended or lease.status.exporter_ref is None:
             # Taken, but the lease's own half is not written yet: nothing to say so far.
             return Notice()
-        return Notice(lease=lease.metadata.name, client=lease.spec.client_ref.name)
+        meta = lease.metadata
+        return Notice(lease=meta.name, client=leasing.holder(lease), uid=meta.uid)
+
+
+def _count(devices: tuple[Device, ...]) -> str:
+    return "1 device" if len(devices) == 1 else f"{len(devices)} devices"

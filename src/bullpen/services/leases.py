@@ -25,6 +25,7 @@ from bullpen.core import access, leasing
 from bullpen.core.leasing import TAG_PREFIX, Phase
 from bullpen.errors import BadRequest, Conflict, Forbidden, NotFound
 from bullpen.kit.clock import Clock
+from bullpen.kit.durations import text
 from bullpen.kit.ids import Ids
 from bullpen.kit.names import dns_subdomain_problem, label_key_problem, label_value_problem
 from bullpen.kit.selectors import Operator, Selector, parse_labels
@@ -34,6 +35,9 @@ from bullpen.services.signals import Signals
 
 HOLD_SECONDS_MAX = 25.0
 """How long a look at a waiting lease is held. The stock client sleeps 5 s between looks."""
+
+FIRST_HOLD_SECONDS_MAX = 5.0
+"""The same for the first look: until it is answered the client cannot say what it waits for."""
 
 POLL_PAUSE = timedelta(seconds=4)
 DECIDE_SECONDS_MAX = 2.0
@@ -105,7 +109,7 @@ class Leases:
         selector = parse_labels(wish.selector)
         if not selector and not wish.exporter:
             raise BadRequest("a lease needs a selector or an exporter name; give one of them")
-        begin, end, duration = times(wish.begin, wish.end, wish.duration)
+        begin, end, duration = times(wish.begin, wish.end, wish.duration, now=now)
         lease = Lease(
             metadata=ObjectMeta(
                 name=name,
@@ -133,9 +137,16 @@ class Leases:
         now = self._clock.now()
         if leasing.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):
             return lease
+        first = lease.metadata.uid not in self._asked
+        seconds = FIRST_HOLD_SECONDS_MAX if first else HOLD_SECONDS_MAX
         try:
-            return await self._held(lease, HOLD_SECONDS_MAX, self._over_waiting)
+            return await self._held(lease, seconds, self._over_waiting)
         finally:
+            self._answered(namespace, name)
+
+    def _answered(self, namespace: str, name: str) -> None:
+        lease = self._views.leases.get(namespace, name)
+        if lease is not None and not lease.status.ended:
             self._asked[lease.metadata.uid] = self._clock.now()
 
     def _just_asked(self, lease: Lease, now: datetime) -> bool:
@@ -182,8 +193,9 @@ class Leases:
 
     async def update(self, client: Client, name: str, edit: Edit) -> Lease:
         """Change times, or hand the lease to another client of the namespace."""
-        lease = self._owned(client, name)
+        lease = self._find(client.metadata.namespace, name)
         for _ in range(ATTEMPTS_MAX):
+            _check_owner(client, lease)
             spec = self._edited(client, lease, edit)
             if spec == lease.spec:
                 return lease
@@ -193,7 +205,7 @@ class Leases:
                 lease = await self._objects.get(Lease, *key_of(lease))
             else:
                 self._views.leases.observe(written)
-                return written
+                return await self._held(written, DECIDE_SECONDS_MAX, _handed_over)
         raise Conflict(f"lease {name} kept changing; try again")
 
     def _edited(self, client: Client, lease: Lease, edit: Edit) -> LeaseSpec:
@@ -202,38 +214,45 @@ class Leases:
         if edit.begin is not None and lease.status.exporter_ref is not None:
             raise Precondition("the begin time can change only before an exporter is assigned")
         spec = lease.spec
-        begin, end, duration = times(
-            edit.begin or spec.begin_time,
-            # A new duration replaces an old end, and the other way round.
-            edit.end or (None if edit.duration else spec.end_time),
-            edit.duration or (None if edit.end else spec.duration),
-        )
-        if (edit.duration or edit.end) and lease.status.exporter_ref is not None:
-            self._check_length(client, lease, duration)
         if edit.client is not None:
             self._check_transfer(lease, edit.client)
             spec = replace(spec, client_ref=LocalObjectReference(name=edit.client))
+        if edit.begin is None and edit.end is None and edit.duration is None:
+            return spec
+        begin, end, duration = times(
+            edit.begin or spec.begin_time,
+            # A new duration replaces an old end, and the other way round.
+            edit.end or (None if edit.duration is not None else spec.end_time),
+            edit.duration if edit.duration is not None or edit.end else spec.duration,
+            now=self._clock.now(),
+        )
+        before = leasing.length(lease.spec)
+        if lease.status.exporter_ref is not None and before is not None and duration > before:
+            self._check_right(client, lease, duration)
         return replace(spec, begin_time=begin, end_time=end, duration=duration)
 
-    def _check_length(self, client: Client, lease: Lease, duration: timedelta | None) -> None:
-        """An extension needs the same right as a new lease of that length."""
+    def _check_right(self, client: Client, lease: Lease, duration: timedelta | None) -> None:
+        """Whoever extends or takes over a lease needs the right to one of that length."""
         assert lease.status.exporter_ref is not None
-        namespace = lease.metadata.namespace
-        exporter = self._views.exporters.get(namespace, lease.status.exporter_ref.name)
-        policies = access.policies(self._views.policies.all(namespace))
+        name, target = client.metadata.name, lease.status.exporter_ref.name
+        exporter = self._views.exporters.get(lease.metadata.namespace, target)
+        policies = access.policies(self._views.policies.all(lease.metadata.namespace))
         labels = exporter.metadata.labels if exporter else {}
-        if access.approve(
-            policies, client=client.metadata.labels, exporter=labels, duration=duration
-        ):
+        asked = client.metadata.labels
+        if access.approve(policies, client=asked, exporter=labels, duration=duration):
             return
-        longest = access.longest(policies, client=client.metadata.labels, exporter=labels)
-        raise Forbidden(f"the access policies allow at most {longest} on this exporter")
+        longest = access.longest(policies, client=asked, exporter=labels)
+        if longest is None:
+            raise Forbidden(f"no policy gives {name} access to exporter {target}")
+        raise Forbidden(f"the policies allow {name} at most {text(longest)}")
 
     def _check_transfer(self, lease: Lease, to: str) -> None:
         if lease.status.exporter_ref is None:
             raise Precondition("only a lease that has an exporter can be handed over")
-        if self._views.clients.get(lease.metadata.namespace, to) is None:
+        client = self._views.clients.get(lease.metadata.namespace, to)
+        if client is None:
             raise NotFound(f"there is no client {to} in namespace {lease.metadata.namespace}")
+        self._check_right(client, lease, leasing.length(lease.spec))
 
     async def release(self, client: Client, name: str, *, idempotent: bool = False) -> None:
         """Give the lease back. Giving it back twice is refused unless ``idempotent``."""
@@ -266,9 +285,14 @@ class Leases:
 
     def _owned(self, client: Client, name: str) -> Lease:
         lease = self._find(client.metadata.namespace, name)
-        if lease.spec.client_ref.name != client.metadata.name:
-            raise Forbidden(f"permission denied: lease {name} belongs to another client")
+        _check_owner(client, lease)
         return lease
+
+
+def _check_owner(client: Client, lease: Lease) -> None:
+    if lease.spec.client_ref.name != client.metadata.name:
+        name = lease.metadata.name
+        raise Forbidden(f"permission denied: lease {name} belongs to another client")
 
 
 def _decided(lease: Lease) -> bool:
@@ -276,8 +300,13 @@ def _decided(lease: Lease) -> bool:
     return bool(lease.status.conditions) or lease.spec.begin_time is not None
 
 
+def _handed_over(lease: Lease) -> bool:
+    """The client the lease is for has it, so that it can connect at once."""
+    return lease.status.ended or not leasing.handing_over(lease)
+
+
 def times(
-    begin: datetime | None, end: datetime | None, duration: timedelta | None
+    begin: datetime | None, end: datetime | None, duration: timedelta | None, *, now: datetime
 ) -> tuple[datetime | None, datetime | None, timedelta]:
     """Begin, end and duration made consistent; raises ``BadRequest`` when they are not."""
     if begin is not None and end is not None:
@@ -291,6 +320,8 @@ def times(
         raise BadRequest("a lease needs a duration above zero, such as 30m")
     if duration > DURATION_MAX:
         raise BadRequest(f"a lease can last at most {DURATION_MAX.days} days")
+    if begin is not None and begin + duration <= now:
+        raise BadRequest(f"a lease from {begin:%Y-%m-%d %H:%M:%S} UTC for {text(duration)} is past")
     return begin, end, duration
 
 

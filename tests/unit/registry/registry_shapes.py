@@ -80,6 +80,15 @@ specs = st.fixed_dictionaries(
     },
 )
 
-documents = specs.map(
-    lambda spec: {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec}
+metadata = st.fixed_dictionaries(
+    {"name": st.just("a")}, optional={"labels": st.dictionaries(words, words, max_size=2)}
+)
+
+documents = st.fixed_dictionaries(
+    {
+        "apiVersion": st.just("v1"),
+        "kind": st.just("Thing"),
+        "metadata": metadata,
+        "spec": specs,
+    }
 )

@@ -58,6 +58,12 @@ def test_applying_over_others_twice_is_applying_once(theirs: Any, mine: Any) -> 
 
 
 @given(documents, documents)
+def test_an_object_keeps_its_name_whatever_is_given_up(first: Any, second: Any) -> None:
+    after = applied(applied(applied(None, first, "me"), second, "me"), NOTHING, "me")
+    assert after.document == NOTHING
+
+
+@given(documents, documents)
 def test_alone_a_manager_gets_exactly_what_it_states(first: Any, second: Any) -> None:
     after = applied(applied(None, first, "me"), second, "me")
     change = compare(SCHEMA, second, after.document)

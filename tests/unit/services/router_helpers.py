@@ -11,11 +11,12 @@ from typing import Any
 import grpc
 from jumpstarter_protocol import router_pb2, router_pb2_grpc
 
+from bullpen.core.sessions import Session
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
 from bullpen.kit.clock import SystemClock
 from bullpen.services.router.limits import Limits
-from bullpen.services.router.server import Router, Session
+from bullpen.services.router.server import Router
 
 CLOCK = SystemClock()
 TICKETS = Tickets(b"k" * 32)

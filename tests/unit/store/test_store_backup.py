@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from pathlib import Path
 from threading import Semaphore
@@ -105,6 +106,23 @@ async def test_a_backup_replaces_the_one_before_and_leaves_nothing_else(tmp_path
     assert query(tmp_path / "backup.db", "SELECT max(revision) FROM log") == [(2,)]
     names = {file.name for file in tmp_path.iterdir()}
     assert names == {"store.db", "store.db.lock", "backup.db"}
+
+
+async def test_a_backup_and_its_name_are_on_the_disk_when_it_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        sync(handle)
+
+    async with opened(tmp_path / "store.db") as store:
+        await overwrite(store, 1)
+        monkeypatch.setattr(os, "fsync", note)
+        await store.backup(tmp_path / "backup.db")
+    assert synced == ["backup.db.partial1", tmp_path.name]
 
 
 async def test_a_backup_that_does_not_fit_fails_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from faulty import Disk, broken, full
@@ -104,6 +105,51 @@ async def test_everything_accepted_behind_a_failed_write_fails_with_it(
         assert store.head(KEY) == store.get(KEY)
         assert store.revision == 1
         assert (await store.put(KEY, lambda _: b"after", expect=1)).revision == 5
+
+
+async def test_a_write_accepted_just_before_the_failure_is_heard_of_fails_too(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be submitted afterwards, as if it built on nothing."""
+    loop = asyncio.get_running_loop()
+    post, posted = loop.call_soon_threadsafe, Event()
+
+    def post_and_tell(*arguments: Any) -> None:
+        post(*arguments)
+        posted.set()
+
+    async with opened(tmp_path / "store.db", vfs=disk.name) as store:
+        monkeypatch.setattr(loop, "call_soon_threadsafe", post_and_tell)
+        disk.before_write = full
+        writes = [store.put(KEY, lambda _: b"first", expect=ABSENT)]
+        await asyncio.sleep(0)
+        posted.wait(10)
+        disk.heal()
+        writes.append(store.put(KEY, lambda _: b"second", expect=1))
+        assert [type(outcome) for outcome in await outcomes(writes)] == [StorageFailed] * 2
+        await overwrite(store, 1, key="lab/x/y/z")
+        assert [entry.key for entry in state(store)] == ["lab/x/y/z"]
+
+
+async def test_failed_writes_make_room_for_others(tmp_path: Path, disk: Disk) -> None:
+    limits = Limits(pending_count_max=1, pending_bytes_max=10)
+    async with opened(tmp_path / "store.db", limits, vfs=disk.name) as store:
+        disk.before_write = full
+        with pytest.raises(StorageFailed):
+            await overwrite(store, 1, size=10)
+        disk.heal()
+        await overwrite(store, 1, size=10)
+
+
+async def test_a_value_the_database_refuses_fails_its_commit_and_no_other(tmp_path: Path) -> None:
+    """Unlike a failing disk, this leaves a transaction open for us to end."""
+    not_bytes: Any = "text"
+    async with opened(tmp_path / "store.db") as store:
+        await overwrite(store, 1)
+        with pytest.raises(StorageFailed, match="cannot store TEXT value"):
+            await store.put(KEY, lambda _: not_bytes, expect=1)
+        await overwrite(store, 1)
+        assert len(await store.watch("", since=0).next()) == 2
 
 
 async def test_what_was_committed_before_a_failure_stays_acknowledged(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -70,22 +71,25 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
         return jumpstarter_pb2.ReportStatusResponse()
 
     @streamed
-    async def Status(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        async for notice in self._exporters.status(self._exporter(context)):
-            if notice.leased:
-                yield jumpstarter_pb2.StatusResponse(
-                    leased=True, lease_name=notice.lease, client_name=notice.client
-                )
-            else:
-                yield jumpstarter_pb2.StatusResponse(leased=False)
+    async def Status(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
+        async with aclosing(self._exporters.status(self._exporter(context))) as notices:
+            async for notice in notices:
+                if notice.leased:
+                    yield jumpstarter_pb2.StatusResponse(
+                        leased=True, lease_name=notice.lease, client_name=notice.client
+                    )
+                else:
+                    yield jumpstarter_pb2.StatusResponse(leased=False)
 
     @streamed
-    async def Listen(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+    async def Listen(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
         exporter = self._exporter(context)
-        async for call in self._switchboard.listen(exporter, request.lease_name):
-            yield jumpstarter_pb2.ListenResponse(
-                router_endpoint=call.endpoint, router_token=call.token
-            )
+        self._exporters.listens(exporter, request.lease_name)
+        async with aclosing(self._switchboard.listen(exporter, request.lease_name)) as calls:
+            async for call in calls:
+                yield jumpstarter_pb2.ListenResponse(
+                    router_endpoint=call.endpoint, router_token=call.token
+                )
 
     @answered()
     async def Dial(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
@@ -76,16 +77,24 @@ def answered(*, human: bool = False) -> Callable[[F], F]:
     return decorate
 
 
-def streamed(function: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-    """Turn errors of a server stream into codes."""
+def streamed(
+    function: Callable[..., AsyncGenerator[Any, None]],
+) -> Callable[..., AsyncGenerator[Any, None]]:
+    """Turn errors of a server stream into codes; close it at once when the caller leaves."""
 
     @functools.wraps(function)
-    async def call(self: Any, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def call(self: Any, request: Any, context: Any) -> AsyncGenerator[Any, None]:
         try:
-            async for message in function(self, request, context):
-                yield message
+            async with aclosing(function(self, request, context)) as messages:
+                async for message in messages:
+                    yield message
         except errors.LabError as error:
             await _abort(context, error, human=False)
+        except Exception:
+            log.exception("stream failed", extra={"key": function.__name__})
+            await context.abort(
+                grpc.StatusCode.INTERNAL, "internal error; the server's log has the cause"
+            )
 
     return call
 

@@ -8,9 +8,9 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import replace
 
+from bullpen.core.sessions import Session
 from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets
@@ -25,18 +25,6 @@ log = logging.getLogger("bullpen.router")
 UNAUTHENTICATED, RESOURCE_EXHAUSTED = 16, 8
 BACKLOG = 2048
 DRAIN_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """Two sides that were joined: for which lease, how long, and how much went each way."""
-
-    stream: str
-    lease: str
-    started: datetime
-    ended: datetime | None = None
-    from_client: int = 0
-    from_exporter: int = 0
 
 
 class Router:
@@ -132,10 +120,8 @@ class Router:
             if left is not None:
                 left()
             self._on_session(
-                Session(
-                    stream=session.stream,
-                    lease=session.lease,
-                    started=session.started,
+                replace(
+                    session,
                     ended=self._clock.now(),
                     from_client=client.passed,
                     from_exporter=exporter.passed,

@@ -1,0 +1,86 @@
+"""A namespace as scheduling looks at it: exporters as offers, waiting leases as requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease
+from bullpen.controllers.views import Views
+from bullpen.core import access, leasing, presence
+from bullpen.core.access import Approval
+from bullpen.core.scheduling import Lab, Offer, Request
+from bullpen.runtime.informer import Key, key_of
+
+
+def observe(
+    views: Views,
+    namespace: str,
+    waiting: Mapping[str, Lease],
+    *,
+    connected: Callable[[Key], bool],
+    arrived: Mapping[Key, int],
+) -> Lab:
+    """Everything a decision about ``waiting`` may look at.
+
+    ``arrived`` says in which order leases came that were created in the same second.
+    """
+    return Lab(
+        offers=tuple(_offer(views, e, connected) for e in views.exporters.all(namespace)),
+        requests=tuple(_request(views, lease, arrived) for lease in waiting.values()),
+        policies=access.policies(views.policies.all(namespace)),
+    )
+
+
+def approval(views: Views, lease: Lease, exporter: Exporter) -> Approval:
+    """The right by which a lease has an exporter it has already taken."""
+    client = views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
+    found = access.approve(
+        access.policies(views.policies.all(lease.metadata.namespace)),
+        client=client.metadata.labels if client else {},
+        exporter=exporter.metadata.labels,
+        duration=leasing.length(lease.spec),
+    )
+    # It may have been taken under a right that has gone since; the taking stands.
+    return found or Approval()
+
+
+def holder_of(exporter: Exporter) -> str:
+    """Name of the lease that has the exporter; empty if none has."""
+    ref = exporter.status.lease_ref
+    return ref.name if ref else ""
+
+
+def _offer(views: Views, exporter: Exporter, connected: Callable[[Key], bool]) -> Offer:
+    holder = holder_of(exporter)
+    held = views.leases.get(exporter.metadata.namespace, holder) if holder else None
+    return Offer(
+        name=exporter.metadata.name,
+        labels=exporter.metadata.labels,
+        enabled=exporter.spec.enabled,
+        # The condition may be left over from before a restart; the connection is not.
+        online=connected(key_of(exporter)) and presence.registered(exporter),
+        idle=presence.idle(exporter),
+        holder=holder,
+        holder_spot=held is not None and held.status.spot_access,
+        stuck=presence.stuck(exporter),
+    )
+
+
+def _request(views: Views, lease: Lease, arrived: Mapping[Key, int]) -> Request:
+    spec, meta = lease.spec, lease.metadata
+    client = views.clients.get(meta.namespace, spec.client_ref.name)
+    asked = meta.creation_timestamp
+    assert asked is not None
+    return Request(
+        name=meta.name,
+        client=spec.client_ref.name,
+        client_labels=client.metadata.labels if client else None,
+        selector=spec.selector.selector(),
+        # A begin time in the past must not be a way to the front of the queue.
+        since=max(leasing.begins_at(spec) or asked, asked),
+        sequence=arrived.get(key_of(lease), 0),
+        exporter=spec.exporter_ref.name if spec.exporter_ref else "",
+        allow_disabled=spec.allow_disabled,
+        duration=leasing.length(spec),
+    )

@@ -1,0 +1,73 @@
+"""What a lease remembers of the connections made through it: the last few, open ones first.
+
+A client that starts makes a connection only to see whether it can; such probes are
+not worth remembering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bullpen.api.lease import SESSIONS_MAX, LeaseSession
+
+PROBE_LENGTH_MAX = timedelta(seconds=1)
+PROBE_BYTES_MAX = 200
+"""From the client. One that means it has sent more by the end of its first greeting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Two sides that were joined: for which lease, how long, and how much went each way."""
+
+    stream: str
+    lease: str
+    """Uid of the lease."""
+
+    started: datetime
+    ended: datetime | None = None
+    """None while it lasts; the bytes are counted at the end."""
+
+    from_client: int = 0
+    from_exporter: int = 0
+
+
+def is_probe(session: Session) -> bool:
+    """Whether it ended at once and the client had hardly said anything."""
+    if session.ended is None or session.from_client > PROBE_BYTES_MAX:
+        return False
+    return session.ended - session.started < PROBE_LENGTH_MAX
+
+
+def entry(session: Session, *, client: str) -> LeaseSession:
+    """A session as the lease's status has it: in whole seconds."""
+    return LeaseSession(
+        stream=session.stream,
+        client=client,
+        start_time=session.started.replace(microsecond=0),
+        end_time=session.ended.replace(microsecond=0) if session.ended else None,
+        bytes_from_client=session.from_client,
+        bytes_from_exporter=session.from_exporter,
+    )
+
+
+def merged(
+    listed: Iterable[LeaseSession], news: Iterable[LeaseSession]
+) -> tuple[LeaseSession, ...]:
+    """What a status lists once it has learnt the news; others may have written there too.
+
+    At most ``SESSIONS_MAX``, oldest first; what has ended makes room before what has not.
+    """
+    found = {session.stream: session for session in (*listed, *news)}
+    ordered = sorted(found.values(), key=lambda session: (session.start_time, session.stream))
+    while len(ordered) > SESSIONS_MAX:
+        ended = (i for i, session in enumerate(ordered) if session.end_time is not None)
+        del ordered[next(ended, 0)]
+    return tuple(ordered)
+
+
+def closed(listed: Iterable[LeaseSession], *, now: datetime) -> tuple[LeaseSession, ...]:
+    """What a status lists once the lease is over: nothing goes on."""
+    end = now.replace(microsecond=0)
+    return tuple(s if s.end_time else replace(s, end_time=end) for s in listed)

@@ -1,0 +1,147 @@
+"""Tokens of outside issuers: who they name, once their signature and claims hold.
+
+How the issuer's documents are fetched is the caller's; keys are kept and fetched again only
+when a token names one that is not known, and then not more often than every half minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from bullpen.errors import Unauthorized, Unavailable
+from bullpen.identity.tokens import payload_of
+from bullpen.kit.clock import Clock
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""The document at an address; raises ``Unavailable``."""
+
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
+"""Signatures only: a token signed with a shared secret, or not at all, is nobody's."""
+
+REFRESH_PAUSE = timedelta(seconds=30)
+CLOCK_SKEW = timedelta(seconds=60)
+VERIFIED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuer:
+    """An issuer that is trusted, and how its users are called here."""
+
+    address: str
+    audiences: frozenset[str]
+    username_claim: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    username: str
+    expires: float
+
+
+class OutsideTokens:
+    """Verifies tokens of the configured issuers."""
+
+    def __init__(self, issuers: tuple[Issuer, ...], *, fetch: Fetch, clock: Clock) -> None:
+        self._issuers = {issuer.address.rstrip("/"): issuer for issuer in issuers}
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: dict[str, KeySet] = {}
+        self._fetched: dict[str, datetime] = {}
+        self._verified: dict[str, _Verified] = {}
+
+    def knows(self, token: str) -> bool:
+        """Whether the token says it is from one of our issuers; nothing is checked yet."""
+        return self._issuer(token) is not None
+
+    async def username(self, token: str) -> str:
+        """Whom the token names, with the issuer's prefix; raises ``Unauthorized``."""
+        now = self._clock.now().timestamp()
+        found = self._verified.get(token)
+        if found is None:
+            found = await self._verify(token)
+            if len(self._verified) >= VERIFIED_MAX:
+                self._verified.clear()
+            self._verified[token] = found
+        if found.expires + CLOCK_SKEW.total_seconds() <= now:
+            del self._verified[token]
+            raise Unauthorized("token is expired")
+        return found.username
+
+    def _issuer(self, token: str) -> Issuer | None:
+        try:
+            claimed = str(payload_of(token).get("iss", ""))
+        except ValueError:
+            return None
+        return self._issuers.get(claimed.rstrip("/"))
+
+    async def _verify(self, token: str) -> _Verified:
+        issuer = self._issuer(token)
+        if issuer is None:
+            raise Unauthorized("the token's issuer is not configured here")
+        keys = await self._keys_of(issuer, refresh=False)
+        try:
+            claims = self._decoded(token, keys)
+        except JoseError:
+            # Perhaps signed with a key that is newer than what we have.
+            keys = await self._keys_of(issuer, refresh=True)
+            try:
+                claims = self._decoded(token, keys)
+            except JoseError:
+                raise Unauthorized("the token's signature does not hold") from None
+        return self._accepted(issuer, claims)
+
+    def _decoded(self, token: str, keys: KeySet) -> dict[str, Any]:
+        try:
+            return jwt.decode(token, keys, algorithms=ALGORITHMS).claims
+        except (ValueError, TypeError, KeyError) as error:
+            raise JoseError(str(error)) from None
+
+    def _accepted(self, issuer: Issuer, claims: dict[str, Any]) -> _Verified:
+        audience = claims.get("aud", ())
+        audiences = {audience} if isinstance(audience, str) else set(audience)
+        if not audiences & issuer.audiences:
+            raise Unauthorized("the token is meant for somebody else")
+        now = self._clock.now().timestamp()
+        begins, expires = claims.get("nbf", 0), claims.get("exp")
+        if not isinstance(expires, int | float) or not isinstance(begins, int | float):
+            raise Unauthorized("the token has no end")
+        if begins - CLOCK_SKEW.total_seconds() > now:
+            raise Unauthorized("the token is not valid yet")
+        name = claims.get(issuer.username_claim)
+        if not isinstance(name, str) or not name:
+            raise Unauthorized(f"the token has no claim {issuer.username_claim!r}")
+        return _Verified(f"{issuer.prefix}{name}", float(expires))
+
+    async def _keys_of(self, issuer: Issuer, *, refresh: bool) -> KeySet:
+        found = self._keys.get(issuer.address)
+        now = self._clock.now()
+        before = self._fetched.get(issuer.address)
+        rested = before is None or now - before >= REFRESH_PAUSE
+        if found is not None and not (refresh and rested):
+            return found
+        self._fetched[issuer.address] = now
+        keys = await self._fetch_keys(issuer)
+        self._keys[issuer.address] = keys
+        return keys
+
+    async def _fetch_keys(self, issuer: Issuer) -> KeySet:
+        base = issuer.address.rstrip("/")
+        try:
+            discovery = msgspec.json.decode(
+                await self._fetch(f"{base}/.well-known/openid-configuration")
+            )
+            if str(discovery["issuer"]).rstrip("/") != base:
+                raise Unavailable(f"{base} says it is another issuer: {discovery['issuer']}")
+            keys = msgspec.json.decode(await self._fetch(discovery["jwks_uri"]))
+            return KeySet.import_key_set(keys)
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, JoseError) as error:
+            raise Unavailable(f"the keys of {base} cannot be read: {error}") from None

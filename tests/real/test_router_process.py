@@ -1,0 +1,135 @@
+"""A router in a process of its own: it takes the streams, and they outlive the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_service import BIN, Service, eventually, free_port_base
+
+pytestmark = pytest.mark.real
+
+COUNTER = """
+import sys, time
+from jumpstarter.utils.env import env
+with env() as target:
+    print("connected", flush=True)
+    for line in sys.stdin:
+        target.power.on()
+        print("on", flush=True)
+"""
+
+
+@pytest.fixture
+def fixed_service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path / "data", "--port-base", str(free_port_base()))
+    service.start()
+    try:
+        yield service
+    finally:
+        if service.process is not None:
+            service.stop()
+
+
+@contextlib.contextmanager
+def router(service: Service) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [str(BIN / "bullpen"), "router", "--name", "extra"],
+        env=service.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Routing at 127.0.0.1:")
+        eventually(
+            lambda: (
+                "router-extra"
+                in service.kubectl("get", "leases.coordination.k8s.io", "-n", "kube-system").stdout
+            ),
+            what="the router being known",
+        )
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+
+
+def test_streams_of_a_separate_router_outlive_the_controller(fixed_service: Service) -> None:
+    service = fixed_service
+    client = service.create_client("alice")
+    config = service.create_exporter("e1", {"board": "x"})
+    script = service.home / "counter.py"
+    script.write_text(COUNTER)
+    with router(service), service.exporter(config):
+        shell = subprocess.Popen(
+            [
+                *(str(BIN / "jmp"), "shell", "--client-config", str(client), "-l", "board=x"),
+                *("--", str(BIN / "python"), str(script)),
+            ],
+            env=service.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+
+        def press() -> str:
+            assert shell.stdin is not None
+            assert shell.stdout is not None
+            shell.stdin.write("\n")
+            shell.stdin.flush()
+            return shell.stdout.readline()
+
+        # What jmp itself has to say comes first.
+        assert "connected\n" in iter(shell.stdout.readline, "")
+        assert press() == "on\n"
+        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert press() == "on\n", "the stream must not need the controller"
+        service.start()
+        time.sleep(1)
+        assert press() == "on\n"
+        shell.stdin.close()
+        assert shell.wait(30) == 0
+    described = service.kubectl("get", "leases", "-o", "jsonpath={.items[*].status.ended}").stdout
+    assert described == "true"
+    assert (
+        "router-extra"
+        not in service.kubectl("get", "leases.coordination.k8s.io", "-n", "kube-system").stdout
+    )
+
+
+def test_an_ended_lease_is_cut_at_a_separate_router_too(fixed_service: Service) -> None:
+    service = fixed_service
+    client = service.create_client("alice")
+    config = service.create_exporter("e1", {"board": "x"})
+    with router(service) as process, service.exporter(config):
+        shell = subprocess.Popen(
+            [
+                *(str(BIN / "jmp"), "shell", "--client-config", str(client), "-l", "board=x"),
+                *("--", "sleep", "60"),
+            ],
+            env=service.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+        def carried() -> str:
+            path = "jsonpath={.metadata.annotations.bullpen\\.dev/load}"
+            return service.kubectl(
+                "get", "leases.coordination.k8s.io", "router-extra", "-n", "kube-system", "-o", path
+            ).stdout
+
+        eventually(lambda: carried() not in ("", "0"), seconds=20, what="a stream there")
+        service.kubectl("delete", "leases.jumpstarter.dev", "--all")
+        eventually(lambda: carried() == "0", seconds=20, what="the stream being cut")
+        assert process.poll() is None
+        shell.terminate()
+        shell.wait(20)
