@@ -131,9 +131,7 @@ class LeaseStatus(Struct):
     )
     epoch: int = field(
         default=0,
-        metadata=about(
-            "The exporter's leaseEpoch when it was assigned or handed over.", minimum=0
-        ),
+        metadata=about("The exporter's leaseEpoch when it was assigned or handed over.", minimum=0),
     )
     priority: int = field(default=0, metadata=about("Priority from the access policy."))
     spot_access: bool = field(

@@ -20,6 +20,14 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return durations.parse(self.retention)
 
 
+class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    stuck_after: str = msgspec.field(name="stuckAfter", default="5m")
+    """How long an exporter may take to become available after a lease before it is reported."""
+
+    def stuck(self) -> timedelta:
+        return durations.parse(self.stuck_after)
+
+
 class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hidden: tuple[str, ...] = ()
     """Exporter labels clients do not see unless they ask for hidden ones."""
@@ -45,6 +53,7 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leases: LeaseConfig = LeaseConfig()
+    exporters: ExporterConfig = ExporterConfig()
     labels: LabelConfig = LabelConfig()
     oidc: tuple[OidcIssuer, ...] = ()
     provisioning: bool = False
@@ -59,6 +68,7 @@ def load(path: Path | None) -> Config:
         found = yaml.load(path.read_bytes()) or {}
         config = msgspec.convert(found, Config)
         config.leases.kept()
+        config.exporters.stuck()
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, ValueError) as error:

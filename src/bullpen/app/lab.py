@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -17,7 +17,9 @@ from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
+from bullpen.controllers.sessions import PAUSE, SessionReconciler
 from bullpen.controllers.views import Views
+from bullpen.core.sessions import Session
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import Clock
@@ -50,6 +52,9 @@ class LabSettings:
     retention: timedelta = timedelta(hours=24)
     """How long an ended lease stays readable."""
 
+    stuck_after: timedelta = timedelta(minutes=5)
+    """How long an exporter may take to become available after a lease."""
+
     labels: LabelSettings = field(default_factory=LabelSettings)
 
 
@@ -60,6 +65,8 @@ class Lab:
     views: Views
     controller: ControllerServicer
     client: ClientServicer
+    saw_session: Callable[[Session], None]
+    """What a router tells its sessions to."""
 
 
 @contextlib.asynccontextmanager
@@ -100,14 +107,22 @@ async def running(
     authority.watch_namespaces(views, authority_loop.add)
 
     presence_loop: ReconcileLoop[Key] = ReconcileLoop(
-        PresenceReconciler(objects, views, connections, clock=clock, events=events),
+        PresenceReconciler(
+            objects,
+            views,
+            connections,
+            clock=clock,
+            events=events,
+            stuck_after=settings.stuck_after,
+        ),
         clock=clock,
         retry=retry,
     )
 
     def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
-        if new is not None:
-            presence_loop.add(key_of(new))
+        exporter = new or old
+        assert exporter is not None
+        presence_loop.add(key_of(exporter))
 
     views.exporters.listen(exporter_changed)
 
@@ -124,6 +139,13 @@ async def running(
         retry=retry,
     )
     watch_namespaces(views, lease_loop.add)
+
+    sessions = SessionReconciler(objects, views.leases, events=events)
+    session_loop: ReconcileLoop[str] = ReconcileLoop(sessions, clock=clock, retry=retry)
+
+    def saw_session(session: Session) -> None:
+        sessions.seen(session)
+        session_loop.add_at(session.lease, clock.now() + PAUSE)
 
     def presence_changed(key: Key) -> None:
         presence_loop.add(key)
@@ -150,18 +172,11 @@ async def running(
         callers, views, leases, credentials, clock=clock, labels=settings.labels
     )
     async with asyncio.TaskGroup() as tasks:
-        running = [
-            tasks.create_task(part.run())
-            for part in (
-                views,
-                events,
-                credential_loop,
-                authority_loop,
-                presence_loop,
-                lease_loop,
-            )
-        ]
+        running = [tasks.create_task(part.run()) for part in (views, events)]
+        # A controller that decided before it has seen everything would end what it misses.
         await views.synced()
-        yield Lab(views=views, controller=controller, client=client)
+        loops = (credential_loop, authority_loop, presence_loop, lease_loop, session_loop)
+        running += [tasks.create_task(loop.run()) for loop in loops]
+        yield Lab(views=views, controller=controller, client=client, saw_session=saw_session)
         for task in running:
             task.cancel()

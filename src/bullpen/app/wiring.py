@@ -27,6 +27,7 @@ from bullpen.app.httpserver import bind, serving
 from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.lab import running as running_lab
 from bullpen.app.login import LoginDiscovery
+from bullpen.core import leasing
 from bullpen.errors import BadRequest, Refused
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
@@ -163,6 +164,7 @@ async def _lab(
         endpoint=endpoints["controller"],
         ca_pem=certs.ca_pem().decode(),
         retention=config.leases.kept(),
+        stuck_after=config.exporters.stuck(),
         labels=LabelSettings(
             hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
         ),
@@ -178,6 +180,7 @@ async def _lab(
         chance=world.chance,
     ) as lab:
         lab.views.leases.listen(fencing(router))
+        router.on_session = lab.saw_session
         yield lab
 
 
@@ -208,13 +211,12 @@ async def apply(registry: Registry, document: Document) -> str:
 
 
 def fencing(router: Router) -> Callable[[Lease | None, Lease | None], None]:
-    """Cut a lease's streams the moment it ends or is deleted."""
+    """Cut a lease's streams the moment it ends, is deleted, or goes to another client."""
 
     def changed(old: Lease | None, new: Lease | None) -> None:
-        lease = old or new
-        assert lease is not None
-        if new is None or new.status.ended:
-            router.fence(lease.metadata.uid, lease.status.epoch)
+        lease, epoch = new or old, leasing.fenced(old, new)
+        if lease is not None and epoch is not None:
+            router.fence(lease.metadata.uid, epoch)
 
     return changed
 

@@ -46,6 +46,10 @@ class Connections:
     def connected(self, key: Key) -> bool:
         return key in self._open
 
+    def forget(self, key: Key) -> None:
+        """The exporter was removed."""
+        self._lost.pop(key, None)
+
     def lost_since(self, key: Key) -> datetime:
         """Whoever has not come since we started counts from then."""
         return self._lost.get(key, self._started)
@@ -79,6 +83,7 @@ class PresenceReconciler:
         exporter = self._views.exporters.get(*key)
         if exporter is None:
             self._settling.pop(key, None)
+            self._connections.forget(key)
             return Outcome()
         if self._connections.connected(key):
             return await self._present(key, exporter)

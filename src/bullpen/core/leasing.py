@@ -151,6 +151,16 @@ def handed_over(lease: Lease, *, epoch: int) -> LeaseStatus:
     return replace(lease.status, client_ref=lease.spec.client_ref, epoch=epoch)
 
 
+def fenced(old: Lease | None, new: Lease | None) -> int | None:
+    """Up to which epoch a lease's streams are over after a change; None if all may go on."""
+    if new is None:
+        return old.status.epoch if old is not None else None
+    if new.status.ended:
+        return new.status.epoch
+    handed_on = old is not None and new.status.epoch > old.status.epoch
+    return new.status.epoch - 1 if handed_on else None
+
+
 def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
     """The final status. Its exporter stays named."""
     generation = lease.metadata.generation

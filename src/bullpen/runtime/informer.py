@@ -44,9 +44,12 @@ class Informer(Generic[K]):
         self._kind = kind
         self._retry = retry
         self._spaces: dict[str, dict[str, K]] = defaultdict(dict)
-        self._buried: dict[Key, int] = {}
+        self._position = 0
+        """Every change up to this revision is in the cache."""
+
         self._listeners: list[Listener[K]] = []
         self._synced = asyncio.Event()
+        self._failures = 0
 
     def listen(self, listener: Listener[K]) -> None:
         """Be told of every change from now on, in order."""
@@ -77,28 +80,31 @@ class Informer(Generic[K]):
         await self._synced.wait()
 
     def observe(self, value: K) -> None:
-        """Learn the result of one's own write before the watch tells of it."""
-        key = key_of(value)
-        if revision_of(value) > self._buried.get(key, 0):
+        """Learn the result of one's own write before the watch tells of it.
+
+        A write the watch has already passed may have been followed by a deletion, and
+        must not bring the object back.
+        """
+        if revision_of(value) > self._position or self.get(*key_of(value)) is not None:
             self._set(value)
 
     async def run(self) -> None:
         """List, watch, and start over whenever the watch breaks. Ends only by cancellation."""
-        failures = 0
         while True:
             try:
                 await self._follow()
             except Gone:
-                failures = 0
+                continue
             except Unavailable as error:
-                failures += 1
-                delay = self._retry(failures)
+                self._failures += 1
+                delay = self._retry(self._failures)
                 log.warning("watch broke", extra={"key": self._kind.kind, "cause": error.message})
                 await asyncio.sleep(delay.total_seconds())
 
     async def _follow(self) -> None:
         listing = await self._objects.list(self._kind)
-        self._replace(listing.items)
+        self._replace(listing.items, listing.revision)
+        self._position = listing.revision
         self._synced.set()
         feed = self._objects.watch(self._kind, since=listing.revision)
         try:
@@ -108,14 +114,17 @@ class Informer(Generic[K]):
                         self._remove(seen.value)
                     else:
                         self._set(seen.value)
-                self._buried.clear()
+                    self._position = max(self._position, revision_of(seen.value))
+                self._failures = 0
         finally:
             feed.close()
 
-    def _replace(self, items: tuple[K, ...]) -> None:
+    def _replace(self, items: tuple[K, ...], revision: int) -> None:
+        """Become what the list says; what we wrote after it was read stays."""
         keep = {key_of(value) for value in items}
-        for value in [v for v in self.all() if key_of(v) not in keep]:
-            self._remove(value)
+        for value in tuple(self.all()):
+            if key_of(value) not in keep and revision_of(value) <= revision:
+                self._drop(value)
         for value in items:
             self._set(value)
 
@@ -125,16 +134,21 @@ class Informer(Generic[K]):
         old = space.get(name)
         if old is not None and revision_of(old) >= revision_of(value):
             return
+        if old is not None and meta_of(old).uid != meta_of(value).uid:
+            # Another object of the same name: for everybody else, one went and one came.
+            self._drop(old)
+            old = None
         space[name] = value
         for listener in self._listeners:
             listener(old, value)
 
     def _remove(self, value: K) -> None:
-        namespace, name = key_of(value)
-        old = self._spaces[namespace].get(name)
-        self._buried[namespace, name] = revision_of(value)
-        if old is None or revision_of(old) > revision_of(value):
-            return
+        old = self.get(*key_of(value))
+        if old is not None and revision_of(old) <= revision_of(value):
+            self._drop(old)
+
+    def _drop(self, old: K) -> None:
+        namespace, name = key_of(old)
         del self._spaces[namespace][name]
         for listener in self._listeners:
             listener(old, None)

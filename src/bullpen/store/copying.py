@@ -16,7 +16,7 @@ from typing import Protocol
 
 import apsw
 
-from bullpen.errors import LabError, Refused, StorageFailed, Unavailable
+from bullpen.errors import LabError, Refused, StorageFailed
 from bullpen.store import file
 
 COPY_PAGES = 256
@@ -53,7 +53,7 @@ class Copier:
         try:
             self._current = self._source.copy(order.target), order
         except Exception as error:  # whatever it is, somebody is waiting for an answer
-            self._give_up(order, _failure(error))
+            self._fail(order, error)
 
     def step(self) -> None:
         """Copy a little, if there is something to copy."""
@@ -67,25 +67,25 @@ class Copier:
             complete = copy.step()
         except Exception as error:
             copy.close()
-            self._give_up(order, _failure(error))
+            self._fail(order, error)
         else:
             if complete:
                 self._current = None
-                self._post(lambda: _succeed(order))
+                self._post(lambda: _settle(order, None))
 
     def stop(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way. Whoever waits for it knows why."""
         if self._current is not None:
             copy, order = self._current
             copy.close()
-            self._give_up(order, Unavailable("the store was closed before the copy was complete"))
+            self._current = None
+            _remove(order.target)
 
-    def _give_up(self, order: Order, error: LabError) -> None:
+    def _fail(self, order: Order, error: Exception) -> None:
         self._current = None
-        # A disk that fails the copy may fail this too; the name is used again.
-        with contextlib.suppress(OSError):
-            order.target.unlink(missing_ok=True)
-        self._post(lambda: _fail(order, error))
+        _remove(order.target)
+        failure = _failure(error)
+        self._post(lambda: _settle(order, failure))
 
 
 class Copy:
@@ -145,11 +145,16 @@ def _failure(error: Exception) -> StorageFailed:
     return StorageFailed(f"the backup was not made: {cause}; the store itself is not affected")
 
 
-def _succeed(order: Order) -> None:
-    if not order.done.done():
+def _remove(copy: Path) -> None:
+    # A disk that fails the copy may fail this too; the name will be used again.
+    with contextlib.suppress(OSError):
+        copy.unlink(missing_ok=True)
+
+
+def _settle(order: Order, failure: LabError | None) -> None:
+    if order.done.done():
+        return
+    if failure is None:
         order.done.set_result(None)
-
-
-def _fail(order: Order, error: LabError) -> None:
-    if not order.done.done():
-        order.done.set_exception(error)
+    else:
+        order.done.set_exception(failure)

@@ -138,7 +138,7 @@ def move_into_place(path: Path, target: Path) -> None:
 
 def _create(path: Path) -> None:
     wal = _wal(path)
-    if wal.exists():
+    if wal.exists() and wal.stat().st_size:
         raise Refused(
             f"{path} is missing but {wal.name} is there, so the database was lost or moved; "
             f"put it back, or remove {wal.name} to begin with an empty one"

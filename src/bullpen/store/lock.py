@@ -3,11 +3,13 @@
 A file beside the database is locked for as long as the store is open. The
 database itself is not used for this: closing any handle to it would drop the
 locks SQLite holds on it in this process. The lock goes with its process, also
-after ``kill -9``; the file stays, because removing it would let two owners in.
+after ``kill -9``, unless a child that was forked and never executed anything
+else outlives it. The file stays, because removing it would let two owners in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -32,8 +34,10 @@ class FileLock:
                 f"{path.with_suffix('')} is in use by process {owner or 'unknown'}; "
                 "stop that one first, or choose another data directory",
             ) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
+        # A courtesy to whoever comes second; a full disk must not keep us out.
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode())
         return cls(handle)
 
     def release(self) -> None:

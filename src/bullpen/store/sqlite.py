@@ -1,7 +1,9 @@
 """The durable store: a ledger in memory, a log in SQLite, one thread that writes.
 
 Reads never touch the disk. A write is acknowledged after the transaction it
-shares with others has been synced.
+shares with others has been synced. One that failed did not happen, with one
+exception nobody can rule out: the disk took the data, failed to sync it, and the
+process died before the next commit.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bullpen.errors import TooManyRequests
+from bullpen.errors import TooManyRequests, Unavailable
 from bullpen.store import copying
 from bullpen.store.copying import Order
 from bullpen.store.database import Database
@@ -71,6 +73,11 @@ class SqliteStore(JournaledStore):
             # The writer removes what it has not finished; this is for the rest.
             unfinished.unlink(missing_ok=True)
             raise
+
+    def closed(self) -> None:
+        if self._copy is not None and not self._copy.done():
+            self._copy.set_exception(Unavailable("the store was closed before the copy was made"))
+        super().closed()
 
 
 def _discard(opening: asyncio.Future[tuple[Database, Ledger]]) -> None:

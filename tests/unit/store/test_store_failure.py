@@ -293,6 +293,10 @@ async def test_a_real_disk_that_fills_up_refuses_and_recovers(tmp_path: Path) ->
                 await fill(store, 100, size=4000, prefix="lab/more/y/")
             assert state(store) == before
             assert store.get("lab/x/y/000007") is not None
+        async with opened(path) as store:
+            assert state(store) == before
+            with pytest.raises(StorageFailed, match="full"):
+                await fill(store, 100, size=4000, prefix="lab/more/y/")
             ballast.unlink()
             await fill(store, 100, size=4000, prefix="lab/more/y/")
             after = state(store)

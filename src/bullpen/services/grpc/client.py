@@ -21,7 +21,8 @@ from bullpen.services.callers import Callers
 from bullpen.services.grpc import convert
 from bullpen.services.grpc.errors import answered
 from bullpen.services.grpc.metadata import claim
-from bullpen.services.leases import Edit, Leases, Wish
+from bullpen.services.leases import Leases
+from bullpen.services.wishes import Edit, Wish
 
 PAGE_MAX = 1_000
 

@@ -21,7 +21,8 @@ from bullpen.services.exporters import Exporters
 from bullpen.services.grpc import convert
 from bullpen.services.grpc.errors import answered, streamed
 from bullpen.services.grpc.metadata import claim
-from bullpen.services.leases import Leases, Wish
+from bullpen.services.leases import Leases
+from bullpen.services.wishes import Wish
 
 _OPERATORS = {
     "In": Operator.IN,

@@ -39,7 +39,9 @@ class Router:
         self.limits = limits or Limits()
         self._tickets = tickets
         self._clock = clock
-        self._on_session = on_session
+        self.on_session = on_session
+        """Told when two sides meet and again when one leaves; must return at once."""
+
         self._pairing: Pairing[Leg] = Pairing()
         self._connections: set[Connection] = set()
 
@@ -113,13 +115,13 @@ class Router:
     def _join(self, ticket: Ticket, leg: Leg, other: Leg) -> None:
         client, exporter = (leg, other) if ticket.role is Role.CLIENT else (other, leg)
         session = Session(stream=ticket.stream, lease=ticket.lease, started=self._clock.now())
-        self._on_session(session)
+        self.on_session(session)
         left = leg.on_over
 
         def over() -> None:
             if left is not None:
                 left()
-            self._on_session(
+            self.on_session(
                 replace(
                     session,
                     ended=self._clock.now(),

@@ -1,0 +1,140 @@
+"""How a benchmark compares: repeated, interleaved, and only ever as a ratio.
+
+Wall-clock figures of one machine mean little on another and swing on a busy
+one. So ours and the reference take turns within one run, each round gives one
+ratio, and the result is the median ratio with its spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeVar
+
+Sample = TypeVar("Sample")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A ratio to reach: from below for speeds, from above for times and costs."""
+
+    ratio: float
+    at_least: bool = True
+
+    def reached(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.at_least else ratio <= self.ratio
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.ratio:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One comparison."""
+
+    name: str
+    unit: str
+    """Of ``ours`` and ``reference``; the ratio has none."""
+
+    ours: float
+    reference: float
+    ratio: float
+    ratio_min: float
+    ratio_max: float
+    goal: Goal
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> bool:
+        return self.goal.reached(self.ratio)
+
+    def document(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "ratio": round(self.ratio, 3),
+            "ratioMin": round(self.ratio_min, 3),
+            "ratioMax": round(self.ratio_max, 3),
+            "goal": self.goal.ratio,
+            "better": "higher" if self.goal.at_least else "lower",
+            "reached": self.reached,
+            "unit": self.unit,
+            "ours": round(self.ours, 3),
+            "reference": round(self.reference, 3),
+            "details": {name: round(value, 3) for name, value in self.details.items()},
+        }
+
+
+async def interleaved(
+    rounds: int, *contenders: Callable[[], Awaitable[Sample]]
+) -> list[list[Sample]]:
+    """The samples of each contender, round by round.
+
+    The order turns around every round, so that neither side always has the
+    warmer machine.
+    """
+    samples: list[list[Sample]] = [[] for _ in contenders]
+    for number in range(rounds):
+        turns = list(zip(contenders, samples, strict=True))
+        for contender, results in turns if number % 2 == 0 else reversed(turns):
+            results.append(await contender())
+    return samples
+
+
+def compare(
+    name: str,
+    ours: Sequence[float],
+    reference: Sequence[float],
+    *,
+    unit: str,
+    goal: Goal,
+    details: Mapping[str, float] | None = None,
+) -> Result:
+    """One result from one sample of each side per round."""
+    ratios = [mine / theirs for mine, theirs in zip(ours, reference, strict=True)]
+    return Result(
+        name=name,
+        unit=unit,
+        ours=median(ours),
+        reference=median(reference),
+        ratio=median(ratios),
+        ratio_min=min(ratios),
+        ratio_max=max(ratios),
+        goal=goal,
+        details=details or {},
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that a ``share`` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def render(results: Sequence[Result]) -> str:
+    """A table for people."""
+    header = ("benchmark", "ratio", "spread", "goal", "reached", "ours", "reference", "unit", "")
+    rows = [header, *map(_row, results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    return (
+        result.name,
+        f"{result.ratio:.2f}",
+        f"{result.ratio_min:.2f}–{result.ratio_max:.2f}",
+        str(result.goal),
+        "yes" if result.reached else "no",
+        _figure(result.ours),
+        _figure(result.reference),
+        result.unit,
+        " ".join(f"{name}={_figure(value)}" for name, value in result.details.items()),
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
