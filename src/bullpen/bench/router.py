@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
 import os
 import socket
 import ssl
 import struct
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
-
-import uvloop
+from typing import cast
 
 from bullpen.app import certificates
 from bullpen.app.certificates import Certificates
 from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
+from bullpen.bench.processes import served
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
 from bullpen.kit.clock import SystemClock
@@ -55,20 +53,20 @@ async def run(*, rounds: int) -> tuple[Result, ...]:
 
 async def _compared(certs: Certificates | None, rounds: int) -> list[Result]:
     suffix = " TLS" if certs else ""
-    with _process(_serve_relay, certs) as relay, _process(_serve_router, certs) as router:
+    with served(_serve_relay, certs) as relay, served(_serve_router, certs) as router:
         results = []
         for size in SIZES:
             ours, theirs = await interleaved(
                 rounds,
-                partial(_throughput, _End, router, certs, size),
-                partial(_throughput, _RelayedEnd, relay, certs, size),
+                partial(_throughput, _End, router.facts, certs, size),
+                partial(_throughput, _RelayedEnd, relay.facts, certs, size),
             )
             name = f"router throughput {size // 1024} KiB{suffix}"
             results.append(compare(name, ours, theirs, unit="MB/s", goal=THROUGHPUT))
         ours, theirs = await interleaved(
             rounds,
-            partial(_latency, _End, router, certs),
-            partial(_latency, _RelayedEnd, relay, certs),
+            partial(_latency, _End, router.facts, certs),
+            partial(_latency, _RelayedEnd, relay.facts, certs),
         )
         name = f"router ping-pong p50{suffix}"
         return [*results, compare(name, ours, theirs, unit="µs", goal=LATENCY)]
@@ -82,9 +80,6 @@ async def _throughput(kind: type[_End], port: int, certs: Certificates | None, s
 async def _latency(kind: type[_End], port: int, certs: Certificates | None) -> float:
     async with _pair(kind, port, certs) as (sender, receiver):
         return percentile(await _ping(sender, receiver), 0.5) * 1e6
-
-
-Serve = Callable[[Connection, ssl.SSLContext | None], Coroutine[Any, Any, None]]
 
 
 class _End:
@@ -260,37 +255,22 @@ async def _pair(
             end.writer.close()
 
 
-@contextlib.contextmanager
-def _process(serve: Serve, certs: Certificates | None) -> Iterator[int]:
-    """A server in a process of its own; yields its port."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(serve, theirs, certs), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.terminate()
-        process.join()
+def _tls(certs: Certificates | None) -> ssl.SSLContext | None:
+    return tls_context(str(certs.server_chain), str(certs.server_key)) if certs else None
 
 
-def _serve(serve: Serve, pipe: Connection, certs: Certificates | None) -> None:
-    tls = tls_context(str(certs.server_chain), str(certs.server_key)) if certs else None
-    uvloop.run(serve(pipe, tls))
-
-
-async def _serve_router(pipe: Connection, tls: ssl.SSLContext | None) -> None:
+async def _serve_router(pipe: Connection, certs: Certificates | None) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     router = Router(Tickets(KEY), clock=SystemClock())
-    async with router.serving(listener, tls):
+    async with router.serving(listener, _tls(certs)):
         pipe.send(listener.getsockname()[1])
         await asyncio.Event().wait()
 
 
-async def _serve_relay(pipe: Connection, tls: ssl.SSLContext | None) -> None:
+async def _serve_relay(pipe: Connection, certs: Certificates | None) -> None:
     waiting: dict[bytes, _Relay] = {}
     server = await asyncio.get_running_loop().create_server(
-        lambda: _Relay(waiting), "127.0.0.1", 0, ssl=tls
+        lambda: _Relay(waiting), "127.0.0.1", 0, ssl=_tls(certs)
     )
     pipe.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()

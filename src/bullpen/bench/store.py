@@ -49,7 +49,7 @@ async def run(*, rounds: int = 3, seconds: float = 1.0) -> tuple[Result, ...]:
 
 async def _compare(writers: int, rounds: int, seconds: float) -> Result:
     ours, bare = await interleaved(
-        rounds, partial(_measure_store, writers, seconds), partial(_measure_bare, writers, seconds)
+        rounds, partial(_measure_store, writers, seconds), partial(measure_bare, writers, seconds)
     )
     return compare(
         f"store put, {writers} writers" if writers > 1 else "store put, 1 writer",
@@ -87,7 +87,7 @@ async def _write(store: Store, key: str, end: float, latencies: list[float]) -> 
         latencies.append(time.perf_counter() - begin)
 
 
-async def _measure_bare(writers: int, seconds: float) -> Sample:
+async def measure_bare(writers: int, seconds: float) -> Sample:
     return await asyncio.to_thread(_append, writers, seconds)
 
 
