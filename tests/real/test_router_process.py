@@ -131,5 +131,5 @@ def test_an_ended_lease_is_cut_at_a_separate_router_too(fixed_service: Service) 
         service.kubectl("delete", "leases.jumpstarter.dev", "--all")
         eventually(lambda: carried() == "0", seconds=20, what="the stream being cut")
         assert process.poll() is None
-        shell.terminate()
+        shell.kill()
         shell.wait(20)
