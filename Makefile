@@ -32,7 +32,7 @@ imports: setup ## Imports point down only
 	@$(BIN)/lint-imports
 
 unit: setup ## Unit and contract tests
-	$(PYTEST) -m "not slow and not real" $(T)
+	$(PYTEST) -n 2 -m "not slow and not real" $(T)
 
 bench: setup ## Benchmarks, as ratios to references measured in the same run
 	@$(BIN)/bullpen bench

@@ -323,5 +323,5 @@ async def _register(channel: Any, name: str, token: str) -> Any:
 
 
 async def _listen(stream: Any) -> None:
-    while await stream.read() is not grpc.aio.EOF:
+    while await stream.read():
         pass

@@ -343,8 +343,8 @@ def nodes(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapp
 
 ALLOWED = {
     *("description", "type", "format", "properties", "required", "items", "default", "enum"),
-    *("additionalProperties", "minimum", "minLength", "maxLength", "maxProperties", "pattern"),
-    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
+    *("additionalProperties", "minimum", "minLength", "maxLength", "maxProperties", "maxItems"),
+    *("pattern", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
     *("x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string"),
     "x-kubernetes-validations",
 }
