@@ -6,7 +6,6 @@ that decides works on the frozen values of the kind modules instead.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -33,13 +32,3 @@ def decode(data: bytes) -> Document:
     if not isinstance(value, dict):
         raise BadRequest(f"the body must be a JSON object, not {type(value).__name__}")
     return value
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, which is what `jmp admin` parses."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def micro_timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with microseconds, for fields of type MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

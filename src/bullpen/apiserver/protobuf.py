@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bullpen.api.document import Document, micro_timestamp, timestamp
+from bullpen.api.document import Document
 from bullpen.api.document import decode as decode_json
 from bullpen.errors import BadRequest, UnsupportedMediaType
+from bullpen.kit import times
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
@@ -180,7 +181,7 @@ def _texts(name: str) -> Field:
     return Field(name, _entry(_text), mapped=True)
 
 
-_TIME, _MICRO_TIME = _moment(timestamp), _moment(micro_timestamp)
+_TIME, _MICRO_TIME = _moment(times.text), _moment(times.micro_text)
 
 _UNKNOWN: Message = {
     1: Field("typeMeta", _nested({1: Field("apiVersion", _text), 2: Field("kind", _text)})),

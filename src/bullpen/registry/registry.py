@@ -13,9 +13,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bullpen.api.document import Document, decode, timestamp
+from bullpen.api.document import Document, decode
 from bullpen.api.resources import RESOURCES, Resource, Resources
 from bullpen.errors import BadRequest, LabError, MethodNotAllowed, NotFound
+from bullpen.kit import times
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import FieldSelector, Selector
@@ -351,7 +352,7 @@ class Registry:
         return head is not None and metadata.is_deleting(decode(head.value))
 
     def _time(self) -> str:
-        return timestamp(self._clock.now())
+        return times.text(self._clock.now())
 
 
 def _prefix(resource: Resource, namespace: str | None) -> str:
