@@ -2,8 +2,8 @@
 
 kubectl reads it for validation, ``explain`` and ``diff``. What it looks for per
 kind is a ``patch`` operation that carries the kind and a ``fieldValidation``
-query parameter; without that it asks for the protobuf form of OpenAPI v2,
-which does not exist here.
+query parameter; without that it asks for the protobuf form of OpenAPI v2, which is in
+``openapi2`` for those that know no other.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from bullpen.api.resources import Resource, Resources
-from bullpen.apiserver import bodies, discovery, reviews
+from bullpen.apiserver import bodies, discovery, openapi2, reviews
 from bullpen.apiserver.auth import (
     PUBLIC_PATHS,
     Action,
@@ -63,6 +63,7 @@ class ApiService:
         self._authenticators = authenticators
         self._objects = Objects(registry, clock)
         self._openapi = OpenApi(resources, version=version)
+        self._openapi2 = openapi2.document(resources, version=version)
         self._version = version
         self._ready = ready
         self._in_flight = 0
@@ -172,6 +173,8 @@ class ApiService:
                 return json_response(self._version_info())
             case "/openapi/v3":
                 return json_response(self._openapi.index)
+            case "/openapi/v2" if openapi2.ASKED_AS in accept:
+                return Response(body=self._openapi2, content_type=openapi2.ANSWERED_AS)
             case "/livez" | "/healthz":
                 return _text("ok")
             case "/readyz":
