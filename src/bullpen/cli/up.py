@@ -21,11 +21,18 @@ from bullpen.cli.options import data_option
     help="Apply this manifest once the service is up. May be repeated.",
 )
 @data_option
-@click.option("--listen", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    show_default=True,
+    envvar="BULLPEN_LISTEN",
+    help="Address to listen on.",
+)
 @click.option(
     "--port-base",
     default=8080,
     show_default=True,
+    envvar="BULLPEN_PORT_BASE",
     type=click.IntRange(0, 65000),
     help="First port; 0 takes free ones.",
 )
