@@ -83,6 +83,54 @@ def test_every_error_reason_is_documented() -> None:
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 
+def reasons_in(package: str) -> set[str]:
+    """Every constant that is given as a ``reason`` somewhere in a package."""
+    return {
+        keyword.value.value
+        for path in (SOURCE / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "reason"
+        and isinstance(keyword.value, ast.Constant)
+        and isinstance(keyword.value.value, str)
+        and keyword.value.value.isalpha()
+    }
+
+
+@pytest.mark.parametrize("package", ["core", "controllers", "services"])
+def test_every_condition_and_event_reason_is_documented(package: str) -> None:
+    text = (ROOT / "docs" / "reference" / "conditions.md").read_text()
+    assert [reason for reason in sorted(reasons_in(package)) if f"`{reason}`" not in text] == []
+
+
+def test_every_setting_is_documented() -> None:
+    from bullpen.app.config import Config, ExporterConfig, LabelConfig, LeaseConfig, OidcIssuer
+
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    sections = {
+        "": Config,
+        "leases.": LeaseConfig,
+        "exporters.": ExporterConfig,
+        "labels.": LabelConfig,
+        "oidc[].": OidcIssuer,
+    }
+    names = [
+        f"{prefix}{field}"
+        for prefix, section in sections.items()
+        for field in section.__struct_encode_fields__
+        if f"{prefix}{field}" not in ("leases", "exporters", "labels")
+    ]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_command_is_in_the_readme_or_the_reference() -> None:
+    from bullpen.cli.main import COMMANDS
+
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert [name for name in COMMANDS if f"`bullpen {name}" not in text] == []
+
+
 def test_every_error_has_a_code_on_each_wire() -> None:
     from bullpen import errors
     from bullpen.apiserver.status import code as http_code
