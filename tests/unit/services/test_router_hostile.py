@@ -1,0 +1,239 @@
+"""Bytes no honest client sends: the router refuses, says why, and keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from router_helpers import CLOCK, TICKETS
+
+from bullpen.services.router import frames
+from bullpen.services.router.connection import Connection
+from bullpen.services.router.limits import Limits
+from bullpen.services.router.server import Router
+
+LIMITS = Limits(control_frames_max=50, header_bytes_max=1024, streams_max=4)
+PATH = "/jumpstarter.v1.RouterService/Stream"
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written and never reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.open = True
+
+    def write(self, data: Any) -> None:
+        assert self.open, "written after the end"
+        self.sent += data
+
+    def writelines(self, pieces: Any) -> None:
+        for piece in pieces:
+            self.write(bytes(piece))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def close(self) -> None:
+        self.open = False
+
+    def abort(self) -> None:
+        self.open = False
+
+    def is_closing(self) -> bool:
+        return not self.open
+
+
+class Peer:
+    """Somebody who speaks to a router, well or badly."""
+
+    def __init__(self) -> None:
+        self.router = Router(TICKETS, clock=CLOCK, limits=LIMITS)
+        self.connection = Connection(self.router, lambda: 0.0)
+        self.wire = Wire()
+        self.connection.connection_made(self.wire)
+
+    def say(self, data: bytes) -> None:
+        if self.wire.open:
+            self.connection.data_received(data)
+
+    def greet(self) -> None:
+        self.say(frames.PREFACE + frames.settings({}))
+
+    @property
+    def goaway(self) -> int | None:
+        """The code of the GOAWAY that was sent, if any."""
+        at = 0
+        sent = bytes(self.wire.sent)
+        while at + frames.HEAD_SIZE <= len(sent):
+            length, kind, _, _ = frames.parse_head(sent, at)
+            if kind == frames.GOAWAY:
+                start = at + frames.HEAD_SIZE + 4
+                return int.from_bytes(sent[start : start + 4], "big")
+            at += frames.HEAD_SIZE + length
+        return None
+
+
+def request(stream: int, *, path: str = PATH, end: int = frames.END_HEADERS) -> bytes:
+    block = frames.header_block(((":method", "POST"), (":path", path)))
+    return frames.head(len(block), frames.HEADERS, end, stream) + block
+
+
+def raw(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return frames.head(len(body), kind, flags, stream) + body
+
+
+PING = raw(frames.PING, 0, 0, b"x" * 8)
+BIG = b"x" * (LIMITS.header_bytes_max + 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", frames.PROTOCOL_ERROR, id="not HTTP/2 at all"),
+        pytest.param(frames.PREFACE + PING * 51, frames.ENHANCE_YOUR_CALM, id="a flood of pings"),
+        pytest.param(
+            frames.PREFACE + frames.settings({}) * 51,
+            frames.ENHANCE_YOUR_CALM,
+            id="a flood of settings",
+        ),
+        pytest.param(
+            frames.PREFACE + frames.rst_stream(1, 8) * 51,
+            frames.ENHANCE_YOUR_CALM,
+            id="a flood of resets",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.PRIORITY, 0, 1, b"x" * 5) * 51,
+            frames.ENHANCE_YOUR_CALM,
+            id="a flood of priorities",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.HEADERS, 0, 1, BIG),
+            frames.ENHANCE_YOUR_CALM,
+            id="headers over the limit",
+        ),
+        pytest.param(
+            frames.PREFACE + request(1, end=0) + raw(frames.CONTINUATION, 0, 1, b"") * 60,
+            frames.ENHANCE_YOUR_CALM,
+            id="a flood of empty continuations",
+        ),
+        pytest.param(
+            frames.PREFACE + request(1, end=0) + PING,
+            frames.PROTOCOL_ERROR,
+            id="a header block interrupted",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.CONTINUATION, 4, 1, b""),
+            frames.PROTOCOL_ERROR,
+            id="a continuation of nothing",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.HEADERS, 4, 1, b"\xff\xff\xff\xff\xff"),
+            frames.COMPRESSION_ERROR,
+            id="headers that do not unpack",
+        ),
+        pytest.param(frames.PREFACE + request(2), frames.PROTOCOL_ERROR, id="an even stream"),
+        pytest.param(
+            frames.PREFACE + request(3) + request(1), frames.PROTOCOL_ERROR, id="a stream again"
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.DATA, 0, 5, b"x"),
+            frames.PROTOCOL_ERROR,
+            id="data on a stream that never was",
+        ),
+        pytest.param(
+            frames.PREFACE + frames.head(LIMITS.frame_size_max + 1, frames.DATA, 0, 1),
+            frames.FRAME_SIZE_ERROR,
+            id="a frame over the agreed size",
+        ),
+        pytest.param(
+            frames.PREFACE + frames.window_update(0, 0), frames.PROTOCOL_ERROR, id="no increment"
+        ),
+        pytest.param(
+            frames.PREFACE + frames.window_update(0, frames.WINDOW_LARGEST),
+            frames.FLOW_CONTROL_ERROR,
+            id="a window over the largest",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.PUSH_PROMISE, 4, 1, b"xxxx"),
+            frames.PROTOCOL_ERROR,
+            id="a client that pushes",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.SETTINGS, 0, 0, b"xxxxx"),
+            frames.FRAME_SIZE_ERROR,
+            id="settings of an odd length",
+        ),
+        pytest.param(
+            frames.PREFACE + raw(frames.PING, 0, 0, b"x"),
+            frames.FRAME_SIZE_ERROR,
+            id="a short ping",
+        ),
+    ],
+)
+def test_an_abuse_ends_the_connection_with_its_code(data: bytes, code: int) -> None:
+    peer = Peer()
+    peer.say(data)
+    assert peer.goaway == code
+    assert not peer.wire.open
+    assert peer.router.load == 0
+
+
+@pytest.mark.parametrize("cut", [1, 3, 9, 24, 40])
+def test_it_does_not_matter_how_bytes_are_cut(cut: int) -> None:
+    whole, pieces = Peer(), Peer()
+    data = frames.PREFACE + frames.settings({}) + PING + request(1) + PING
+    whole.say(data)
+    for at in range(0, len(data), cut):
+        pieces.say(data[at : at + cut])
+    assert bytes(pieces.wire.sent) == bytes(whole.wire.sent)
+
+
+def test_streams_over_the_limit_are_refused_one_by_one() -> None:
+    peer = Peer()
+    peer.greet()
+    for number in range(10):
+        peer.say(request(number * 2 + 1))
+    assert peer.wire.open
+    assert peer.router.load == 0
+
+
+def test_a_sweep_forgives_slow_control_frames_and_finds_the_dead() -> None:
+    peer = Peer()
+    peer.greet()
+    for _ in range(5):
+        peer.say(PING * 40)
+        peer.connection.sweep(0.0)
+    assert peer.wire.open
+    peer.connection.sweep(LIMITS.quiet_seconds + 1)
+    assert bytes(peer.wire.sent).endswith(frames.ping(b"bullpen?"))
+    peer.connection.sweep(LIMITS.dead_seconds + 1)
+    assert not peer.wire.open
+
+
+chunks = st.one_of(
+    st.binary(max_size=60),
+    st.builds(
+        raw,
+        st.integers(0, 12),
+        st.integers(0, 255),
+        st.integers(0, 9),
+        st.binary(max_size=40),
+    ),
+    st.builds(request, st.integers(0, 9)),
+)
+
+
+@given(st.lists(chunks, max_size=30), st.booleans())
+def test_any_bytes_are_taken_or_refused(said: list[bytes], polite: bool) -> None:
+    peer = Peer()
+    if polite:
+        peer.greet()
+    for piece in said:
+        peer.say(piece)
+    peer.connection.connection_lost(None)
+    assert peer.router.load == 0
