@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
@@ -16,6 +16,8 @@ from bullpen.api.selectorcheck import selector_causes, selector_in
 from bullpen.api.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.errors import Cause
 from bullpen.kit import durations
+
+DECISIONS_MAX = 20
 
 
 class RecycleStrategy(StrEnum):
@@ -142,6 +144,44 @@ def _count(description: str) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Struct):
+    """Something that was done to the pool, and why."""
+
+    time: datetime = field(metadata=about("When it was done.", required=True))
+    action: str = field(metadata=about("Create, Drain or Delete.", required=True))
+    name: str = field(metadata=about("The member; the first and the last of many.", required=True))
+    count: int = field(
+        default=1, metadata=about("To how many members it was done.", format="int32", minimum=1)
+    )
+    rule: str = field(metadata=about("The rule that fired, in CamelCase.", required=True))
+    message: str = field(metadata=about("The numbers it was decided on.", required=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFailures(Struct):
+    """Members that failed to start, one after the other."""
+
+    count: int = field(metadata=about("How many in a row.", format="int32", required=True))
+    last_time: datetime = field(metadata=about("When the last one failed.", required=True))
+    retry_time: datetime = field(
+        metadata=about("Before this no other is started.", required=True, micro=True)
+    )
+    revision: str = field(metadata=about("The revision they were made from.", required=True))
+    reason: str = field(metadata=about("What went wrong last, in CamelCase.", required=True))
+    message: str = field(default="", metadata=about("The same for people."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surplus(Struct):
+    """Members nobody needs, on their way to be drained."""
+
+    since: datetime = field(metadata=about("Since when there have been any.", required=True))
+    count: int = field(
+        metadata=about("The fewest there have been since then.", format="int32", required=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSetStatus(Struct):
     """What is in the pool."""
 
@@ -171,8 +211,34 @@ class ExporterSetStatus(Struct):
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about(
-            "Latest observations: Available, Progressing, Degraded, ScalingLimited.",
+            "Latest observations: Available, Progressing, Degraded, ScalingLimited, SetHealthy.",
             list_keys=("type",),
+        ),
+    )
+    created: int = field(
+        default=0, metadata=about("How many members were ever created; numbers the next one.")
+    )
+    revision: str = field(
+        default="", metadata=about("The template and class that new members are made from.")
+    )
+    proven_revision: str = field(
+        default="", metadata=about("The last revision that is known to start.")
+    )
+    typical_boot: timedelta | None = field(
+        default=None, metadata=about("How long members take to become ready, as measured.")
+    )
+    surplus: Surplus | None = field(
+        default=None, metadata=about("Members that are drained if they stay unneeded.")
+    )
+    start_failures: StartFailures | None = field(
+        default=None, metadata=about("Why members are not started freely, while that is so.")
+    )
+    decisions: tuple[Decision, ...] = field(
+        default=(),
+        metadata=about(
+            f"The last {DECISIONS_MAX} things that were done to the pool, oldest first.",
+            list_type="atomic",
+            max_items=DECISIONS_MAX,
         ),
     )
 

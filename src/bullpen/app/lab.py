@@ -20,6 +20,7 @@ from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import PAUSE, SessionReconciler
 from bullpen.controllers.views import Views
 from bullpen.core.sessions import Session
+from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import Clock
@@ -56,6 +57,8 @@ class LabSettings:
     """How long an exporter may take to become available after a lease."""
 
     labels: LabelSettings = field(default_factory=LabelSettings)
+    provisioning: bool = False
+    """Whether an unknown user of an outside issuer gets a Client at the first call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ async def running(
     settings: LabSettings,
     *,
     signer: Signer,
+    outside: OutsideTokens,
     tickets: Tickets,
     routers: Routers,
     clock: Clock,
@@ -151,7 +155,14 @@ async def running(
         presence_loop.add(key)
         lease_loop.add(key[0])
 
-    callers = Callers(views, signer=signer, clock=clock)
+    callers = Callers(
+        objects,
+        views,
+        signer=signer,
+        outside=outside,
+        provisioning=settings.provisioning,
+        clock=clock,
+    )
     leases = Leases(objects, views, signals=signals, clock=clock, ids=ids)
     exporters = Exporters(
         objects,

@@ -23,12 +23,14 @@ from bullpen.app import certificates, credentials, keys
 from bullpen.app.certificates import Certificates
 from bullpen.app.config import Config
 from bullpen.app.datadir import Layout
+from bullpen.app.fetching import fetcher
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.lab import running as running_lab
 from bullpen.app.login import LoginDiscovery
 from bullpen.core import leasing
 from bullpen.errors import BadRequest, Refused
+from bullpen.identity.oidc import Issuer, OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -168,11 +170,13 @@ async def _lab(
         labels=LabelSettings(
             hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
         ),
+        provisioning=config.provisioning,
     )
     async with running_lab(
         RegistryObjects(registry, manager=FIELD_MANAGER),
         lab_settings,
         signer=signer,
+        outside=_outside(settings.config, world.clock),
         tickets=tickets,
         routers=routers,
         clock=world.clock,
@@ -182,6 +186,21 @@ async def _lab(
         lab.views.leases.listen(fencing(router))
         router.on_session = lab.saw_session
         yield lab
+
+
+def _outside(config: Config, clock: Clock) -> OutsideTokens:
+    """The issuers whose tokens are accepted besides our own."""
+    issuers = tuple(
+        Issuer(
+            address=item.issuer,
+            audiences=frozenset(item.audiences),
+            username_claim=item.username_claim,
+            prefix=item.username_prefix,
+        )
+        for item in config.oidc
+    )
+    fetch = fetcher(item.ca_file for item in config.oidc if item.ca_file)
+    return OutsideTokens(issuers, fetch=fetch, clock=clock)
 
 
 async def prepare(registry: Registry) -> None:

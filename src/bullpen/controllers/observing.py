@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
 from bullpen.controllers.views import Views
-from bullpen.core import access, leasing, presence
+from bullpen.core import access, leasing, members, presence
 from bullpen.core.access import Approval
-from bullpen.core.scheduling import Lab, Offer, Request
+from bullpen.core.scheduling import Lab, Offer, Request, Supply
 from bullpen.runtime.informer import Key, key_of
 
 
@@ -20,15 +20,17 @@ def observe(
     *,
     connected: Callable[[Key], bool],
     arrived: Mapping[Key, int],
+    supplies: tuple[Supply, ...] = (),
 ) -> Lab:
     """Everything a decision about ``waiting`` may look at.
 
     ``arrived`` says in which order leases came that were created in the same second.
     """
     return Lab(
-        offers=tuple(_offer(views, e, connected) for e in views.exporters.all(namespace)),
-        requests=tuple(_request(views, lease, arrived) for lease in waiting.values()),
+        offers=tuple(offer(views, e, connected) for e in views.exporters.all(namespace)),
+        requests=tuple(request(views, lease, arrived) for lease in waiting.values()),
         policies=access.policies(views.policies.all(namespace)),
+        supplies=supplies,
     )
 
 
@@ -51,23 +53,27 @@ def holder_of(exporter: Exporter) -> str:
     return ref.name if ref else ""
 
 
-def _offer(views: Views, exporter: Exporter, connected: Callable[[Key], bool]) -> Offer:
+def offer(views: Views, exporter: Exporter, connected: Callable[[Key], bool]) -> Offer:
+    """An exporter as scheduling looks at it; one that served its one lease is never free."""
     holder = holder_of(exporter)
     held = views.leases.get(exporter.metadata.namespace, holder) if holder else None
+    spent = members.spent(exporter)
+    leaving = exporter.metadata.deletion_timestamp is not None
     return Offer(
         name=exporter.metadata.name,
         labels=exporter.metadata.labels,
         enabled=exporter.spec.enabled,
         # The condition may be left over from before a restart; the connection is not.
-        online=connected(key_of(exporter)) and presence.registered(exporter),
-        idle=presence.idle(exporter),
+        online=connected(key_of(exporter)) and presence.registered(exporter) and not leaving,
+        idle=presence.idle(exporter) and not spent,
         holder=holder,
         holder_spot=held is not None and held.status.spot_access,
-        stuck=presence.stuck(exporter),
+        stuck=presence.stuck(exporter) or spent,
     )
 
 
-def _request(views: Views, lease: Lease, arrived: Mapping[Key, int]) -> Request:
+def request(views: Views, lease: Lease, arrived: Mapping[Key, int]) -> Request:
+    """A lease that waits, or will, as scheduling looks at it."""
     spec, meta = lease.spec, lease.metadata
     client = views.clients.get(meta.namespace, spec.client_ref.name)
     asked = meta.creation_timestamp

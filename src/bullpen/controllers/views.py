@@ -13,6 +13,7 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
+from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.runtime.informer import Informer
 from bullpen.runtime.retry import Retry
 
@@ -25,6 +26,7 @@ class Views:
     policies: Informer[ExporterAccessPolicy]
     secrets: Informer[Secret]
     sets: Informer[ExporterSet]
+    classes: Informer[VirtualTargetClass]
     namespaces: Informer[Namespace]
     configmaps: Informer[ConfigMap]
     coordination: Informer[CoordinationLease]
@@ -38,6 +40,7 @@ class Views:
             policies=Informer(objects, ExporterAccessPolicy, retry=retry),
             secrets=Informer(objects, Secret, retry=retry),
             sets=Informer(objects, ExporterSet, retry=retry),
+            classes=Informer(objects, VirtualTargetClass, retry=retry),
             namespaces=Informer(objects, Namespace, retry=retry),
             configmaps=Informer(objects, ConfigMap, retry=retry),
             coordination=Informer(objects, CoordinationLease, retry=retry),
@@ -61,6 +64,7 @@ class Views:
             self.policies,
             self.secrets,
             self.sets,
+            self.classes,
             self.namespaces,
             self.configmaps,
             self.coordination,

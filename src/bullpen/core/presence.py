@@ -18,6 +18,31 @@ USABLE = frozenset({None, ExporterStatusValue.UNSPECIFIED, ExporterStatusValue.A
 """What an exporter that can take a lease says. Old ones never say anything."""
 
 
+HOOK_PATIENCE = timedelta(seconds=150)
+"""A little more than a hook may take unless its exporter's config says otherwise (120 s)."""
+
+FAILURE_PATIENCE = timedelta(seconds=5)
+"""An exporter whose hook failed gives its lease back by itself a second later."""
+
+_PATIENCE = {
+    ExporterStatusValue.BEFORE_LEASE_HOOK: HOOK_PATIENCE,
+    ExporterStatusValue.AFTER_LEASE_HOOK: HOOK_PATIENCE,
+    ExporterStatusValue.BEFORE_LEASE_HOOK_FAILED: FAILURE_PATIENCE,
+    ExporterStatusValue.AFTER_LEASE_HOOK_FAILED: FAILURE_PATIENCE,
+}
+
+
+def patience(exporter: Exporter) -> timedelta:
+    """How long an exporter may go on before it is told that its lease is over.
+
+    Jumpstarter 0.9's exporter that hears so in the middle of a hook says that it is
+    available while the hook still runs, or never says it again after the hook failed,
+    or gives back the lease that comes next.
+    """
+    status = exporter.status.exporter_status
+    return _PATIENCE.get(status, timedelta(0)) if status is not None else timedelta(0)
+
+
 def online(exporter: Exporter) -> bool:
     return holds(exporter.status.conditions, "Online")
 

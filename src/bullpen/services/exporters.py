@@ -8,9 +8,11 @@ for ever, and one that heard a false end would run its after-lease hook.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease
@@ -31,6 +33,9 @@ OWN_LABELS = "jumpstarter.dev/"
 
 DEVICES_MAX = 1_000
 WATCH_SECONDS = 3600.0
+TICK_SECONDS = 0.05
+"""So that what a timer was set for is over when it fires."""
+
 ATTEMPTS_MAX = 8
 
 
@@ -77,6 +82,9 @@ class Exporters:
         self._mistaken: dict[str, Notice] = {}
         """By uid, the lease an exporter turned out to hold, other than was believed."""
 
+        self._awaited: dict[str, tuple[object, datetime]] = {}
+        """By uid, what an exporter does that it should finish first, and since when."""
+
         views.exporters.listen(self._changed)
         views.leases.listen(self._lease_changed)
 
@@ -88,6 +96,7 @@ class Exporters:
             self._delivered.pop(exporter.metadata.uid, None)
             self._blind.pop(exporter.metadata.uid, None)
             self._mistaken.pop(exporter.metadata.uid, None)
+            self._awaited.pop(exporter.metadata.uid, None)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         lease = new or old
@@ -226,9 +235,29 @@ class Exporters:
         current = self._current(key, uid)
         before = self._delivered.get(uid, Notice()) if last is None else last
         told = self._mistaken.pop(uid, before)
-        if told.leased and current.leased and told.uid != current.uid:
+        if told.leased and told.uid != current.uid:
+            if self._busy(key, uid, told):
+                return told if last is None else None
             return Notice()
         return None if current == last else current
+
+    def _busy(self, key: Key, uid: str, told: Notice) -> bool:
+        """Whether the exporter should finish something before it hears of its lease's end."""
+        exporter = self._views.exporters.get(*key)
+        assert exporter is not None
+        patience = presence.patience(exporter)
+        doing = (told.uid, exporter.status.exporter_status)
+        now = self._clock.now()
+        known, since = self._awaited.get(uid, (None, now))
+        if known != doing and patience:
+            since = now
+            self._awaited[uid] = (doing, now)
+            again = functools.partial(self._signals.notify, ("exporter", *key))
+            asyncio.get_running_loop().call_later(patience.total_seconds() + TICK_SECONDS, again)
+        busy = now - since < patience
+        if not busy:
+            self._awaited.pop(uid, None)
+        return busy
 
     def _current(self, key: Key, uid: str) -> Notice:
         exporter = self._views.exporters.get(*key)

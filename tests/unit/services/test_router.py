@@ -12,6 +12,7 @@ import pytest
 from router_helpers import RunningRouter, data, running_router
 
 from bullpen.identity.subjects import Role
+from bullpen.services.router.leg import LINGER_SECONDS
 
 
 async def read(call: object, count: int) -> list[bytes]:
@@ -122,12 +123,45 @@ async def test_an_ended_lease_cuts_its_streams_and_admits_no_more() -> None:
             await client.write(data(b"x"))
             assert await read(exporter, 1) == [b"x"]
             assert running.router.fence("lease-1", 1) == 2
+            await client.write(data(b"too late"))
+            assert await exporter.read() is grpc.aio.EOF
             assert await client.read() is grpc.aio.EOF
             assert await client.code() is grpc.StatusCode.OK
             assert await exporter.code() is grpc.StatusCode.OK
         async with running.leg(running.token(Role.CLIENT, stream="s2")) as late:
             assert await late.code() is grpc.StatusCode.UNAUTHENTICATED
         assert running.router.load == 0
+
+
+async def test_a_caller_that_ends_its_cut_stream_itself_is_done_at_once() -> None:
+    async with running_router() as running:
+        async with (
+            running.leg(running.token(Role.CLIENT)) as client,
+            running.leg(running.token(Role.EXPORTER)) as exporter,
+        ):
+            await client.write(data(b"x"))
+            assert await read(exporter, 1) == [b"x"]
+            running.router.fence("lease-1", 1)
+            await client.done_writing()
+            async with asyncio.timeout(LINGER_SECONDS / 2):
+                assert await client.code() is grpc.StatusCode.OK
+
+
+async def test_a_later_epoch_of_a_lease_is_not_cut_with_the_earlier_one() -> None:
+    """What a transfer does: the client before is shut out, the new one is not."""
+    async with running_router() as running:
+        async with (
+            running.leg(running.token(Role.CLIENT, epoch=2)) as client,
+            running.leg(running.token(Role.EXPORTER, epoch=2)) as exporter,
+        ):
+            await client.write(data(b"x"))
+            assert await read(exporter, 1) == [b"x"]
+            assert running.router.fence("lease-1", 1) == 0
+            await client.write(data(b"y"))
+            assert await read(exporter, 1) == [b"y"]
+        assert await refused(running, running.token(Role.CLIENT, stream="s2")) == (
+            grpc.StatusCode.UNAUTHENTICATED
+        )
 
 
 async def refused(running: RunningRouter, token: str) -> grpc.StatusCode:

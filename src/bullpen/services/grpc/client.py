@@ -58,7 +58,7 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
 
     @answered(human=True)
     async def GetExporter(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._caller(context)
+        client = await self._caller(context)
         name = _named(request.name, "exporters", client)
         exporter = self._views.exporters.get(client.metadata.namespace, name)
         if exporter is None:
@@ -67,7 +67,7 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
 
     @answered(human=True)
     async def ListExporters(self, request: Any, context: Any) -> Any:  # noqa: N802
-        namespace = _within(request.parent, self._caller(context))
+        namespace = _within(request.parent, await self._caller(context))
         selector = parse_labels(request.filter)
         found = sorted(
             (
@@ -93,13 +93,13 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
 
     @answered(human=True)
     async def GetLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._caller(context)
+        client = await self._caller(context)
         name = _named(request.name, "leases", client)
         return self._lease(await self._leases.get(client.metadata.namespace, name))
 
     @answered(human=True)
     async def ListLeases(self, request: Any, context: Any) -> Any:  # noqa: N802
-        namespace = _within(request.parent, self._caller(context))
+        namespace = _within(request.parent, await self._caller(context))
         active = request.only_active if request.HasField("only_active") else True
         found = self._leases.list(
             namespace,
@@ -114,7 +114,7 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
 
     @answered(human=True)
     async def CreateLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._caller(context)
+        client = await self._caller(context)
         _within(request.parent, client)
         lease = request.lease
         wish = Wish(
@@ -131,7 +131,7 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
 
     @answered(human=True)
     async def UpdateLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._caller(context)
+        client = await self._caller(context)
         lease = request.lease
         name = _named(lease.name, "leases", client)
         # The mask cannot be relied on; a field that is present is meant.
@@ -145,13 +145,13 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
 
     @answered(human=True)
     async def DeleteLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._caller(context)
+        client = await self._caller(context)
         await self._leases.release(client, _named(request.name, "leases", client))
         return Empty()
 
     @answered(human=True)
     async def RotateToken(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._caller(context)
+        client = await self._caller(context)
         _within(request.parent, client)
         token = await self._credentials.rotate(Role.CLIENT, client)
         response = client_pb2.RotateTokenResponse(token=token)
@@ -159,8 +159,8 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
             response.expiry.CopyFrom(convert.timestamp(when))
         return response
 
-    def _caller(self, context: Any) -> Client:
-        return self._callers.client(claim(context))
+    async def _caller(self, context: Any) -> Client:
+        return await self._callers.client(claim(context))
 
     def _lease(self, lease: Any) -> Any:
         return convert.lease_message(lease, now=self._clock.now())

@@ -50,7 +50,7 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
 
     @answered()
     async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
-        exporter = self._exporter(context)
+        exporter = await self._exporter(context)
         uid = await self._exporters.register(
             exporter, labels=dict(request.labels), devices=convert.devices(request.reports)
         )
@@ -58,12 +58,12 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
 
     @answered()
     async def Unregister(self, request: Any, context: Any) -> Any:  # noqa: N802
-        await self._exporters.unregister(self._exporter(context), reason=request.reason)
+        await self._exporters.unregister(await self._exporter(context), reason=request.reason)
         return jumpstarter_pb2.UnregisterResponse()
 
     @answered()
     async def ReportStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
-        exporter = self._exporter(context)
+        exporter = await self._exporter(context)
         value = convert.status_value(request.status)
         await self._exporters.report(exporter, value=value, message=request.message)
         held = exporter.status.lease_ref
@@ -73,7 +73,8 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
 
     @streamed
     async def Status(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
-        async with aclosing(self._exporters.status(self._exporter(context))) as notices:
+        exporter = await self._exporter(context)
+        async with aclosing(self._exporters.status(exporter)) as notices:
             async for notice in notices:
                 if notice.leased:
                     yield jumpstarter_pb2.StatusResponse(
@@ -84,7 +85,7 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
 
     @streamed
     async def Listen(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
-        exporter = self._exporter(context)
+        exporter = await self._exporter(context)
         self._exporters.listens(exporter, request.lease_name)
         async with aclosing(self._switchboard.listen(exporter, request.lease_name)) as calls:
             async for call in calls:
@@ -94,13 +95,13 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
 
     @answered()
     async def Dial(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._callers.client(claim(context))
+        client = await self._callers.client(claim(context))
         call = await self._switchboard.dial(client, request.lease_name)
         return jumpstarter_pb2.DialResponse(router_endpoint=call.endpoint, router_token=call.token)
 
     @answered()
     async def GetLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._callers.client(claim(context))
+        client = await self._callers.client(claim(context))
         lease = await self._leases.get(client.metadata.namespace, request.name)
         if lease.spec.client_ref.name != client.metadata.name:
             raise Forbidden(f"permission denied: lease {request.name} belongs to another client")
@@ -113,7 +114,7 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
 
     @answered()
     async def RequestLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._callers.client(claim(context))
+        client = await self._callers.client(claim(context))
         wish = Wish(
             selector=str(_selector(request.selector)),
             duration=convert.span_of(request, "duration"),
@@ -126,16 +127,16 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
     async def ReleaseLease(self, request: Any, context: Any) -> Any:  # noqa: N802
         who = claim(context)
         if who.role is Role.EXPORTER:
-            exporter = self._callers.exporter(who)
+            exporter = await self._callers.exporter(who)
             await self._leases.release_as_exporter(exporter, request.name)
         else:
-            client = self._callers.client(who)
+            client = await self._callers.client(who)
             await self._leases.release(client, request.name, idempotent=True)
         return jumpstarter_pb2.ReleaseLeaseResponse()
 
     @answered()
     async def ListLeases(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = self._callers.client(claim(context))
+        client = await self._callers.client(claim(context))
         found = self._leases.list(
             client.metadata.namespace, labels=EVERYTHING, tags=EVERYTHING, active=True
         )
@@ -150,8 +151,8 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
         # Nobody calls it, and its message was withdrawn from the protocol.
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "audit streams are not supported")
 
-    def _exporter(self, context: Any) -> Exporter:
-        return self._callers.exporter(claim(context))
+    async def _exporter(self, context: Any) -> Exporter:
+        return await self._callers.exporter(claim(context))
 
 
 def _selector(message: Any) -> Selector:

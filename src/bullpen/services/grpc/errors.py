@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import grpc
 
 from bullpen import errors
+from bullpen.services.callers import Anonymous
 from bullpen.services.dialing import NotReady, PermissionDenied, Precondition
 
 log = logging.getLogger("bullpen.grpc")
@@ -40,6 +41,7 @@ CODES: dict[type[errors.LabError], grpc.StatusCode] = {
 
 _HUMAN = frozenset(
     {
+        grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.NOT_FOUND,
@@ -101,7 +103,7 @@ def streamed(
 
 async def _abort(context: Any, error: errors.LabError, *, human: bool) -> None:
     found = code(error)
-    if human and found in _HUMAN:
+    if human and found in _HUMAN and not isinstance(error, Anonymous):
         found = grpc.StatusCode.UNKNOWN
     abort: Callable[..., Awaitable[None]] = context.abort
     await abort(found, error.message)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bullpen.errors import BadRequest, Unauthorized
+from bullpen.errors import BadRequest
 from bullpen.identity.subjects import Role
-from bullpen.services.callers import Claim
+from bullpen.services.callers import Anonymous, Claim
 
 
 def claim(context: Any) -> Claim:
-    """The caller's claim about itself; raises ``BadRequest`` or ``Unauthorized``."""
+    """The caller's claim about itself; raises ``BadRequest`` or ``Anonymous``."""
     headers: dict[str, list[str]] = {}
     for key, value in context.invocation_metadata() or ():
         headers.setdefault(key, []).append(value if isinstance(value, str) else "")
@@ -24,7 +24,7 @@ def claim(context: Any) -> Claim:
 
 def _token(found: list[str]) -> str:
     if not found:
-        raise Unauthorized("no token was sent; use a client or exporter config of this service")
+        raise Anonymous("no token was sent; use a client or exporter config of this service")
     if len(found) > 1:
         raise BadRequest("more than one authorization header was sent")
     scheme, _, token = found[0].partition(" ")

@@ -19,7 +19,7 @@ from bullpen.services.router.limits import Limits
 
 PATH = "/jumpstarter.v1.RouterService/Stream"
 
-OK, UNIMPLEMENTED = 0, 12
+UNIMPLEMENTED = 12
 
 
 class Host(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from bullpen.services.router.connection import Connection
 
 OK, CANCELLED = 0, 1
+
+LINGER_SECONDS = 1.5
+"""How long a caller that gets nothing any more may take to end its call by itself."""
 
 
 class Leg:
@@ -32,6 +36,7 @@ class Leg:
         """Bytes received and not credited back, padding included."""
 
         self._answered = False
+        self._hushed = False
         self._over = False
         self.ended = False
         """This side has sent all it had to."""
@@ -66,6 +71,12 @@ class Leg:
     def received(self, payload: memoryview, size: int, *, ended: bool) -> None:
         """Bytes from this side; ``size`` counts what they cost the window."""
         self._owed += size
+        if self._hushed:
+            self._repay(size)
+            self.ended = ended
+            if ended:
+                self.finish(OK, "")
+            return
         if self._owed > self._window or self.ended:
             self._connection.write(frames.rst_stream(self._stream, frames.FLOW_CONTROL_ERROR))
             self.lost()
@@ -162,12 +173,36 @@ class Leg:
         Not an error unless bytes were on their way: a program that closes its channel
         resets what is open, and Jumpstarter's client warns of any end that is not OK.
         """
-        peer, cut_short = self.peer, bool(self._held)
+        peer, said_all, cut_short = self.peer, self.ended, bool(self._held)
         self._close()
-        if peer is not None and cut_short:
+        if peer is None:
+            return
+        if cut_short:
             peer.finish(CANCELLED, "the other side left before all it sent had arrived")
-        elif peer is not None:
+        elif said_all:
+            peer.hush()
+        else:
             peer.finish(OK, "")
+
+    def hush(self) -> None:
+        """Pass nothing on any more, in either direction, and end the call soon.
+
+        Not at once, because the caller may be about to end it itself, and would take
+        what it still writes then for a failure.
+        """
+        if self._over or self._hushed:
+            return
+        self._hushed = True
+        self.peer = None
+        pending = len(self._held) + sum(len(piece) for piece in self._fresh)
+        self._held.clear()
+        self._fresh.clear()
+        self._repay(pending)
+        if self.ended:
+            self.finish(OK, "")
+            return
+        self.flush()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.finish, OK, "")
 
     def finish(self, status: int, message: str) -> None:
         """End the call of this side with a status."""

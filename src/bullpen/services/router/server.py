@@ -15,7 +15,7 @@ from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets
 from bullpen.kit.clock import Clock
-from bullpen.services.router.connection import OK, Connection
+from bullpen.services.router.connection import Connection
 from bullpen.services.router.leg import Leg
 from bullpen.services.router.limits import Limits
 from bullpen.services.router.pairing import Pairing
@@ -83,7 +83,7 @@ class Router:
         """The lease is over: cut what it has, admit nothing more. Returns how many were cut."""
         legs = self._pairing.fence(lease, epoch)
         for leg in legs:
-            leg.finish(OK, "")
+            leg.hush()
         if legs:
             log.info("streams cut", extra={"key": lease, "legs": len(legs)})
         return len(legs)

@@ -1,0 +1,348 @@
+"""How large should a pool be, and which members should change?
+
+This module decides. It does not act: no await, no I/O, no clock, no random numbers.
+``controllers.exportersets`` gathers a ``Pool``, calls ``plan`` and performs the actions
+that come back.
+
+Two promises hold for every plan: a pool never exceeds its ceiling, members that are on
+their way out included; and a member that a lease holds is never drained, and deleted
+only if nothing of it runs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from bullpen.core import naming, ramp
+from bullpen.core.members import STARTING, SUPPLY, Member, Phase
+from bullpen.core.ramp import UNTRIED, Footing, Hold
+from bullpen.core.sizes import Sizes
+
+CREATED_AT_ONCE_MAX = 500
+"""Members created in one pass; their coming starts the next pass."""
+
+
+class Rule(StrEnum):
+    """Why something is done; stable, because people and programs read it."""
+
+    LEASES_WAITING = "LeasesWaiting"
+    MIN_AVAILABLE = "MinAvailable"
+    MIN_REPLICAS = "MinReplicas"
+    ROLLOUT = "Rollout"
+    SURPLUS = "Surplus"
+    CEILING = "AboveCeiling"
+    DRAINED = "Drained"
+    SPENT = "Spent"
+    CRASHED = "Crashed"
+    FAILED_TO_START = "FailedToStart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surplus:
+    """Members nobody needs."""
+
+    since: datetime
+    count: int
+    """The fewest there have been since then: those may go when the cooldown is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Everything ``plan`` may look at, read at one time."""
+
+    name: str
+    replicas_min: int = 0
+    replicas_max: int | None = 4
+    available_min: int = 0
+    cooldown: timedelta = timedelta(minutes=5)
+    on_demand: bool = False
+    """Members are made for leases only: neither floor nor warm buffer."""
+
+    members: tuple[Member, ...] = ()
+    waiting: int = 0
+    """Leases that a new or starting member has to serve."""
+
+    claimed: int = 0
+    """Leases that are about to take a member that is already free."""
+
+    surplus: Surplus | None = None
+    footing: Footing = UNTRIED
+    halted: str = ""
+    """Why nothing can be made at all, such as a missing class."""
+
+    created: int = 0
+    """Members ever created; numbers the next name."""
+
+    taken: frozenset[str] = frozenset()
+    """Names that other exporters have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    name: str
+    rule: Rule
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Stop offering the member to new leases; a later pass deletes it."""
+
+    name: str
+    rule: Rule
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    name: str
+    rule: Rule
+    message: str
+
+
+Action = Create | Drain | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    actions: tuple[Action, ...]
+    target: int
+    """How many members there should be."""
+
+    wanted: int
+    """How many there would be if there were no ceiling."""
+
+    hold: Hold | None
+    """Why fewer are started than are missing."""
+
+    footing: Footing
+    surplus: Surplus | None
+    created: int
+    wake_at: datetime | None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the ceiling keeps the pool from what it is meant to be."""
+        return self.wanted > self.target
+
+
+def plan(pool: Pool, *, now: datetime) -> Plan:
+    """The steps that move ``pool`` one pass closer to its target size.
+
+    Rules, in order:
+
+    1. What crashed, failed to start, served its one lease or was drained is deleted.
+    2. Below target, the whole deficit is created at once, as far as ceiling and ramp
+       allow. Names are known before, so a repeated ``Create`` collides instead of
+       doubling, and members that are starting count.
+    3. Members of an old template or class that no lease holds are replaced: those that
+       are starting at once, the others one by one.
+    4. Above the ceiling, the excess is drained at once; above target, what has been
+       too many for a full cooldown.
+    """
+    rollout = _rollout(pool)
+    unborn = {m.name for m in rollout.unborn}
+    supply = [m for m in pool.members if m.phase in SUPPLY and m.name not in unborn]
+    sizes = Sizes.of(
+        supply,
+        needed=pool.claimed + pool.waiting,
+        buffer=0 if pool.on_demand else pool.available_min,
+        floor=0 if pool.on_demand else pool.replicas_min,
+        ceiling=pool.replicas_max,
+        occupied=len(pool.members),
+    )
+    missing = sizes.target - len(supply)
+    footing = ramp.regained(pool.footing, supply, short=missing > 0, now=now)
+    creates, hold = _creates(pool, supply, sizes, footing, rollout, now)
+    replaced = rollout.replaced(supply, sizes)
+    kept = [m for m in supply if m not in replaced]
+    excess, surplus = _surplus(pool, kept, sizes, rollout.spare(replaced), now)
+    made = Plan(
+        actions=(
+            *(_delete(m) for m in pool.members if _is_over(m)),
+            *creates,
+            *(_drain(m, Rule.ROLLOUT, _OUTDATED) for m in (*rollout.unborn, *replaced)),
+            *excess,
+        ),
+        target=sizes.target,
+        wanted=sizes.wanted,
+        hold=hold if missing > 0 else None,
+        footing=footing,
+        surplus=surplus,
+        created=_numbered(pool, creates),
+        wake_at=_wake_at(pool, surplus, footing, now),
+    )
+    _check(pool, made)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rollout:
+    """Members made from what the template and class no longer are, that no lease holds."""
+
+    unborn: tuple[Member, ...] = ()
+    """Not yet ready: nobody has anything of them."""
+
+    old: tuple[Member, ...] = ()
+    paused: bool = False
+    """The last step is still on its way."""
+
+    def surges(self, supply: Sequence[Member], sizes: Sizes) -> bool:
+        """Whether to make a new one before an old one goes: there is room for both."""
+        exact = len(supply) == sizes.target
+        return bool(self.old) and not self.paused and exact and sizes.room != 0
+
+    def replaced(self, supply: Sequence[Member], sizes: Sizes) -> list[Member]:
+        """The one old member to go now, if any."""
+        if self.paused or len(supply) < sizes.target or self.surges(supply, sizes):
+            return []
+        return _drain_order(self.old)[:1]
+
+    def spare(self, replaced: Sequence[Member]) -> int:
+        """One more than the target may be there while old ones remain."""
+        return 1 if len(self.old) > len(replaced) else 0
+
+
+def _rollout(pool: Pool) -> _Rollout:
+    """Nothing old goes while nothing new is known to start."""
+    if pool.halted or pool.footing.failures is not None:
+        return _Rollout()
+    supply = [m for m in pool.members if m.phase in SUPPLY]
+    outdated = [m for m in supply if not m.current and not m.leased]
+    coming = any(m.current and m.phase in STARTING for m in supply)
+    going = any(
+        m.phase in (Phase.DRAINING, Phase.ENDING) and not m.current and not m.leased
+        for m in pool.members
+    )
+    return _Rollout(
+        unborn=tuple(m for m in outdated if m.phase in STARTING),
+        old=tuple(m for m in outdated if m.phase not in STARTING),
+        paused=coming or going,
+    )
+
+
+def _creates(
+    pool: Pool,
+    supply: Sequence[Member],
+    sizes: Sizes,
+    footing: Footing,
+    rollout: _Rollout,
+    now: datetime,
+) -> tuple[tuple[Create, ...], Hold | None]:
+    if pool.halted:
+        return (), Hold(reason="Halted", message=pool.halted)
+    missing = max(0, sizes.target - len(supply)) + rollout.surges(supply, sizes)
+    allowed = ramp.allowance(footing, pool.members, now=now)
+    count = min(sizes.fitting(missing), allowed.count, CREATED_AT_ONCE_MAX)
+    first = naming.next_number(pool.name, pool.created, (m.name for m in pool.members))
+    taken = pool.taken | {m.name for m in pool.members}
+    names = naming.new_names(pool.name, count, first=first, taken=taken)
+    creates = tuple(
+        Create(name=name, rule=_reason(sizes, place), message=sizes.text(pool.waiting))
+        for place, name in enumerate(names, start=len(supply))
+    )
+    return creates, allowed.hold
+
+
+def _reason(sizes: Sizes, place: int) -> Rule:
+    """Which rule the member in this place is created for; the first places are for leases."""
+    if place >= sizes.target:
+        return Rule.ROLLOUT
+    if place < sizes.needed:
+        return Rule.LEASES_WAITING
+    return Rule.MIN_AVAILABLE if place < sizes.needed + sizes.buffer else Rule.MIN_REPLICAS
+
+
+def _surplus(
+    pool: Pool, kept: Sequence[Member], sizes: Sizes, spare: int, now: datetime
+) -> tuple[tuple[Drain, ...], Surplus | None]:
+    """What to drain, and what may be drained later.
+
+    Only as many go as were too many all the time: one that became idle a moment ago
+    does not go because another has been idle for long.
+    """
+    order = _drain_order(m for m in kept if not m.leased)
+    above = 0 if sizes.ceiling is None else max(0, len(kept) - sizes.ceiling)
+    over, order = order[:above], order[above:]
+    drains = tuple(_drain(m, Rule.CEILING, f"the ceiling is {sizes.ceiling}") for m in over)
+    rest = min(len(order), len(kept) - len(over) - sizes.target - spare)
+    if rest <= 0:
+        return drains, None
+    before = pool.surplus or Surplus(since=now, count=rest)
+    least = min(before.count, rest)
+    if before.since + pool.cooldown > now:
+        return drains, Surplus(since=before.since, count=least)
+    text = f"{rest} more than the target of {sizes.target} since {before.since:%H:%M:%S} UTC"
+    ripe = tuple(_drain(m, Rule.SURPLUS, text) for m in order[:least])
+    left = rest - least
+    return (*drains, *ripe), Surplus(since=now, count=left) if left else None
+
+
+def _drain_order(members: Iterable[Member]) -> list[Member]:
+    """Cheapest to lose first: not ready, then outdated, then newest."""
+    newest = sorted(members, key=lambda m: (m.created, len(m.name), m.name), reverse=True)
+    return sorted(newest, key=lambda m: (m.phase is Phase.READY, m.current))
+
+
+def _is_over(member: Member) -> bool:
+    if member.phase is Phase.DRAINING:
+        return not member.leased
+    return member.phase in (Phase.CRASHED, Phase.FAILED, Phase.SPENT)
+
+
+def _delete(member: Member) -> Delete:
+    rule = _ENDS[member.phase]
+    said = ": ".join(part for part in (member.cause, member.detail) if part)
+    return Delete(name=member.name, rule=rule, message=said or _MEANINGS[rule])
+
+
+_ENDS = {
+    Phase.DRAINING: Rule.DRAINED,
+    Phase.CRASHED: Rule.CRASHED,
+    Phase.FAILED: Rule.FAILED_TO_START,
+    Phase.SPENT: Rule.SPENT,
+}
+_OUTDATED = "made from an older template or class"
+_MEANINGS = {
+    Rule.DRAINED: "disabled, and no lease holds it",
+    Rule.CRASHED: "it was ready and is no more",
+    Rule.FAILED_TO_START: "it never became ready",
+    Rule.SPENT: "it served its one lease",
+}
+
+
+def _drain(member: Member, rule: Rule, message: str) -> Drain:
+    return Drain(name=member.name, rule=rule, message=message)
+
+
+def _numbered(pool: Pool, creates: Sequence[Create]) -> int:
+    """How many members will ever have been created."""
+    return max((naming.number(pool.name, c.name) + 1 for c in creates), default=pool.created)
+
+
+def _wake_at(
+    pool: Pool, surplus: Surplus | None, footing: Footing, now: datetime
+) -> datetime | None:
+    """The next moment at which time alone changes the plan."""
+    moments = [m.due for m in pool.members if m.due is not None]
+    moments.extend(ramp.wakes(footing, pool.members))
+    if surplus is not None:
+        moments.append(surplus.since + pool.cooldown)
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def _check(pool: Pool, made: Plan) -> None:
+    """The promises; breaking one is a bug here, and must not be carried out."""
+    creates = sum(isinstance(action, Create) for action in made.actions)
+    if creates and pool.replicas_max is not None:
+        assert len(pool.members) + creates <= pool.replicas_max, "the ceiling would be exceeded"
+    held = {m.name for m in pool.members if m.leased and m.phase not in _GONE}
+    touched = {action.name for action in made.actions}
+    assert not held & touched, "a member that a lease holds would be taken away"
+    assert len(touched) == len(made.actions), "one member would be changed twice"
+
+
+_GONE = frozenset({Phase.CRASHED, Phase.FAILED})

@@ -1,0 +1,70 @@
+"""How many members a pool should have: floor, leases, warm buffer, ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bullpen.core.members import STARTING, Member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The figures a plan is made of."""
+
+    needed: int
+    """Members that leases have or wait for."""
+
+    buffer: int
+    floor: int
+    ceiling: int | None
+    occupied: int
+    """Places taken, by members on their way out too."""
+
+    idle: int
+    starting: int
+
+    @classmethod
+    def of(
+        cls,
+        supply: Sequence[Member],
+        *,
+        needed: int,
+        buffer: int,
+        floor: int,
+        ceiling: int | None,
+        occupied: int,
+    ) -> Sizes:
+        """``needed`` without the members that leases already have."""
+        return cls(
+            needed=needed + sum(m.leased for m in supply),
+            buffer=buffer,
+            floor=floor,
+            ceiling=ceiling,
+            occupied=occupied,
+            idle=sum(m.idle for m in supply),
+            starting=sum(m.phase in STARTING for m in supply),
+        )
+
+    @property
+    def wanted(self) -> int:
+        return max(self.floor, self.needed + self.buffer)
+
+    @property
+    def target(self) -> int:
+        return self.wanted if self.ceiling is None else min(self.wanted, self.ceiling)
+
+    @property
+    def room(self) -> int | None:
+        return None if self.ceiling is None else max(0, self.ceiling - self.occupied)
+
+    def fitting(self, count: int) -> int:
+        """How many of ``count`` new members there is a place for."""
+        return count if self.room is None else min(count, self.room)
+
+    def text(self, waiting: int) -> str:
+        ceiling = "no ceiling" if self.ceiling is None else f"ceiling {self.ceiling}"
+        return (
+            f"{waiting} waiting, {self.idle} idle, {self.starting} starting;"
+            f" target {self.target}, {ceiling}"
+        )

@@ -1,0 +1,259 @@
+"""A QEMU machine as a Jumpstarter driver: the published one, with what pools need on top.
+
+Accelerator, machine, further arguments, disks as overlays and forwarded ports that
+the kernel chooses are ours; clients see the published driver and use its client.
+Every driver instance has directories of its own, so the next lease starts from the
+base images whatever the last one did.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, Literal
+
+from jumpstarter.driver import export
+from jumpstarter_driver_network.driver import TcpNetwork, VsockNetwork
+from jumpstarter_driver_qemu import driver as published
+from xdg_base_dirs import xdg_runtime_dir
+
+from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
+from bullpen.drivers.qemu_images import Disk, checked_format, grow, image_info, make_overlay
+from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports
+
+OFF_SECONDS_MAX = 5.0
+LAST_LINES_MAX = 5
+
+
+@dataclass(kw_only=True)
+class QemuPower(published.QemuPower):
+    """Switches the machine on and off."""
+
+    parent: Qemu
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self._running: subprocess.Popen[bytes] | None = None
+        self._cloud_init: TemporaryDirectory[str] | None = None
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
+
+    @export  # type: ignore[untyped-decorator]
+    async def on(self) -> None:
+        if self._running is not None and self._running.poll() is None:
+            self.logger.warning("already powered on, ignoring request")
+            return
+        self._cloud_init = self.parent.cidata()
+        ours, theirs = socket.socketpair()
+        try:
+            cidata = self._cloud_init.name
+            machine = await self.parent.machine(qmp=theirs.fileno(), cidata=cidata)
+            self._running = self._start(command(machine), theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        try:
+            async with Qmp(ours) as qmp:
+                await self.parent.connect(qmp)
+                await qmp.execute("cont")
+        except (QmpError, OSError) as error:
+            self.off()
+            said = " ".join(self._last_lines)
+            raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
+
+    def _start(self, line: tuple[str, ...], qmp: socket.socket) -> subprocess.Popen[bytes]:
+        # A machine must not outlive its exporter, however that ends.
+        guard = shutil.which("setpriv")
+        prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
+        self.logger.info("starting %s", " ".join(line))
+        process = subprocess.Popen(
+            (*prefix, *line),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(qmp.fileno(),),
+        )
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                self._last_lines.append(text)
+                self.logger.info("%s", text)
+
+    @export  # type: ignore[untyped-decorator]
+    def off(self) -> None:
+        process, self._running = self._running, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(timeout=OFF_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._cloud_init is not None:
+            self._cloud_init.cleanup()
+            self._cloud_init = None
+
+
+class _KeptDirectory:
+    """A directory that stays: somebody wants to look at it later."""
+
+    def __init__(self) -> None:
+        self.name = mkdtemp(prefix="qemu-")
+
+    def cleanup(self) -> None:
+        """Only what holds nothing goes."""
+        path = Path(self.name)
+        if path.exists() and not any(path.iterdir()):
+            path.rmdir()
+
+
+@dataclass(kw_only=True)
+class Qemu(published.Qemu):
+    """A QEMU machine with a console, a flasher, networks and power."""
+
+    machine_type: str = ""
+    accel: Literal["kvm", "tcg"] = "tcg"
+    kernel: str = ""
+    initrd: str = ""
+    append: str = ""
+    disks: list[dict[str, Any]] = field(default_factory=list)
+    forwards: dict[str, int] = field(default_factory=dict)
+    """Ports of the guest by name; each is reached through a child of that name."""
+
+    extra_args: list[str] = field(default_factory=list)
+    retain: bool = False
+    """Leave the disks when the machine is put away."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self._sockets = TemporaryDirectory(dir=xdg_runtime_dir(), prefix="qemu-")
+        if self.retain:
+            self._tmp_dir.cleanup()
+            self._tmp_dir: Any = _KeptDirectory()
+        self._disks = {disk.name: disk for disk in map(Disk.model_validate, self.disks)}
+        children: dict[str, Any] = self.children
+        children["power"] = QemuPower(parent=self)  # type: ignore[abstract]
+        children["vnc"].path = self._vnc
+        for name in self.forwards:
+            children[name] = TcpNetwork(host=LOOPBACK, port=0)  # type: ignore[abstract]
+
+    @property
+    def _vnc(self) -> str:
+        """A socket's path must be short, so it is not beside the disks."""
+        sockets = getattr(self, "_sockets", None)
+        return str(Path(sockets.name) / "vnc") if sockets else ""
+
+    def close(self) -> None:
+        super().close()  # type: ignore[no-untyped-call]
+        self._sockets.cleanup()
+        self._tmp_dir.cleanup()
+
+    def validate_partition(
+        self,
+        partition: str | None = None,
+        use_default_partitions: bool = False,  # noqa: FBT001, FBT002 - as published
+    ) -> Path:
+        if partition in self._disks:
+            return Path(self._tmp_dir.name) / str(partition)
+        found: Path = super().validate_partition(partition, use_default_partitions)
+        return found
+
+    async def machine(self, *, qmp: int, cidata: str) -> Machine:
+        """The machine as it is to be switched on now, its disks ready."""
+        vsock = isinstance(self.children.get("ssh"), VsockNetwork)
+        return Machine(
+            arch=self.arch,
+            machine=self.machine_type,
+            cpu=self.cpu or "",
+            accel=self.accel,
+            smp=self.smp,
+            memory=self.mem,
+            bios=self._present("bios"),
+            flash=self._flash(),
+            kernel=self.kernel,
+            initrd=self.initrd,
+            append=self.append,
+            drives=tuple([drive async for drive in self._drives()]),
+            cidata=cidata,
+            forwards=(
+                *(
+                    Forward(guest_port=f.guestport, host_port=f.hostport, host=f.hostaddr)
+                    for f in self.hostfwd.values()
+                ),
+                *(Forward(guest_port=port) for port in self.forwards.values()),
+            ),
+            vsock_cid=self._cid if vsock else None,
+            vnc=self._vnc,
+            qmp=qmp,
+            extra=tuple(self.extra_args),
+        )
+
+    async def connect(self, qmp: Qmp) -> None:
+        """Point console and networks to what QEMU opened for them."""
+        for device in await qmp.execute("query-chardev"):
+            if device["label"] == "serial0":
+                self._link_console(device["filename"].removeprefix("pty:"))
+        if self.forwards:
+            shown = await qmp.execute("human-monitor-command", **{"command-line": "info usernet"})
+            found = forwarded_ports(shown)
+            children: dict[str, Any] = self.children
+            for name, port in self.forwards.items():
+                children[name].port = found[port]
+
+    def _link_console(self, terminal: str) -> None:
+        path = Path(self._pty)
+        path.unlink(missing_ok=True)
+        path.symlink_to(terminal)
+
+    def _present(self, partition: str) -> str:
+        path = self.validate_partition(partition, use_default_partitions=True)
+        return str(path) if path.exists() else ""
+
+    def _flash(self) -> tuple[str, str] | None:
+        """Code and variables, the latter a copy that lasts as long as this driver does."""
+        code, variables = self._present("OVMF_CODE.fd"), self._present("OVMF_VARS.fd")
+        if not (code and variables):
+            return None
+        own = Path(self._tmp_dir.name) / "OVMF_VARS.fd"
+        if Path(variables) != own:
+            shutil.copyfile(variables, own)
+        return code, str(own)
+
+    async def _drives(self) -> Any:
+        root = self.default_partitions.get("root")
+        names = dict.fromkeys(("root", *self._disks))
+        for name in names:
+            disk = self._disks.get(name) or Disk(name=name)
+            if name == "root" and root is not None and disk.base is None:
+                found = (await image_info(root))["format"]
+                disk = disk.model_copy(update={"base": root, "format": found})
+            if name == "root" and self.disk_size:
+                disk = disk.model_copy(update={"size": self._parse_size(self.disk_size)})
+            drive = await self._drive(disk)
+            if drive is not None:
+                yield drive
+
+    async def _drive(self, disk: Disk) -> Drive | None:
+        flashed = self.validate_partition(disk.name)
+        if flashed.exists():
+            image_format = await checked_format(flashed)
+            await grow(flashed, image_format, disk.size)
+            return Drive(name=disk.name, path=str(flashed), format=image_format)
+        if disk.base is None and disk.size is None:
+            return None
+        overlay = flashed.with_name(f"{disk.name}.overlay")
+        if not overlay.exists():
+            await make_overlay(overlay, disk)
+        await grow(overlay, "qcow2", disk.size)
+        return Drive(name=disk.name, path=str(overlay), format="qcow2")

@@ -1,0 +1,145 @@
+"""QEMU's command line. Pure: everything that is on it comes in, nothing is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+DEFAULT_MACHINES = {
+    "aarch64": "virt",
+    "arm": "virt",
+    "riscv64": "virt",
+    "x86_64": "q35",
+}
+DEFAULT_CPUS = {
+    "aarch64": "cortex-a57",
+    "x86_64": "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt",
+}
+
+_WITH_PCI = ("virt", "q35", "pc")
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    name: str
+    path: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """A port of the guest that is reached through one of the host's."""
+
+    guest_port: int
+    host_port: int = 0
+    """0 lets the kernel choose a free one."""
+
+    host: str = LOOPBACK
+    protocol: str = "tcp"
+
+    def __str__(self) -> str:
+        return f"hostfwd={self.protocol}:{self.host}:{self.host_port}-:{self.guest_port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A virtual machine about to be switched on."""
+
+    arch: str
+    machine: str = ""
+    cpu: str = ""
+    accel: str = "tcg"
+    smp: int = 1
+    memory: str = "512M"
+    bios: str = ""
+    flash: tuple[str, str] | None = None
+    """Firmware code, which is only read, and its variables, which are written."""
+
+    kernel: str = ""
+    initrd: str = ""
+    append: str = ""
+    drives: tuple[Drive, ...] = ()
+    cidata: str = ""
+    """Directory with cloud-init's files."""
+
+    forwards: tuple[Forward, ...] = ()
+    vsock_cid: int | None = None
+    vnc: str = ""
+    qmp: int
+    """Open socket on which QEMU is spoken to."""
+
+    extra: tuple[str, ...] = ()
+
+
+def command(machine: Machine) -> tuple[str, ...]:
+    """Program and arguments. The guest waits until it is told to continue."""
+    board = machine.machine or DEFAULT_MACHINES[machine.arch]
+    cpu = machine.cpu or ("host" if machine.accel == "kvm" else DEFAULT_CPUS.get(machine.arch, ""))
+    return (
+        f"qemu-system-{machine.arch}",
+        *("-nodefaults", "-nographic", "-S"),
+        *("-machine", board),
+        *("-accel", machine.accel),
+        *(("-cpu", cpu) if cpu else ()),
+        *("-smp", str(machine.smp)),
+        *("-m", machine.memory),
+        *("-chardev", f"socket,id=qmp,fd={machine.qmp}"),
+        *("-mon", "chardev=qmp,mode=control"),
+        *("-serial", "pty"),
+        *(("-vnc", f"unix:{machine.vnc}") if machine.vnc else ()),
+        *_firmware(machine),
+        *(_with_pci(machine) if board.startswith(_WITH_PCI) else _on_board(machine)),
+        *machine.extra,
+    )
+
+
+def _firmware(machine: Machine) -> Iterator[str]:
+    if machine.bios:
+        yield from ("-bios", machine.bios)
+    if machine.flash:
+        code, variables = map(_escaped, machine.flash)
+        yield from ("-drive", f"file={code},if=pflash,format=raw,unit=0,readonly=on")
+        yield from ("-drive", f"file={variables},if=pflash,format=raw,unit=1")
+    for option, value in (
+        ("-kernel", machine.kernel),
+        ("-initrd", machine.initrd),
+        ("-append", machine.append),
+    ):
+        if value:
+            yield from (option, value)
+
+
+def _with_pci(machine: Machine) -> Iterator[str]:
+    yield from ("-netdev", ",".join(("user", "id=eth0", *map(str, machine.forwards))))
+    yield from ("-device", "virtio-net-pci,netdev=eth0")
+    yield from ("-vga", "none", "-device", "virtio-gpu-pci")
+    if machine.vsock_cid is not None:
+        yield from ("-device", f"vhost-vsock-pci,guest-cid={machine.vsock_cid}")
+    for index, drive in enumerate(machine.drives):
+        yield from ("-blockdev", _block_device(drive))
+        yield from ("-device", f"virtio-blk-pci,drive={drive.name},bootindex={index + 1}")
+    if machine.cidata:
+        directory = _escaped(machine.cidata)
+        yield from (
+            "-blockdev",
+            f"driver=vvfat,node-name=cidata,read-only=on,dir={directory},label=CIDATA",
+        )
+        yield from ("-device", "virtio-blk-pci,drive=cidata")
+
+
+def _block_device(drive: Drive) -> str:
+    path = _escaped(drive.path)
+    return f"driver={drive.format},node-name={drive.name},file.driver=file,file.filename={path}"
+
+
+def _on_board(machine: Machine) -> Iterator[str]:
+    """For boards that bring their own controllers: QEMU connects to what they have."""
+    yield from ("-nic", ",".join(("user", *map(str, machine.forwards))))
+    for index, drive in enumerate(machine.drives):
+        yield from ("-drive", f"file={_escaped(drive.path)},format={drive.format},index={index}")
+
+
+def _escaped(path: str) -> str:
+    """A comma would begin the next option."""
+    return path.replace(",", ",,")

@@ -1,0 +1,71 @@
+"""Just enough of QEMU's machine protocol to start a machine and learn about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from types import TracebackType
+from typing import Any
+
+ANSWER_SECONDS_MAX = 10.0
+LINE_BYTES_MAX = 1 << 20
+
+
+class QmpError(RuntimeError):
+    """QEMU refused a command, or is not there to answer."""
+
+
+class Qmp:
+    """A conversation over one end of a socket pair whose other end QEMU inherited."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    async def __aenter__(self) -> Qmp:
+        self._reader, self._writer = await asyncio.open_connection(
+            sock=self._connection, limit=LINE_BYTES_MAX
+        )
+        await self._message()  # its greeting
+        await self.execute("qmp_capabilities")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+
+    async def execute(self, name: str, **arguments: object) -> Any:
+        """What QEMU returns; raises ``QmpError`` if it refuses."""
+        self._writer.write(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
+        while True:
+            message = await self._message()
+            if "error" in message:
+                raise QmpError(f"{name}: {message['error']['desc']}")
+            if "return" in message:
+                return message["return"]
+
+    async def _message(self) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                line = await self._reader.readline()
+        except TimeoutError:
+            raise QmpError(f"QEMU did not answer within {ANSWER_SECONDS_MAX:g} s") from None
+        except ConnectionError:
+            line = b""
+        if not line:
+            raise QmpError("QEMU ended")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+def forwarded_ports(shown: str) -> dict[int, int]:
+    """Ports of the host by those of the guest, from QEMU's ``info usernet``.
+
+    ``TCP[HOST_FORWARD]  14  127.0.0.1 40123  10.0.2.15  22  0  0``
+    """
+    rows = (line.split() for line in shown.splitlines() if "HOST_FORWARD" in line)
+    return {int(row[5]): int(row[3]) for row in rows}

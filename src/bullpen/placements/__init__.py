@@ -1,0 +1,1 @@
+"""Where instances run: local processes. What is run is a provisioner's business."""

@@ -1,0 +1,87 @@
+"""Whether one more instance fits on this host. Deciding is pure; the host is read apart."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from bullpen.placements.base import Needs
+
+INSTANCES_MAX = 500
+MEMORY_SHARE = 0.9
+"""The rest is for the system and for us."""
+
+CPU_SHARES_PER_CORE = 8.0
+"""Targets mostly wait; this many virtual CPUs share one real one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that all instances together may take."""
+
+    instances: int
+    memory_bytes: int
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What those that run, or are about to, have been promised."""
+
+    instances: int = 0
+    memory_bytes: int = 0
+    cpus: float = 0.0
+
+    def plus(self, memory_bytes: int, cpus: float) -> Usage:
+        return Usage(
+            instances=self.instances + 1,
+            memory_bytes=self.memory_bytes + memory_bytes,
+            cpus=self.cpus + cpus,
+        )
+
+
+def shortage(needs: Needs, used: Usage, limits: Limits, *, free_bytes: int) -> str:
+    """Why ``needs`` do not fit, in words; empty if they do.
+
+    Memory is checked twice: against what was promised, because an instance that just
+    started has not taken its share yet, and against what is free, because others use
+    this host too.
+    """
+    after = used.plus(needs.memory_bytes, needs.cpus)
+    if after.instances > limits.instances:
+        return f"{used.instances} of at most {limits.instances} instances are running"
+    if after.memory_bytes > limits.memory_bytes:
+        promised, most = _mib(used.memory_bytes), _mib(limits.memory_bytes)
+        return f"it needs {_mib(needs.memory_bytes)} of memory, {promised} of {most} are taken"
+    if after.cpus > limits.cpus:
+        return f"it needs {needs.cpus:g} CPUs, {used.cpus:g} of {limits.cpus:g} are taken"
+    if needs.memory_bytes > free_bytes:
+        return f"it needs {_mib(needs.memory_bytes)} of memory, {_mib(free_bytes)} are free"
+    return ""
+
+
+def _mib(amount: int) -> str:
+    return f"{amount >> 20} MiB"
+
+
+def host_limits(*, instances: int = INSTANCES_MAX) -> Limits:
+    """What this machine has, less a reserve."""
+    return Limits(
+        instances=instances,
+        memory_bytes=int(_meminfo("MemTotal") * MEMORY_SHARE),
+        cpus=(os.cpu_count() or 1) * CPU_SHARES_PER_CORE,
+    )
+
+
+def free_memory() -> int:
+    """Bytes that could be used now without pushing anything out."""
+    return _meminfo("MemAvailable")
+
+
+def _meminfo(name: str) -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        field, _, value = line.partition(":")
+        if field == name:
+            return int(value.split()[0]) * 1024
+    raise AssertionError(f"/proc/meminfo has no {name}")

@@ -1,0 +1,121 @@
+"""The zygote's children: one exporter each, from its fork until nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from pathlib import Path
+
+from bullpen.placements.base import ExitReason
+from bullpen.placements.local import processes
+from bullpen.placements.local.logs import RotatedLog
+from bullpen.placements.local.wire import EVENTS, ChildState, Exited, Frames, Registered, Spawn
+
+STOP_SECONDS_MAX = 8.0
+"""An exporter that stops for longer than this is killed with all its processes."""
+
+READ_BYTES = 1 << 16
+DRAIN_READS_MAX = 64
+"""What a killed exporter still has in its pipe is read, but not for ever."""
+
+
+class Child:
+    """One exporter and every process it started."""
+
+    def __init__(
+        self, spawn: Spawn, *, pid: int, log: RotatedLog, output: int, status: socket.socket
+    ) -> None:
+        self.key = spawn.key
+        self.pid = pid
+        self.token = spawn.token
+        self.directory = Path(spawn.directory)
+        self.runtime = Path(spawn.runtime)
+        self.retain = spawn.retain
+        self.registered = False
+        self.output = output
+        self.status = status
+        self.kill_at: float | None = None
+        self._frames = Frames(EVENTS)
+        self._log = log
+        self._said: Exited | None = None
+        self._wait_status: int | None = None
+
+    @property
+    def state(self) -> ChildState:
+        return ChildState(key=self.key, registered=self.registered)
+
+    @property
+    def ended(self) -> bool:
+        """The exporter itself has; what it started may still be dying."""
+        return self._wait_status is not None
+
+    def read_output(self) -> bool:
+        """Move what it printed into its log; False when nobody can print any more."""
+        data = os.read(self.output, READ_BYTES)
+        # A full disk costs lines, not the exporter.
+        with contextlib.suppress(OSError):
+            self._log.write(data)
+        return bool(data)
+
+    def read_status(self) -> bool:
+        """Hear what it says about itself; False when it will say no more."""
+        try:
+            data = self.status.recv(READ_BYTES)
+        except ConnectionResetError:
+            return False
+        for message in self._frames.feed(data):
+            if isinstance(message, Registered):
+                self.registered = True
+            elif isinstance(message, Exited):
+                self._said = message
+        return bool(data)
+
+    def stop(self, now: float) -> None:
+        """Ask it to end, and set the time after which it is not asked any more."""
+        if self.kill_at is None:
+            self.kill_at = now + STOP_SECONDS_MAX
+            processes.kill(self.pid, signal.SIGTERM)
+
+    def kill_if_due(self, now: float) -> None:
+        if self.kill_at is not None and self.kill_at <= now:
+            processes.kill_group(self.pid, signal.SIGKILL)
+
+    def reaped(self, wait_status: int) -> None:
+        self._wait_status = wait_status
+
+    def kill_rest(self, strays: tuple[int, ...]) -> bool:
+        """End what it left running, in its group or escaped; whether there was any."""
+        escaped = processes.bearing(self.token, strays)
+        for pid in escaped:
+            processes.kill(pid, signal.SIGKILL)
+        return processes.kill_group(self.pid, signal.SIGKILL) or bool(escaped)
+
+    def close(self) -> None:
+        """Keep its last words, then let go of it."""
+        os.set_blocking(self.output, False)
+        self.status.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            self.read_status()
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(DRAIN_READS_MAX):
+                if not self.read_output():
+                    break
+        self.forget()
+
+    def forget(self) -> None:
+        """Close what is ours without a look at it."""
+        os.close(self.output)
+        self.status.close()
+        self._log.close()
+
+    def verdict(self) -> Exited:
+        """Why it ended: in its own words if it had any, else from how it went."""
+        if self._said is not None:
+            return self._said
+        assert self._wait_status is not None
+        code = os.waitstatus_to_exitcode(self._wait_status)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        reason = ExitReason.CRASHED if self.registered else ExitReason.START_FAILED
+        return Exited(key=self.key, reason=reason, detail=f"the exporter {how}")

@@ -1,0 +1,194 @@
+"""The supervisor's side of a zygote: starting one, finding one, talking to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bullpen.errors import Unreachable
+from bullpen.placements.local import layout, processes
+from bullpen.placements.local.layout import Layout, ZygoteState
+from bullpen.placements.local.processes import ProcessId
+from bullpen.placements.local.wire import EVENTS, Command, Event, Frames, Hello, frame
+
+log = logging.getLogger("bullpen.placements")
+
+START_SECONDS_MAX = 60.0
+"""Loading takes a second; a busy machine with cold files, many."""
+
+END_SECONDS_MAX = 5.0
+READ_BYTES = 1 << 16
+LOG_TAIL_BYTES = 2000
+CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteSettings:
+    load: tuple[str, ...] = ()
+    """Modules with drivers, loaded once and shared by all exporters."""
+
+    orphan_seconds_max: float = 30.0
+    runtime_base: Path = Path("/tmp")
+    """Where the directory for sockets is made; its path must be short."""
+
+    python: str = sys.executable
+
+
+class Link:
+    """An open connection to a zygote that has said hello."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        state: ZygoteState,
+        process: subprocess.Popen[bytes] | None,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._process = process
+        self.runtime = Path(state.runtime)
+        self.identity = state.process
+        self.hello = Hello(version="", children=(), ended=())
+        self._events = self._receive()
+
+    async def greet(self) -> None:
+        """Wait for the hello; raises ``Unreachable`` if none comes."""
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                first = await anext(self._events)
+        except (StopAsyncIteration, TimeoutError):
+            raise Unreachable("the zygote ended or hangs before it could serve") from None
+        assert isinstance(first, Hello)
+        self.hello = first
+
+    def send(self, command: Command) -> None:
+        """What cannot be delivered is answered by the end of ``events``."""
+        self._writer.write(frame(command))
+
+    def events(self) -> AsyncIterator[Event]:
+        """What the zygote says from now on, until it is gone."""
+        return self._events
+
+    async def _receive(self) -> AsyncIterator[Event]:
+        frames = Frames(EVENTS)
+        with contextlib.suppress(OSError):
+            while data := await self._reader.read(READ_BYTES):
+                for event in frames.feed(data):
+                    yield event
+
+    async def ended(self) -> None:
+        """Make sure that the process is gone, by force if it must be."""
+        self._writer.close()
+        for _ in range(int(END_SECONDS_MAX / 0.02)):
+            if not self._alive():
+                break
+            await asyncio.sleep(0.02)
+        else:
+            log.warning("zygote killed", extra={"key": self.identity.pid})
+            processes.kill(self.identity.pid, signal.SIGKILL)
+        if self._process is not None:
+            await asyncio.to_thread(self._process.wait)
+
+    def _alive(self) -> bool:
+        return self.identity.alive() if self._process is None else self._process.poll() is None
+
+
+async def find(places: Layout) -> Link | None:
+    """The zygote a predecessor left running, if it still does."""
+    state = layout.read_zygote(places)
+    if state is None or not state.process.alive():
+        return None
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(Path(state.runtime) / CONTROL))
+        link = Link(reader, writer, state, None)
+        await link.greet()
+    except (OSError, Unreachable) as error:
+        log.warning("zygote not taken over", extra={"key": state.process.pid, "cause": error})
+        processes.kill(state.process.pid, signal.SIGKILL)
+        return None
+    return link
+
+
+async def start(places: Layout, settings: ZygoteSettings) -> Link:
+    """A new zygote, ready to fork. Raises ``Unreachable`` with its last words."""
+    runtime = layout.make_runtime(settings.runtime_base)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(runtime / CONTROL))
+            listener.listen()
+            process = await asyncio.to_thread(_execute, places, settings, runtime, listener)
+    except OSError as error:
+        layout.wipe(runtime)
+        raise Unreachable(f"the zygote cannot be started: {error}") from None
+    state = ZygoteState(process=processes.identify(process.pid), runtime=str(runtime))
+    layout.write(places.zygote, msgspec.json.encode(state))
+    reader, writer = await asyncio.open_unix_connection(str(runtime / CONTROL))
+    link = Link(reader, writer, state, process)
+    try:
+        await link.greet()
+    except BaseException as error:
+        process.kill()
+        await link.ended()
+        layout.wipe(runtime)
+        if isinstance(error, Unreachable):
+            raise Unreachable(f"{error.message}: {_last_words(places.zygote_log)}") from None
+        raise
+    return link
+
+
+def _execute(
+    places: Layout, settings: ZygoteSettings, runtime: Path, listener: socket.socket
+) -> subprocess.Popen[bytes]:
+    command = [
+        settings.python, "-m", "bullpen.placements.local.zygote",
+        "--listener", str(listener.fileno()),
+        "--runtime", str(runtime),
+        "--state", str(places.zygote),
+        "--orphan-seconds-max", str(settings.orphan_seconds_max),
+        *(part for name in settings.load for part in ("--load", name)),
+    ]  # fmt: skip
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    output = os.open(places.zygote_log, flags, layout.SECRET)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(listener.fileno(),),
+            start_new_session=True,
+            cwd="/",
+        )
+    finally:
+        os.close(output)
+
+
+def _last_words(path: Path) -> str:
+    text = path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
+    return text.rpartition("\n")[2] or "it said nothing"
+
+
+def is_ours(runtime: Path) -> bool:
+    """Whether a path that was read from a file may be removed."""
+    return runtime.name.startswith("bullpen-") and not runtime.is_symlink()
+
+
+def forget(places: Layout, identity: ProcessId | None) -> None:
+    """After a zygote's end: remove what it may not have removed itself."""
+    state = layout.read_zygote(places)
+    if state is not None and (identity is None or state.process == identity):
+        if is_ours(Path(state.runtime)):
+            layout.wipe(Path(state.runtime))
+        places.zygote.unlink(missing_ok=True)

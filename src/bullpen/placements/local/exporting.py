@@ -1,0 +1,203 @@
+"""Serving as an exporter, with Jumpstarter's own library.
+
+This runs in a fork of the zygote. It adds to what ``jmp run`` does: patience with a
+service that restarts, an end after one lease, and a word about why it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pydantic
+import yaml
+from jumpstarter.config.exporter import ExporterConfigV1Alpha1
+
+from bullpen.placements.base import ExitReason
+from bullpen.placements.local.recycling import Recycler
+from bullpen.placements.local.wire import Exited, Registered, Spawn, frame
+
+log = logging.getLogger("bullpen.exporter")
+
+DETAIL_LENGTH_MAX = 500
+
+PATIENCE: dict[str, str | int] = {
+    # Without this an exporter gives up, and its target is lost, when the service is
+    # away for longer than its few quick retries.
+    "grpc.service_config": json.dumps(
+        {
+            "methodConfig": [
+                {"name": [{"service": "jumpstarter.v1.ControllerService"}], "waitForReady": True}
+            ]
+        }
+    ),
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 500,
+    "grpc.max_reconnect_backoff_ms": 1000,
+}
+"""Calls wait for the service to be there. Whoever runs us ends us if it never comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    reason: ExitReason
+    detail: str = ""
+
+
+def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None]) -> None:
+    """Serve until the end, and say which end it was."""
+    ending = asyncio.run(_serve(spawn, report, on_orphaned))
+    log.info("ended: %s %s", ending.reason, ending.detail)
+    told = Exited(key=spawn.key, reason=ending.reason, detail=ending.detail[:DETAIL_LENGTH_MAX])
+    with contextlib.suppress(OSError):
+        report.sendall(frame(told))
+
+
+async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
+    try:
+        config = ExporterConfigV1Alpha1.model_validate(yaml.safe_load(spawn.config))
+    except pydantic.ValidationError as error:
+        return Ending(ExitReason.START_FAILED, f"its settings are wrong: {_problems(error)}")
+    config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}
+    async with config.create_exporter() as exporter:
+        service = _Service(
+            exporter,
+            single_use=spawn.single_use,
+            on_registered=lambda: report.sendall(frame(Registered(key=spawn.key))),
+        )
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, service.stop)
+        loop.add_signal_handler(signal.SIGHUP, service.retire)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+
+        def zygote_gone() -> None:
+            loop.remove_reader(report)
+            on_orphaned()
+            service.stop()
+
+        # It never writes to us: the only news this can bring is its end.
+        loop.add_reader(report, zygote_gone)
+        return await service.run()
+
+
+def _problems(error: pydantic.ValidationError) -> str:
+    """What is wrong where, without repeating what was written there: it may be secret."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)
+    )
+
+
+class _Service:
+    """One exporter from registration to its end.
+
+    What Jumpstarter's exporter is doing is seen by standing in for two of its public
+    methods: ``session``, which registers, and ``session_for_lease``, which serves one.
+    """
+
+    def __init__(
+        self, exporter: Any, *, single_use: bool, on_registered: Callable[[], None]
+    ) -> None:
+        self._exporter = exporter
+        self._single_use = single_use
+        self._on_registered = on_registered
+        self._recycler: Recycler | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._registered = False
+        self._leased = False
+        self._served = False
+        self._stopped = False
+        self._retired = False
+        self._stand_in()
+
+    def _stand_in(self) -> None:
+        register, serve = self._exporter.session, self._exporter.session_for_lease
+
+        @contextlib.asynccontextmanager
+        async def session() -> AsyncIterator[Any]:
+            async with register() as found:
+                self._registered = True
+                self._on_registered()
+                yield found
+
+        @contextlib.asynccontextmanager
+        async def session_for_lease() -> AsyncIterator[Any]:
+            async with serve() as found:
+                self._begin_lease()
+                try:
+                    yield found
+                finally:
+                    self._leased = False
+
+        self._exporter.session = session
+        self._exporter.session_for_lease = session_for_lease
+        if not self._single_use:
+            self._recycler = Recycler(self._exporter.hook_executor)
+            self._exporter.hook_executor = self._recycler
+
+    def _begin_lease(self) -> None:
+        self._leased = self._served = True
+        if self._single_use:
+            self.retire()
+
+    def stop(self) -> None:
+        """End now: unregister if there is anything to unregister."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._registered:
+            self._exporter.stop(should_unregister=True)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def retire(self) -> None:
+        """End after the lease that is served now, or at once if there is none."""
+        self._retired = True
+        if self._leased:
+            self._exporter.stop(wait_for_lease_exit=True, should_unregister=True)
+        else:
+            self.stop()
+
+    async def run(self) -> Ending:
+        self._task = asyncio.current_task()
+        try:
+            await self._exporter.serve()
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+        except Exception as error:
+            log.exception("the exporter failed")
+            return self._failed(_said(error))
+        return self._ended()
+
+    def _ended(self) -> Ending:
+        if self._recycler is not None and self._recycler.problem:
+            return Ending(ExitReason.RESET_FAILED, self._recycler.problem)
+        if self._exporter.exit_code:
+            return Ending(ExitReason.CRASHED, "a lease hook failed and asked for the end")
+        if self._retired:
+            return Ending(ExitReason.COMPLETED, "served its lease" if self._served else "retired")
+        if self._stopped:
+            return self._failed("it was told to stop")
+        return self._failed("the exporter ended by itself")
+
+    def _failed(self, detail: str) -> Ending:
+        reason = ExitReason.CRASHED if self._registered else ExitReason.START_FAILED
+        return Ending(reason, detail)
+
+
+def _said(error: BaseException) -> str:
+    """The first thing that went wrong, in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"the service answered {error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,65 @@
+"""An instance as the supervisor holds it: what it is, and what it takes to be rid of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from bullpen.placements.base import ExitReason, Instance, InstancePhase, Key
+from bullpen.placements.local.layout import State
+from bullpen.placements.local.wire import Hello
+
+
+class Held:
+    def __init__(self, state: State, directory: Path, *, detail: str) -> None:
+        self.state = state
+        self.directory = directory
+        self.instance = Instance(
+            key=state.key,
+            owner_uid=state.owner_uid,
+            provisioner=state.provisioner,
+            phase=InstancePhase.BOOTING,
+            detail=detail,
+        )
+        self.spawned = False
+        """The zygote was told to fork it."""
+
+        self.launching: asyncio.Task[None] | None = None
+        self.cleaning: asyncio.Task[None] | None = None
+        self.gone = asyncio.Event()
+        """No process of it is left."""
+
+        self.removed: asyncio.Event | None = None
+        """Somebody is removing it; set when that is done."""
+
+    @property
+    def key(self) -> Key:
+        return self.state.key
+
+    @property
+    def exited(self) -> bool:
+        return self.instance.phase is InstancePhase.EXITED
+
+    def register(self) -> None:
+        self.instance = replace(self.instance, phase=InstancePhase.RUNNING, detail="registered")
+
+    def exit(self, reason: ExitReason, detail: str) -> None:
+        self.instance = replace(
+            self.instance, phase=InstancePhase.EXITED, reason=reason, detail=detail
+        )
+
+    def take_over(self, hello: Hello | None) -> None:
+        """From a predecessor, whose zygote has this to say, if it lives."""
+        children = {child.key: child for child in hello.children} if hello else {}
+        ended = {exited.key: exited for exited in hello.ended} if hello else {}
+        if (child := children.get(self.key)) is not None:
+            self.spawned = True
+            if child.registered:
+                self.register()
+            return
+        self.gone.set()
+        if (verdict := ended.get(self.key)) is not None:
+            self.exit(verdict.reason, verdict.detail)
+        else:
+            self.exit(ExitReason.LOST, "it ended while the service was away")

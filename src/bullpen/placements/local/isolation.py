@@ -1,0 +1,104 @@
+"""What a fresh fork does before it is an exporter: leave the zygote behind, go to its place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from bullpen.placements.local import exporting, layout, processes
+from bullpen.placements.local.wire import Spawn
+
+_FOREIGN = ("JMP_", "JUMPSTARTER_")
+"""Settings of whoever started the service; an exporter has its own."""
+
+ORPHAN_STOP_SECONDS_MAX = 10.0
+"""An exporter whose zygote is gone ends itself; one that hangs is ended by its own hand."""
+
+
+def become(spawn: Spawn, *, printed: int, report: socket.socket, zygote: int) -> NoReturn:
+    """Turn this fork into the exporter ``spawn`` describes. Ends the process."""
+    code = 1
+    try:
+        _settle(spawn, printed, zygote)
+        orphaned = threading.Event()
+        exporting.run(spawn, report, on_orphaned=lambda: _end_anyway(orphaned))
+        if orphaned.is_set():
+            _leave_nothing(spawn)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not exit(): what the zygote registered to happen at its end is not ours to do.
+        os._exit(code)
+
+
+def _settle(spawn: Spawn, printed: int, zygote: int) -> None:
+    os.setsid()
+    processes.die_with_parent(signal.SIGTERM)
+    if os.getppid() != zygote:
+        raise SystemExit("the zygote ended first")
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    # A retirement that comes before the exporter can hear it waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    processes.call_self(f"bp-{spawn.key[1]}")
+    processes.go_first_when_memory_is_short()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (printed, 1), (printed, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(printed)
+    os.umask(0o077)
+    os.chdir(spawn.directory)
+    _set_environment(spawn)
+    _log_to_standard_error()
+
+
+def _set_environment(spawn: Spawn) -> None:
+    runtime = Path(spawn.runtime)
+    runtime.mkdir(mode=layout.PRIVATE)
+    environment = os.environ  # noqa: TID251 - this is where an exporter's own is made
+    for name in tuple(environment):
+        if name.startswith(_FOREIGN):
+            del environment[name]
+    environment[processes.TOKEN_VARIABLE] = spawn.token
+    environment["TMPDIR"] = str(Path(spawn.directory) / layout.TEMPORARY)
+    environment["XDG_RUNTIME_DIR"] = str(runtime)
+    tempfile.tempdir = None
+
+
+def _log_to_standard_error() -> None:
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s",
+        datefmt="%FT%T",
+        force=True,
+    )
+
+
+def _end_anyway(orphaned: threading.Event) -> None:
+    if not orphaned.is_set():
+        orphaned.set()
+        timer = threading.Timer(ORPHAN_STOP_SECONDS_MAX, os.killpg, (0, signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+
+
+def _leave_nothing(spawn: Spawn) -> None:
+    """Nobody is left to do it for us, the last of our own processes included."""
+    processes.end_own_session()
+    layout.wipe(Path(spawn.runtime))
+    if not spawn.retain:
+        layout.wipe(Path(spawn.directory))

@@ -1,0 +1,198 @@
+"""Where things are: one directory per instance, and short ones for its sockets.
+
+Disks, logs and secrets live below the data directory. Sockets cannot: a Unix
+socket's path holds about a hundred bytes and a data directory may be anywhere,
+so they live in a directory of their own below the system's temporary one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from bullpen.placements.base import Key, Workload
+from bullpen.placements.local.processes import ProcessId
+
+PRIVATE = 0o700
+SECRET = 0o600
+NAME_LENGTH_MAX = 150
+"""Longer names are cut and told apart by a digest: file names hold 255 bytes."""
+
+STATE = "instance.json"
+PROCESS = "process.json"
+LOG = "log"
+TEMPORARY = "tmp"
+CREDENTIALS = "credentials"
+ZYGOTE = ".zygote.json"
+ZYGOTE_LOG = ".zygote.log"
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What a successor must know about an instance. No secrets."""
+
+    key: Key
+    owner_uid: str
+    provisioner: str
+    token: str
+    memory_bytes: int
+    cpus: float
+    single_use: bool
+    retain: bool
+
+
+class ZygoteState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a successor finds the zygote."""
+
+    process: ProcessId
+    runtime: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths below a data directory."""
+
+    data: Path
+
+    @property
+    def instances(self) -> Path:
+        return self.data / "instances"
+
+    @property
+    def retained(self) -> Path:
+        return self.data / "retained"
+
+    @property
+    def cache(self) -> Path:
+        return self.data / "cache"
+
+    @property
+    def zygote(self) -> Path:
+        return self.instances / ZYGOTE
+
+    @property
+    def zygote_log(self) -> Path:
+        return self.instances / ZYGOTE_LOG
+
+    def instance(self, key: Key) -> Path:
+        return self.instances / directory_name(key)
+
+    def log(self, key: Key) -> Path:
+        """What the instance prints; the older half is beside it, ending in ``.1``."""
+        return self.instance(key) / LOG
+
+    def retained_as(self, key: Key, now: datetime) -> Path:
+        return self.retained / f"{directory_name(key)}-{now:%Y%m%dT%H%M%S.%fZ}"
+
+    def found(self) -> Iterator[Path]:
+        """Every directory that is or was an instance's."""
+        if self.instances.exists():
+            yield from sorted(path for path in self.instances.iterdir() if path.is_dir())
+
+
+def directory_name(key: Key) -> str:
+    """``namespace.name``; a namespace has no dots, so no two keys share one."""
+    name = ".".join(key)
+    if len(name) <= NAME_LENGTH_MAX:
+        return name
+    return f"{name[:NAME_LENGTH_MAX]}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def runtime_name(token: str) -> str:
+    """Short, because sockets lie below it."""
+    return hashlib.sha256(token.encode()).hexdigest()[:10]
+
+
+def make_runtime(base: Path) -> Path:
+    """A fresh directory for sockets that only we can enter."""
+    return Path(tempfile.mkdtemp(prefix="bullpen-", dir=base))
+
+
+def state_of(workload: Workload, *, token: str) -> State:
+    return State(
+        key=workload.key,
+        owner_uid=workload.owner_uid,
+        provisioner=workload.provisioner,
+        token=token,
+        memory_bytes=workload.needs.memory_bytes,
+        cpus=workload.needs.cpus,
+        single_use=workload.single_use,
+        retain=workload.retain,
+    )
+
+
+def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
+    """Make an instance's directory. What an earlier one of this name left is removed."""
+    wipe(directory)
+    directory.mkdir(mode=PRIVATE, parents=True)
+    write(directory / STATE, msgspec.json.encode(state))
+    (directory / TEMPORARY).mkdir(mode=PRIVATE)
+    (directory / CREDENTIALS).mkdir(mode=PRIVATE)
+    for name, content in files.items():
+        write(directory / CREDENTIALS / name, content)
+
+
+def read_state(directory: Path) -> State | None:
+    """None when it was never written whole."""
+    return _read(directory / STATE, State)
+
+
+def read_process(directory: Path) -> ProcessId | None:
+    """None when it was never started."""
+    return _read(directory / PROCESS, ProcessId)
+
+
+def read_zygote(layout: Layout) -> ZygoteState | None:
+    return _read(layout.zygote, ZygoteState)
+
+
+def _read(path: Path, kind: type[S]) -> S | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write(path: Path, content: bytes) -> None:
+    """The old file or the new one, never half; only for us to read."""
+    temporary = path.with_name(f".{path.name}.new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, SECRET)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    temporary.replace(path)
+
+
+def wipe(directory: Path) -> None:
+    """Remove it and everything in it; absent is a success."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(directory)
+
+
+def keep_evidence(directory: Path) -> None:
+    """After an exit: what it printed and who it was stay, all else goes."""
+    evidence = {STATE, PROCESS, LOG, f"{LOG}.1"}
+    for path in directory.iterdir() if directory.exists() else ():
+        if path.name in evidence:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            wipe(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def retain(directory: Path, destination: Path) -> None:
+    """Move it aside without its secrets."""
+    wipe(directory / CREDENTIALS)
+    destination.parent.mkdir(mode=PRIVATE, exist_ok=True)
+    directory.rename(destination)

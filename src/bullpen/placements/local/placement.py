@@ -1,0 +1,294 @@
+"""The supervisor: runs workloads as processes of this machine and keeps account of them.
+
+It lives in the service's process and survives everything below it. What it holds is
+also on disk, so that a successor finds it after the service was killed. It starts
+nothing itself: the zygote forks, this says what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bullpen.errors import LabError, NoCapacity, StorageFailed, Unreachable
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.placements.base import (
+    ExitReason,
+    Instance,
+    Key,
+    Listener,
+    Site,
+    Workload,
+)
+from bullpen.placements.local import capacity, layout, processes
+from bullpen.placements.local.artifacts import ArtifactCache
+from bullpen.placements.local.capacity import Limits, Usage
+from bullpen.placements.local.children import STOP_SECONDS_MAX
+from bullpen.placements.local.connection import Link, ZygoteSettings
+from bullpen.placements.local.held import Held
+from bullpen.placements.local.keeper import ZygoteKeeper
+from bullpen.placements.local.kvm import Kvm
+from bullpen.placements.local.layout import Layout
+from bullpen.placements.local.wire import Event, Exited, Hello, Registered, Retire, Spawn, Stop
+
+log = logging.getLogger("bullpen.placements")
+
+STOP_MARGIN_SECONDS = 5.0
+"""Beyond the zygote's own patience, before the supervisor kills by itself."""
+
+KILL_LOOKS_MAX = 200
+KILL_LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    data: Path
+    limits: Limits
+    zygote: ZygoteSettings = field(default_factory=ZygoteSettings)
+
+
+class LocalPlacement:
+    """A ``Placement`` on this machine. Use it inside ``running``."""
+
+    def __init__(self, settings: LocalSettings, *, clock: Clock, ids: Ids) -> None:
+        self.layout = Layout(settings.data)
+        self._limits = settings.limits
+        self._clock = clock
+        self._ids = ids
+        self._artifacts = ArtifactCache(self.layout.cache)
+        self._kvm = Kvm(self.layout.cache)
+        self._keeper = ZygoteKeeper(
+            self.layout, settings.zygote, heard=self._heard, lost=self._lost
+        )
+        self._held: dict[Key, Held] = {}
+        self._listeners: list[Listener] = []
+        self._tasks: asyncio.TaskGroup | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[LocalPlacement]:
+        """Take over what a predecessor left; at the end leave nothing running."""
+        self.layout.instances.mkdir(mode=layout.PRIVATE, parents=True, exist_ok=True)
+        await self._recover()
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            keeping = tasks.create_task(self._keeper.run())
+            try:
+                yield self
+            finally:
+                await self._stop_all()
+                keeping.cancel()
+        await self._keeper.end()
+
+    # What a provisioner uses
+
+    def warm(self) -> None:
+        """Load the zygote now, so that the first instance need not wait for it."""
+        self._keeper.want()
+
+    async def start(self, workload: Workload) -> Instance:
+        held = self._held.get(workload.key)
+        if held is not None:
+            return held.instance
+        if self._keeper.problem:
+            raise Unreachable(self._keeper.problem)
+        problem = capacity.shortage(
+            workload.needs, self._usage(), self._limits, free_bytes=capacity.free_memory()
+        )
+        if problem:
+            raise NoCapacity(f"this host has no room for {'/'.join(workload.key)}: {problem}")
+        return self._accept(workload)
+
+    async def stop(self, key: Key) -> None:
+        held = self._held.get(key)
+        if held is None:
+            return
+        if held.removed is not None:
+            await held.removed.wait()
+            return
+        held.removed = asyncio.Event()
+        await self._end(held)
+        try:
+            await asyncio.to_thread(self._put_away, held)
+        except OSError as error:
+            raise StorageFailed(f"{held.directory} cannot be removed: {error}") from None
+        finally:
+            held.removed.set()
+            held.removed = None
+        del self._held[key]
+        self._tell(key)
+
+    async def retire(self, key: Key) -> None:
+        held = self._held.get(key)
+        if held is None or held.exited:
+            return
+        if held.spawned and self._keeper.link is not None:
+            self._keeper.link.send(Retire(key=key))
+        elif held.launching is not None:
+            held.launching.cancel()
+            self._exit(held, ExitReason.COMPLETED, "retired before it was started")
+
+    async def observe_all(self) -> tuple[Instance, ...]:
+        return tuple(self._held[key].instance for key in sorted(self._held))
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def retained(self) -> tuple[Path, ...]:
+        """What was kept of removed instances, by name."""
+        kept = self.layout.retained
+        return tuple(sorted(kept.iterdir())) if kept.exists() else ()
+
+    # Starting
+
+    def _usage(self) -> Usage:
+        used = Usage()
+        for held in self._held.values():
+            if not held.exited:
+                used = used.plus(held.state.memory_bytes, held.state.cpus)
+        return used
+
+    def _accept(self, workload: Workload) -> Instance:
+        assert self._tasks is not None, "used outside of running()"
+        state = layout.state_of(workload, token=self._ids.uid())
+        held = Held(state, self.layout.instance(workload.key), detail="accepted")
+        self._held[workload.key] = held
+        held.launching = self._tasks.create_task(self._launch(held, workload))
+        self._tell(held.key)
+        return held.instance
+
+    async def _launch(self, held: Held, workload: Workload) -> None:
+        try:
+            site = await self._site(workload)
+            config = workload.render(site)
+            layout.prepare(held.directory, held.state, workload.files)
+            link = await self._keeper.ready()
+        except LabError as error:
+            self._exit(held, ExitReason.START_FAILED, error.message)
+        except OSError as error:
+            self._exit(held, ExitReason.START_FAILED, f"its directory cannot be made: {error}")
+        except Exception as error:
+            log.exception("launch failed", extra={"key": held.key})
+            self._exit(held, ExitReason.START_FAILED, f"{type(error).__name__}: {error}")
+        else:
+            held.spawned = True
+            link.send(_spawn(held, config, link))
+
+    async def _site(self, workload: Workload) -> Site:
+        needs = workload.needs
+        paths = {item: await self._artifacts.find(item) for item in needs.artifacts}
+        kvm = bool(needs.kvm_for) and await self._kvm.works_for(needs.kvm_for)
+        return Site(artifacts=paths, kvm=kvm)
+
+    # Ending
+
+    async def _end(self, held: Held) -> None:
+        """Return when no process of it is left and nobody works on it."""
+        if held.launching is not None:
+            held.launching.cancel()
+            await asyncio.wait((held.launching,))
+        if held.spawned and not held.gone.is_set() and self._keeper.link is not None:
+            self._keeper.link.send(Stop(key=held.key))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS_MAX + STOP_MARGIN_SECONDS):
+                    await held.gone.wait()
+        if held.spawned and not held.gone.is_set():
+            await self._kill((held,))
+        if held.cleaning is not None:
+            await asyncio.wait((held.cleaning,))
+
+    def _put_away(self, held: Held) -> None:
+        if held.state.retain and held.directory.exists():
+            destination = self.layout.retained_as(held.key, self._clock.now())
+            layout.retain(held.directory, destination)
+        else:
+            layout.wipe(held.directory)
+
+    def _exit(self, held: Held, reason: ExitReason, detail: str) -> None:
+        """Note the end of an instance. Its processes are gone; its files go now."""
+        held.gone.set()
+        if held.exited:
+            return
+        held.exit(reason, detail)
+        log.info("instance ended", extra={"key": held.key, "reason": reason, "cause": detail})
+        if not held.state.retain and held.removed is None:
+            assert self._tasks is not None
+            held.cleaning = self._tasks.create_task(self._clean(held))
+        self._tell(held.key)
+
+    async def _clean(self, held: Held) -> None:
+        try:
+            await asyncio.to_thread(layout.keep_evidence, held.directory)
+        except OSError as error:
+            # Not the end of it: removal tries again and tells whoever asked for it.
+            log.warning("not cleaned", extra={"key": held.key, "cause": error})
+
+    async def _kill(self, held: Iterable[Held]) -> None:
+        """End processes whose zygote cannot do it any more."""
+        leaders = {one.state.token: layout.read_process(one.directory) for one in held}
+        for _ in range(KILL_LOOKS_MAX):
+            if not await asyncio.to_thread(processes.kill_instances, leaders):
+                return
+            await asyncio.sleep(KILL_LOOK_SECONDS)
+        log.error("processes cannot be killed", extra={"key": sorted(leaders)})
+
+    async def _stop_all(self) -> None:
+        async with asyncio.TaskGroup() as stopping:
+            for key in tuple(self._held):
+                stopping.create_task(self.stop(key))
+
+    # What the zygote says
+
+    def _heard(self, event: Event) -> None:
+        held = None if isinstance(event, Hello) else self._held.get(event.key)
+        if held is None:
+            return
+        if isinstance(event, Registered):
+            held.register()
+            self._tell(held.key)
+        elif isinstance(event, Exited):
+            self._exit(held, event.reason, event.detail)
+
+    async def _lost(self) -> None:
+        """The zygote ended: finish what it cannot."""
+        lost = [held for held in self._held.values() if held.spawned and not held.gone.is_set()]
+        await self._kill(lost)
+        for held in lost:
+            self._exit(held, ExitReason.LOST, "the process that keeps all exporters ended")
+
+    # After a predecessor
+
+    async def _recover(self) -> None:
+        hello = await self._keeper.take_over()
+        for directory in self.layout.found():
+            state = layout.read_state(directory)
+            if state is None:
+                layout.wipe(directory)
+                continue
+            held = self._held[state.key] = Held(state, directory, detail="taken over")
+            held.take_over(hello)
+        lost = [held for held in self._held.values() if held.exited]
+        await self._kill(lost)
+        if self._held:
+            facts = {"key": self.layout.instances, "held": len(self._held), "ended": len(lost)}
+            log.info("instances taken over", extra=facts)
+
+    def _tell(self, key: Key) -> None:
+        for listener in self._listeners:
+            listener(key)
+
+
+def _spawn(held: Held, config: str, link: Link) -> Spawn:
+    return Spawn(
+        key=held.key,
+        token=held.state.token,
+        directory=str(held.directory),
+        runtime=str(link.runtime / layout.runtime_name(held.state.token)),
+        config=config,
+        single_use=held.state.single_use,
+        retain=held.state.retain,
+    )

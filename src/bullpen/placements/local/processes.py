@@ -1,0 +1,165 @@
+"""Processes as Linux knows them: who is who, who belongs to whom, who dies with whom.
+
+A pid alone names nobody for long; with the time it started and the boot it
+started in it names one process for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+TOKEN_VARIABLE = "BULLPEN_INSTANCE"
+"""In the environment of every process of an instance; says which one."""
+
+OOM_SCORE = 500
+"""When memory runs out, instances go before the service that can replace them."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+_PROC = Path("/proc")
+_STATE, _SESSION, _START_TIME = 0, 3, 19
+"""Fields of /proc/PID/stat, counted from the one after the command's name."""
+
+
+class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
+    """One process, now and in any later look."""
+
+    pid: int
+    started: int
+    """Clock ticks after boot."""
+
+    boot: str
+
+    def alive(self) -> bool:
+        return self.boot == boot_id() and _start_time(self.pid) == self.started
+
+
+def identify(pid: int) -> ProcessId:
+    """Who ``pid`` is now, and will never be again once it ended."""
+    return ProcessId(pid=pid, started=_start_time(pid) or 0, boot=boot_id())
+
+
+def boot_id() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_time(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[_START_TIME]) if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """What follows the name in the stat line; empty when it ended, reaped or not."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return []
+    fields = text.rpartition(")")[2].split()
+    return [] if fields[_STATE] in "ZX" else fields
+
+
+def session_of(leader: int, *, but: int = 0) -> tuple[int, ...]:
+    """Every process in the session that ``leader`` started, ``but`` one."""
+    return tuple(
+        pid
+        for pid in _pids()
+        if pid != but and (found := _stat(pid)) and int(found[_SESSION]) == leader
+    )
+
+
+def bearing(token: str, among: tuple[int, ...]) -> tuple[int, ...]:
+    """Those that were executed with ``token`` in their environment."""
+    return tuple(pid for pid in among if _token(pid) == token)
+
+
+def _token(pid: int) -> str:
+    start = f"{TOKEN_VARIABLE}=".encode()
+    try:
+        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    found = next((item for item in variables if item.startswith(start)), b"")
+    return found.removeprefix(start).decode(errors="replace")
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def own_children() -> tuple[int, ...]:
+    """Direct children of this process' only thread."""
+    pid = os.getpid()
+    return tuple(map(int, (_PROC / f"{pid}/task/{pid}/children").read_text().split()))
+
+
+def kill_instances(leaders: Mapping[str, ProcessId | None]) -> int:
+    """SIGKILL whatever is left of instances, given by token; how many processes there were.
+
+    For those who are not their parent. While a leader lives its session is its own;
+    once it is gone only the token tells who belonged to it.
+    """
+    sessions = {leader.pid for leader in leaders.values() if leader and leader.alive()}
+    found = [
+        pid
+        for pid in _pids()
+        if (fields := _stat(pid)) and (int(fields[_SESSION]) in sessions or _token(pid) in leaders)
+    ]
+    for pid in found:
+        kill(pid, signal.SIGKILL)
+    return len(found)
+
+
+def end_own_session() -> None:
+    """SIGKILL everybody in this process' session but itself."""
+    for pid in session_of(os.getpid(), but=os.getpid()):
+        kill(pid, signal.SIGKILL)
+
+
+def kill(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may have ended meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def kill_group(leader: int, number: signal.Signals) -> bool:
+    """Signal a process group; whether anybody was in it."""
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Be sent ``number`` when the parent ends, however it ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def call_self(name: str) -> None:
+    """The name that ``ps`` and ``top`` show; Linux keeps fifteen bytes."""
+    _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()[:15]))
+
+
+def go_first_when_memory_is_short() -> None:
+    (_PROC / "self/oom_score_adj").write_text(str(OOM_SCORE))
+
+
+def _prctl(option: int, argument: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl {option}: {os.strerror(number)}")

@@ -1,0 +1,84 @@
+"""Between two leases of an instance that is used again: reset it, then show that it is clean.
+
+The driver tree is made anew for every lease, so the next lessee never gets the last
+one's disks. This makes sure that nothing else is handed on either, and tells the
+service "available" only afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from jumpstarter.common import ExporterStatus
+from jumpstarter.config.exporter import HookConfigV1Alpha1
+from jumpstarter.exporter.hooks import HookExecutionError, HookExecutor
+
+from bullpen.placements.local import layout, processes
+
+RESET_LOOKS_MAX = 50
+RESET_LOOK_SECONDS = 0.05
+
+_ReportStatus = Callable[[ExporterStatus, str], Awaitable[None]]
+
+
+class Recycler(HookExecutor):
+    """Runs the configured hooks; a lease is over only when the target was reset."""
+
+    def __init__(self, configured: HookExecutor | None) -> None:
+        super().__init__(config=configured.config if configured else HookConfigV1Alpha1())
+        self.problem = ""
+
+    async def run_after_lease_hook(
+        self,
+        lease_scope: Any,
+        report_status: _ReportStatus,
+        shutdown: Callable[..., None],
+        request_lease_release: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        async def report(status: ExporterStatus, message: str = "") -> None:
+            if status is ExporterStatus.AVAILABLE:
+                await report_status(ExporterStatus.AFTER_LEASE_HOOK, "Resetting the target")
+                await self._reset(lease_scope.session.root_device)
+            await report_status(status, message)
+
+        await super().run_after_lease_hook(lease_scope, report, shutdown, request_lease_release)
+
+    async def _reset(self, device: Any) -> None:
+        await asyncio.to_thread(device.close)
+        self.problem = await reset(Path(tempfile.gettempdir()))
+        if self.problem:
+            # Jumpstarter then tells the client, goes offline and ends with the lease.
+            raise HookExecutionError(
+                message=self.problem, on_failure="exit", hook_type="after_lease"
+            )
+
+
+async def reset(temporary: Path) -> str:
+    """End what the lease left running, erase what it left lying; what cannot be, if anything."""
+    for _ in range(RESET_LOOKS_MAX):
+        others = processes.session_of(os.getpid(), but=os.getpid())
+        if not others:
+            break
+        for pid in others:
+            processes.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(RESET_LOOK_SECONDS)
+    else:
+        return f"processes of the last lease cannot be ended: {others}"
+    left = await asyncio.to_thread(_empty, temporary)
+    return f"files of the last lease cannot be erased: {', '.join(left)}" if left else ""
+
+
+def _empty(directory: Path) -> list[str]:
+    """Erase what is in it; the names of what is still there."""
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            layout.wipe(path)
+        else:
+            path.unlink(missing_ok=True)
+    return sorted(path.name for path in directory.iterdir())

@@ -1,0 +1,120 @@
+"""What the supervisor and the zygote say to each other: JSON behind a length.
+
+Commands go one way, events the other, each in order. The socket is in a directory
+only their user can enter, so nobody else takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+from bullpen.placements.base import ExitReason, Key
+
+FRAME_BYTES_MAX = 4 << 20
+"""A config with its certificates is a few KiB; anything near this is a mistake."""
+
+LENGTH_BYTES = 4
+
+
+class Spawn(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Fork an exporter. Answered by ``Spawned``."""
+
+    key: Key
+    token: str
+    """Unique to this instance; every process it starts carries it."""
+
+    directory: str
+    runtime: str
+    config: str
+    single_use: bool
+    retain: bool
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """End it, gently at first. Answered by ``Exited``, also if it is not here."""
+
+    key: Key
+
+
+class Retire(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Let it finish its lease and end. ``Exited`` follows some day."""
+
+    key: Key
+
+
+class Quit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """End every exporter, then yourself."""
+
+
+Command = Spawn | Stop | Retire | Quit
+
+
+class ChildState(msgspec.Struct, frozen=True, kw_only=True):
+    key: Key
+    registered: bool
+
+
+class Spawned(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    key: Key
+    pid: int
+
+
+class Registered(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    key: Key
+
+
+class Exited(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """No process of the instance is left."""
+
+    key: Key
+    reason: ExitReason
+    detail: str
+
+
+class Hello(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Said once to every supervisor that connects."""
+
+    version: str
+    children: tuple[ChildState, ...]
+    ended: tuple[Exited, ...]
+    """Those that ended while nobody was there to be told."""
+
+
+Event = Hello | Spawned | Registered | Exited
+
+M = TypeVar("M")
+
+
+def frame(message: Command | Event) -> bytes:
+    """The bytes to send for ``message``."""
+    body = msgspec.json.encode(message)
+    assert len(body) <= FRAME_BYTES_MAX, f"{type(message).__name__} has {len(body)} bytes"
+    return len(body).to_bytes(LENGTH_BYTES) + body
+
+
+class Frames(Generic[M]):
+    """Received bytes, cut into messages of one kind."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[M]) -> None:
+        self._decoder = decoder
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[M]:
+        """The messages ``data`` completes; raises ``ValueError`` on what cannot be one."""
+        self._pending += data
+        while len(self._pending) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(self._pending[:LENGTH_BYTES])
+            if end > FRAME_BYTES_MAX:
+                raise ValueError(f"a message of {end} bytes is over the limit")
+            if len(self._pending) < end:
+                return
+            body = bytes(self._pending[LENGTH_BYTES:end])
+            del self._pending[:end]
+            yield self._decoder.decode(body)
+
+
+COMMANDS: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+EVENTS: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

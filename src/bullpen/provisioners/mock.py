@@ -1,0 +1,47 @@
+"""``mock.jumpstarter.dev``: targets that are nothing but an exporter.
+
+For trying out pools and for tests: everything is real but the machine behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bullpen.api.document import Document
+from bullpen.api.exporterset import Driver
+from bullpen.api.fields import Struct
+from bullpen.errors import Cause
+from bullpen.provisioners import exports, parameters
+from bullpen.provisioners.base import InstanceSpec, Needs, Site
+
+NAME = "mock.jumpstarter.dev"
+MEMORY_BYTES = 25 << 20
+CPUS = 0.01
+"""An idle exporter's share; three hundred of them fit on a small machine."""
+
+DEFAULT_EXPORT: Document = {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockParameters(Struct):
+    """Parameters of mock targets: there are none."""
+
+
+class MockRecipe:
+    name = NAME
+
+    def check(
+        self, given: Mapping[str, object], drivers: tuple[Driver, ...] = ()
+    ) -> tuple[Cause, ...]:
+        names = frozenset(driver.name for driver in drivers)
+        return (
+            *parameters.causes_of(MockParameters, given),
+            *exports.reference_causes(drivers, names),
+        )
+
+    def needs(self, spec: InstanceSpec) -> Needs:
+        return Needs(memory_bytes=MEMORY_BYTES, cpus=CPUS)
+
+    def export(self, spec: InstanceSpec, site: Site) -> Document:
+        return exports.export_of(spec.drivers) or DEFAULT_EXPORT

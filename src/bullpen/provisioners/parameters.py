@@ -1,0 +1,66 @@
+"""Checking a provisioner's parameters against the dataclass that describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bullpen.api import cel, codec, schema, validation
+from bullpen.api.defaults import with_defaults
+from bullpen.api.document import Document
+from bullpen.api.fields import Struct, per_type
+from bullpen.errors import Cause
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator
+
+ROOT = "parameters"
+CAUSES_MAX = 20
+
+S = TypeVar("S", bound=Struct)
+
+
+def causes_of(kind: type[Struct], parameters: Mapping[str, object]) -> tuple[Cause, ...]:
+    """What ``kind`` does not allow. A word it does not know is a mistake, not an extra.
+
+    As for objects, rules are asked once the shape is right.
+    """
+    document = dict(parameters)
+    wrong = tuple(islice(_shape_causes(kind, document), CAUSES_MAX))
+    return wrong or tuple(islice(_rule_causes(kind, document), CAUSES_MAX))
+
+
+def _shape_causes(kind: type[Struct], document: Document) -> Iterator[Cause]:
+    for cause in validation.schema_causes(_validator(kind), document):
+        yield at_root(cause)
+    for path in validation.unknown_fields(schema.of(kind), document):
+        yield Cause(field=f"{ROOT}.{path}", message="Forbidden: there is no such parameter")
+
+
+def _rule_causes(kind: type[Struct], document: Document) -> Iterator[Cause]:
+    lists = tuple(validation.keyed_lists(schema.of(kind)))
+    for cause in validation.duplicate_causes(lists, document):
+        yield at_root(cause)
+    for cause in cel.rule_causes(_rules(kind), document, None):
+        yield at_root(cause)
+
+
+def read(kind: type[S], parameters: Mapping[str, object]) -> S:
+    """The parameters as a value; they have passed ``causes_of``."""
+    return codec.decode(kind, with_defaults(schema.of(kind), dict(parameters)))
+
+
+def at_root(cause: Cause) -> Cause:
+    field = f"{ROOT}.{cause.field}" if cause.field else ROOT
+    return Cause(field=field, message=cause.message, reason=cause.reason)
+
+
+@per_type
+def _validator(kind: Any) -> Draft202012Validator:
+    return validation.compile_schema(schema.of(kind))
+
+
+@per_type
+def _rules(kind: Any) -> tuple[cel.PlacedRule, ...]:
+    return cel.compile_rules(schema.of(kind))

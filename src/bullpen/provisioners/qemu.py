@@ -1,0 +1,201 @@
+"""``qemu.jumpstarter.dev``: what to run for a QEMU target. Pure; nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from bullpen.api.document import Document
+from bullpen.api.exporterset import Driver
+from bullpen.api.paths import shown, written
+from bullpen.errors import Cause
+from bullpen.kit import quantities
+from bullpen.provisioners import exports, parameters
+from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Site
+from bullpen.provisioners.qemu_parameters import Accel, Disk, File, QemuParameters
+
+NAME = "qemu.jumpstarter.dev"
+PUBLISHED_DRIVER = "jumpstarter_driver_qemu.driver.Qemu"
+DRIVER = "bullpen.drivers.qemu.Qemu"
+"""A subclass of the published one; clients cannot tell them apart."""
+
+MODULES = ("bullpen.drivers.qemu", "jumpstarter_driver_composite.driver")
+"""What the driver of a QEMU target needs loaded."""
+
+MACHINE_NAME = "qemu"
+OVERHEAD_BYTES = 160 << 20
+"""Of QEMU beside its guest's memory, and of the exporter."""
+
+SIZE_BYTES_MIN = 1 << 20
+SIZE_BYTES_MAX = 64 << 40
+
+RESERVED_NAMES = frozenset({"power", "flasher", "console", "vnc"})
+"""Children every QEMU driver has."""
+
+
+class QemuRecipe:
+    name = NAME
+
+    def __init__(self, *, host_arch: str) -> None:
+        self._host_arch = host_arch
+
+    def check(
+        self, given: Mapping[str, object], drivers: tuple[Driver, ...] = ()
+    ) -> tuple[Cause, ...]:
+        causes = parameters.causes_of(QemuParameters, given)
+        if causes:
+            return causes
+        wanted = parameters.read(QemuParameters, given)
+        names = frozenset(driver.name for driver in with_machine(drivers))
+        return (
+            *_size_causes(wanted),
+            *_forward_causes(wanted),
+            *exports.reference_causes(drivers, names),
+            *_driver_causes(drivers),
+        )
+
+    def needs(self, spec: InstanceSpec) -> Needs:
+        wanted = parameters.read(QemuParameters, spec.parameters)
+        arch = self._arch(wanted)
+        asks = wanted.accel is Accel.AUTO and arch == self._host_arch
+        return Needs(
+            memory_bytes=_bytes(wanted.resources.memory) + OVERHEAD_BYTES,
+            cpus=wanted.resources.cpu,
+            artifacts=tuple(dict.fromkeys(_artifact(file) for file in _files(wanted))),
+            kvm_for=arch if asks else "",
+        )
+
+    def export(self, spec: InstanceSpec, site: Site) -> Document:
+        wanted = parameters.read(QemuParameters, spec.parameters)
+        machine = self._machine(wanted, site) | ({"retain": True} if spec.retain else {})
+        drivers = tuple(_completed(driver, machine) for driver in with_machine(spec.drivers))
+        return exports.export_of(drivers)
+
+    def _arch(self, wanted: QemuParameters) -> str:
+        return wanted.arch.value if wanted.arch else self._host_arch
+
+    def _machine(self, wanted: QemuParameters, site: Site) -> Document:
+        """The driver's settings; what is left out has its default there."""
+        kvm = wanted.accel is Accel.KVM or (wanted.accel is Accel.AUTO and site.kvm)
+        settings = {
+            "arch": self._arch(wanted),
+            "accel": "kvm" if kvm else "tcg",
+            "smp": wanted.resources.cpu,
+            "mem": f"{-(-_bytes(wanted.resources.memory) // (1 << 20))}M",
+            "machine_type": wanted.machine_type,
+            "cpu": wanted.cpu,
+            "default_partitions": _partitions(wanted, site),
+            "kernel": _path(wanted.kernel, site),
+            "initrd": _path(wanted.initrd, site),
+            "append": wanted.append,
+            "disks": [_disk(disk, site) for disk in _all_disks(wanted)],
+            "forwards": {name: forward.guest_port for name, forward in wanted.hostfwd.items()},
+            "extra_args": list(wanted.extra_arguments),
+        }
+        return {name: value for name, value in settings.items() if value}
+
+
+def with_machine(drivers: tuple[Driver, ...]) -> tuple[Driver, ...]:
+    """The drivers with the machine among them.
+
+    A set that names none gets the machine, its power and its console.
+    """
+    if any(driver.type in (PUBLISHED_DRIVER, DRIVER) for driver in drivers):
+        return drivers
+    machine = Driver(name=MACHINE_NAME, type=DRIVER)
+    if drivers:
+        return (machine, *drivers)
+    return (
+        machine,
+        Driver(name="power", ref=f"{MACHINE_NAME}.power"),
+        Driver(name="serial", ref=f"{MACHINE_NAME}.console"),
+    )
+
+
+def _completed(driver: Driver, machine: Document) -> Driver:
+    """What the template says about the machine wins over what the parameters say."""
+    if driver.type not in (PUBLISHED_DRIVER, DRIVER):
+        return driver
+    return replace(driver, type=DRIVER, config={**machine, **driver.config})
+
+
+def _files(wanted: QemuParameters) -> Iterator[File]:
+    variables = wanted.firmware.variables if wanted.firmware else None
+    for file in (wanted.firmware, variables, wanted.kernel, wanted.initrd):
+        if file is not None:
+            yield file
+    for disk in wanted.disks:
+        if disk.base is not None:
+            yield disk.base
+
+
+def _artifact(file: File) -> Artifact:
+    return Artifact(path=file.path, url=file.url, digest=file.digest)
+
+
+def _path(file: File | None, site: Site) -> str:
+    return str(site.artifacts[_artifact(file)]) if file else ""
+
+
+def _partitions(wanted: QemuParameters, site: Site) -> Document:
+    firmware = wanted.firmware
+    if firmware is None:
+        return {}
+    if firmware.variables is None:
+        return {"bios": _path(firmware, site)}
+    return {
+        "OVMF_CODE.fd": _path(firmware, site),
+        "OVMF_VARS.fd": _path(firmware.variables, site),
+    }
+
+
+def _all_disks(wanted: QemuParameters) -> tuple[Disk, ...]:
+    """The disks, with what ``resources.storage`` says about ``root``."""
+    size = wanted.resources.storage
+    if not size:
+        return wanted.disks
+    if not any(disk.name == "root" for disk in wanted.disks):
+        return (Disk(name="root", size=size), *wanted.disks)
+    return tuple(
+        replace(disk, size=disk.size or size) if disk.name == "root" else disk
+        for disk in wanted.disks
+    )
+
+
+def _disk(disk: Disk, site: Site) -> Document:
+    settings: Document = {"name": disk.name}
+    if disk.base:
+        settings |= {"base": _path(disk.base, site), "format": disk.base.format.value}
+    if disk.size:
+        settings["size"] = _bytes(disk.size)
+    return settings
+
+
+def _bytes(quantity: int | str) -> int:
+    return quantities.parse(quantity).whole()
+
+
+def _size_causes(wanted: QemuParameters) -> Iterator[Cause]:
+    sizes: dict[tuple[str | int, ...], int | str] = {
+        ("resources", "memory"): wanted.resources.memory,
+        ("resources", "storage"): wanted.resources.storage,
+    }
+    sizes |= {("disks", index, "size"): disk.size for index, disk in enumerate(wanted.disks)}
+    for path, size in sizes.items():
+        if size != "" and not SIZE_BYTES_MIN <= _bytes(size) <= SIZE_BYTES_MAX:
+            message = f"Invalid value: {shown(size)}: must be between 1Mi and 64Ti"
+            yield Cause(field=written((parameters.ROOT, *path)), message=message)
+
+
+def _forward_causes(wanted: QemuParameters) -> Iterator[Cause]:
+    for name in sorted(RESERVED_NAMES & wanted.hostfwd.keys()):
+        path = written((parameters.ROOT, "hostfwd", name))
+        yield Cause(field=path, message=f"Invalid value: {name!r} is a driver of every machine")
+
+
+def _driver_causes(drivers: tuple[Driver, ...]) -> Iterator[Cause]:
+    for index, driver in enumerate(drivers):
+        clash = driver.name == MACHINE_NAME and driver.type not in (PUBLISHED_DRIVER, DRIVER)
+        if clash and not any(other.type in (PUBLISHED_DRIVER, DRIVER) for other in drivers):
+            message = f"Invalid value: {MACHINE_NAME!r} is the machine itself"
+            yield Cause(field=f"drivers[{index}].name", message=message)

@@ -1,0 +1,169 @@
+"""What ``qemu.jumpstarter.dev`` can be told, in upstream's words where it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from bullpen.api.fields import Rule, Struct, about
+
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
+"""A Kubernetes quantity of bytes: no sign, nothing below one."""
+
+_DIGEST = r"^sha256:[0-9a-f]{64}$"
+_NAME = r"^[a-z][a-z0-9_]*$"
+
+ARGUMENTS_MAX = 64
+DISKS_MAX = 16
+FORWARDS_MAX = 32
+
+
+class Arch(StrEnum):
+    AARCH64 = "aarch64"
+    ARM = "arm"
+    RISCV64 = "riscv64"
+    X86_64 = "x86_64"
+
+
+class Accel(StrEnum):
+    AUTO = "auto"
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+class ImageFormat(StrEnum):
+    QCOW2 = "qcow2"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File(Struct):
+    """A file on the host, or one to fetch."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.path) != has(self.url)", message="give either a path or a url"),
+        Rule(rule="!has(self.url) || has(self.digest)", message="a url needs a digest"),
+    )
+
+    path: str = field(default="", metadata=about("Absolute path on the host.", pattern="^/"))
+    url: str = field(
+        default="", metadata=about("Where to fetch it.", pattern="^(https?|file)://[^ ]+$")
+    )
+    digest: str = field(
+        default="", metadata=about("What the fetched file must be.", pattern=_DIGEST)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firmware(File):
+    """What the machine runs first."""
+
+    variables: File | None = field(
+        default=None,
+        metadata=about(
+            "UEFI variables. With them the firmware is flash memory; a fresh copy is made for"
+            " each lease."
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base(File):
+    """An image that a disk starts from."""
+
+    format: ImageFormat = field(
+        default=ImageFormat.QCOW2, metadata=about("Format of the image.", defaulted=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk(Struct):
+    """A disk of the machine. Every lease gets a fresh one."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.base) || has(self.size)", message="give a base, a size or both"),
+    )
+
+    name: str = field(
+        metadata=about(
+            "By which it is flashed; the machine boots from `root` first.",
+            required=True,
+            pattern=_NAME,
+            max_length=30,
+        )
+    )
+    base: Base | None = field(
+        default=None, metadata=about("What is on it; it is never written to.")
+    )
+    size: int | str = field(
+        default="", metadata=about("Its size, if not the base's.", pattern=_QUANTITY)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources(Struct):
+    """How much of a machine it is."""
+
+    cpu: int = field(
+        default=1, metadata=about("Virtual CPUs.", minimum=1, maximum=255, defaulted=True)
+    )
+    memory: int | str = field(
+        default="512Mi", metadata=about("Memory of the guest.", pattern=_QUANTITY, defaulted=True)
+    )
+    storage: int | str = field(
+        default="", metadata=about("Size of the disk `root`.", pattern=_QUANTITY)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostForward(Struct):
+    """A port of the guest that lessees can reach."""
+
+    guest_port: int = field(
+        metadata=about("Port in the guest.", required=True, minimum=1, maximum=65535)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QemuParameters(Struct):
+    """Parameters of QEMU targets."""
+
+    arch: Arch | None = field(default=None, metadata=about("The guest's; the host's by default."))
+    machine_type: str = field(
+        default="",
+        metadata=about(
+            "QEMU's machine, such as virt; the usual one of the architecture if absent."
+        ),
+    )
+    cpu: str = field(default="", metadata=about("CPU model, such as cortex-a72."))
+    accel: Accel = field(
+        default=Accel.AUTO,
+        metadata=about(
+            "kvm, tcg, or auto: KVM if a guest was seen to run with it on this host.",
+            defaulted=True,
+        ),
+    )
+    resources: Resources = field(
+        default=Resources(), metadata=about("How much of a machine it is.")
+    )
+    firmware: Firmware | None = field(default=None, metadata=about("What the machine runs first."))
+    kernel: File | None = field(default=None, metadata=about("A kernel to start without firmware."))
+    initrd: File | None = field(default=None, metadata=about("Its initial RAM disk."))
+    append: str = field(default="", metadata=about("Its command line."))
+    disks: tuple[Disk, ...] = field(
+        default=(), metadata=about("Disks.", list_keys=("name",), max_items=DISKS_MAX)
+    )
+    hostfwd: Mapping[str, HostForward] = field(
+        default_factory=dict,
+        metadata=about(
+            "Ports of the guest by name. Each instance gets free ports of the host; a driver"
+            " of that name connects to them.",
+            max_properties=FORWARDS_MAX,
+        ),
+    )
+    extra_arguments: tuple[str, ...] = field(
+        default=(),
+        metadata=about("Further arguments for QEMU, last on its line.", max_items=ARGUMENTS_MAX),
+    )
