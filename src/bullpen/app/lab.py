@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.objects import Objects
+from bullpen.app.pools import Pools
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
@@ -25,6 +26,7 @@ from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
+from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import ReconcileLoop
@@ -81,6 +83,7 @@ async def running(
     outside: OutsideTokens,
     tickets: Tickets,
     routers: Routers,
+    provisioners: tuple[Provisioner, ...],
     clock: Clock,
     ids: Ids,
     chance: random.Random,
@@ -130,6 +133,18 @@ async def running(
 
     views.exporters.listen(exporter_changed)
 
+    pools = Pools(
+        objects,
+        views,
+        provisioners,
+        ca_pem=settings.ca_pem,
+        connected=connections.connected,
+        supply_changed=lambda namespace: lease_loop.add(namespace),
+        clock=clock,
+        events=events,
+        chance=chance,
+        retry=retry,
+    )
     lease_loop: ReconcileLoop[str] = ReconcileLoop(
         LeaseReconciler(
             objects,
@@ -137,6 +152,7 @@ async def running(
             clock=clock,
             events=events,
             connected=connections.connected,
+            supplies=pools.supplies,
             retention=settings.retention,
         ),
         clock=clock,
@@ -186,7 +202,7 @@ async def running(
         running = [tasks.create_task(part.run()) for part in (views, events)]
         # A controller that decided before it has seen everything would end what it misses.
         await views.synced()
-        loops = (credential_loop, authority_loop, presence_loop, lease_loop, session_loop)
+        loops = (credential_loop, authority_loop, presence_loop, lease_loop, session_loop, pools)
         running += [tasks.create_task(loop.run()) for loop in loops]
         yield Lab(views=views, controller=controller, client=client, saw_session=saw_session)
         for task in running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import platform
 import random
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -34,6 +35,13 @@ from bullpen.identity.oidc import Issuer, OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
+from bullpen.placements.local.capacity import host_limits
+from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.placement import LocalPlacement, LocalSettings
+from bullpen.provisioners.base import Provisioner
+from bullpen.provisioners.mock import MockRecipe
+from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.provisioners.qemu import QemuRecipe
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
@@ -46,6 +54,13 @@ from bullpen.store.sqlite import SqliteStore
 
 FIELD_MANAGER = "bullpen"
 NAMESPACES = ("default", "kube-system")
+
+DRIVERS_LOADED = (
+    "bullpen.drivers.qemu",
+    "jumpstarter_driver_composite.driver",
+    "jumpstarter_driver_power.driver",
+)
+"""What the zygote imports once for all exporters; others are imported by those that use them."""
 
 API, CONTROLLER, ROUTER, LOGIN = 0, 2, 3, 6
 """Distance of each port from the base. With the default, all but the API's are upstream's."""
@@ -124,8 +139,13 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             "router": _address(settings.host, ports[ROUTER]),
             "login": f"http://{_address(settings.host, ports[LOGIN])}",
         }
+        placement = await stack.enter_async_context(_placement(layout, world).running())
+        provisioners = (
+            PlacedProvisioner(QemuRecipe(host_arch=platform.machine()), placement),
+            PlacedProvisioner(MockRecipe(), placement),
+        )
         lab = await stack.enter_async_context(
-            _lab(settings, world, registry, certs, signer, tickets, router, endpoints)
+            _lab(settings, world, registry, certs, signer, tickets, router, provisioners, endpoints)
         )
         await stack.enter_async_context(grpc.serving(lab.controller, lab.client))
         discovery = LoginDiscovery(_discovery(settings, certs, endpoints))
@@ -157,6 +177,7 @@ async def _lab(
     signer: Signer,
     tickets: Tickets,
     router: Router,
+    provisioners: tuple[Provisioner, ...],
     endpoints: dict[str, str],
 ) -> AsyncIterator[Lab]:
     routers = routing.Routers(clock=world.clock)
@@ -179,6 +200,7 @@ async def _lab(
         outside=_outside(settings.config, world.clock),
         tickets=tickets,
         routers=routers,
+        provisioners=provisioners,
         clock=world.clock,
         ids=world.ids,
         chance=world.chance,
@@ -186,6 +208,16 @@ async def _lab(
         lab.views.leases.listen(fencing(router))
         router.on_session = lab.saw_session
         yield lab
+
+
+def _placement(layout: Layout, world: World) -> LocalPlacement:
+    """Where virtual targets run: as processes of this machine."""
+    settings = LocalSettings(
+        data=layout.root,
+        limits=host_limits(),
+        zygote=ZygoteSettings(load=DRIVERS_LOADED),
+    )
+    return LocalPlacement(settings, clock=world.clock, ids=world.ids)
 
 
 def _outside(config: Config, clock: Clock) -> OutsideTokens:

@@ -40,7 +40,7 @@ class Fleet:
         self._tokens: dict[str, str] = {}
         """By uid, the digest of the token its instance was given."""
 
-        self._denied: dict[str, Backing] = {}
+        self._denied: dict[str, tuple[Key, Backing]] = {}
         """By uid, why an instance that was asked for is not there."""
 
         self._touched: dict[str, set[Key]] = {}
@@ -84,7 +84,7 @@ class Fleet:
         if found is not None:
             return Backing(stage=Stage.UP, detail=found.detail, since=since)
         if uid in self._denied:
-            return self._denied[uid]
+            return self._denied[uid][1]
         name = exporter.metadata.annotations.get(PROVISIONER, "")
         if name in self.provisioners and not self.is_known(name):
             return Backing(stage=Stage.UP, detail=f"{name} has not answered yet", since=since)
@@ -118,11 +118,11 @@ class Fleet:
         uid = exporter.metadata.uid
         # The boot of what was held begins when it is no longer.
         self._asked.pop(uid, None)
-        since = self._since(exporter)
+        key, since = key_of(exporter), self._since(exporter)
         before = self._denied.get(uid)
-        self._denied[uid] = Backing(stage=stage, reason=reason, detail=detail, since=since)
+        self._denied[uid] = key, Backing(stage=stage, reason=reason, detail=detail, since=since)
         if before != self._denied[uid]:
-            self._tell(key_of(exporter))
+            self._tell(key)
 
     def put(self, instance: Instance) -> None:
         """An instance is there, or has changed."""
@@ -134,10 +134,11 @@ class Fleet:
             self._tell(instance.key)
 
     def drop(self, provisioner: str, key: Key) -> None:
-        """An instance is gone."""
+        """An instance is gone, and there may be room for one that was held."""
         self._touched.setdefault(provisioner, set()).add(key)
         if self._seen.get(provisioner, {}).pop(key, None) is not None:
             self._tell(key)
+            self._tell_held(1)
 
     def forget(self, exporter: Exporter) -> None:
         """The exporter is gone."""
@@ -160,6 +161,13 @@ class Fleet:
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
                 self._tell(key)
+        self._tell_held(sum(map(is_up, before.values())) - sum(map(is_up, after.values())))
+
+    def _tell_held(self, places: int) -> None:
+        """There is room again for so many; who is first in order of names may try."""
+        held = sorted(key for key, found in self._denied.values() if found.stage is Stage.HELD)
+        for key in held[: max(0, places)]:
+            self._tell(key)
 
     def _tell(self, key: Key) -> None:
         for listener in self._listeners:

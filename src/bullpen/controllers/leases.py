@@ -26,7 +26,7 @@ from bullpen.core import leasing, scheduling
 from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
 from bullpen.core.leasing import ENDED_LABEL, Phase
-from bullpen.core.scheduling import Assign, Evict, Refuse, Wait
+from bullpen.core.scheduling import Assign, Evict, Refuse, Supply, Wait
 from bullpen.errors import Conflict, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -51,6 +51,7 @@ class LeaseReconciler:
         clock: Clock,
         events: Events,
         connected: Callable[[Key], bool],
+        supplies: Callable[[str], tuple[Supply, ...]],
         retention: timedelta,
     ) -> None:
         self._objects = objects
@@ -58,6 +59,7 @@ class LeaseReconciler:
         self._clock = clock
         self._events = events
         self._connected = connected
+        self._supplies = supplies
         self._open: dict[str, dict[str, Lease]] = defaultdict(dict)
         self._over = Shelf(retention)
         self._arrived: dict[tuple[str, str], int] = {}
@@ -189,7 +191,12 @@ class LeaseReconciler:
         if not waiting:
             return
         lab = observe(
-            self._views, namespace, waiting, connected=self._connected, arrived=self._arrived
+            self._views,
+            namespace,
+            waiting,
+            connected=self._connected,
+            arrived=self._arrived,
+            supplies=self._supplies(namespace),
         )
         await _all(self._perform(decision, waiting, now) for decision in scheduling.schedule(lab))
 

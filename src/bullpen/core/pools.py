@@ -7,7 +7,7 @@ writes, sees the result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,6 +15,7 @@ from bullpen.api import exporterset
 from bullpen.api.exporterset import ExporterSet, ExporterSetStatus
 from bullpen.api.meta import Condition
 from bullpen.core import conditions, ledger
+from bullpen.core.demand import Source
 from bullpen.core.ledger import Note
 from bullpen.core.members import STARTING, Member, Phase, Stage
 from bullpen.core.ramp import RAMP, Failures, Footing, Ramp
@@ -266,3 +267,20 @@ def _start_failures(
         message=found.detail[:MESSAGE_MAX],
     )
     return before if before == made else made
+
+
+def source(
+    name: str,
+    members: Sequence[Member],
+    *,
+    labels: Mapping[str, str],
+    ceiling: int | None,
+    stalled: bool,
+    lead: timedelta,
+) -> Source:
+    """The pool as demand looks at it; one that is ``stalled`` makes nothing new for now."""
+    starting = sum(m.phase in STARTING and not m.leased for m in members)
+    room = None if ceiling is None else max(0, ceiling - len(members))
+    return Source(
+        name=name, labels=labels, starting=starting, room=0 if stalled else room, lead=lead
+    )

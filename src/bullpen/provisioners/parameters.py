@@ -34,7 +34,9 @@ def causes_of(kind: type[Struct], parameters: Mapping[str, object]) -> tuple[Cau
 def _shape_causes(kind: type[Struct], document: Document) -> Iterator[Cause]:
     for cause in validation.schema_causes(_validator(kind), document):
         yield at_root(cause)
-    for path in validation.unknown_fields(schema.of(kind), document):
+    # A kind without any field would otherwise allow every one.
+    closed = {"properties": {}, **schema.of(kind)}
+    for path in validation.unknown_fields(closed, document):
         yield Cause(field=f"{ROOT}.{path}", message="Forbidden: there is no such parameter")
 
 

@@ -70,6 +70,7 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
     async with config.create_exporter() as exporter:
         service = _Service(
             exporter,
+            token=spawn.token,
             single_use=spawn.single_use,
             on_registered=lambda: report.sendall(frame(Registered(key=spawn.key))),
         )
@@ -104,9 +105,15 @@ class _Service:
     """
 
     def __init__(
-        self, exporter: Any, *, single_use: bool, on_registered: Callable[[], None]
+        self,
+        exporter: Any,
+        *,
+        token: str,
+        single_use: bool,
+        on_registered: Callable[[], None],
     ) -> None:
         self._exporter = exporter
+        self._token = token
         self._single_use = single_use
         self._on_registered = on_registered
         self._recycler: Recycler | None = None
@@ -140,7 +147,7 @@ class _Service:
         self._exporter.session = session
         self._exporter.session_for_lease = session_for_lease
         if not self._single_use:
-            self._recycler = Recycler(self._exporter.hook_executor)
+            self._recycler = Recycler(self._exporter.hook_executor, token=self._token)
             self._exporter.hook_executor = self._recycler
 
     def _begin_lease(self) -> None:

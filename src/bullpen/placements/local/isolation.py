@@ -98,7 +98,7 @@ def _end_anyway(orphaned: threading.Event) -> None:
 
 def _leave_nothing(spawn: Spawn) -> None:
     """Nobody is left to do it for us, the last of our own processes included."""
-    processes.end_own_session()
+    processes.kill_others(spawn.token)
     layout.wipe(Path(spawn.runtime))
     if not spawn.retain:
         layout.wipe(Path(spawn.directory))

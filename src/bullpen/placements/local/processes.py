@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -67,12 +67,12 @@ def _stat(pid: int) -> list[str]:
     return [] if fields[_STATE] in "ZX" else fields
 
 
-def session_of(leader: int, *, but: int = 0) -> tuple[int, ...]:
-    """Every process in the session that ``leader`` started, ``but`` one."""
+def belonging(*, sessions: Collection[int], tokens: Collection[str]) -> tuple[int, ...]:
+    """Every process in one of these sessions or executed with one of these tokens."""
     return tuple(
         pid
         for pid in _pids()
-        if pid != but and (found := _stat(pid)) and int(found[_SESSION]) == leader
+        if (fields := _stat(pid)) and (int(fields[_SESSION]) in sessions or _token(pid) in tokens)
     )
 
 
@@ -108,20 +108,19 @@ def kill_instances(leaders: Mapping[str, ProcessId | None]) -> int:
     once it is gone only the token tells who belonged to it.
     """
     sessions = {leader.pid for leader in leaders.values() if leader and leader.alive()}
-    found = [
-        pid
-        for pid in _pids()
-        if (fields := _stat(pid)) and (int(fields[_SESSION]) in sessions or _token(pid) in leaders)
-    ]
+    found = belonging(sessions=sessions, tokens=leaders)
     for pid in found:
         kill(pid, signal.SIGKILL)
     return len(found)
 
 
-def end_own_session() -> None:
-    """SIGKILL everybody in this process' session but itself."""
-    for pid in session_of(os.getpid(), but=os.getpid()):
+def kill_others(token: str) -> tuple[int, ...]:
+    """SIGKILL everything of this instance but this process, its leader; whoever there was."""
+    own = os.getpid()
+    found = tuple(pid for pid in belonging(sessions={own}, tokens={token}) if pid != own)
+    for pid in found:
         kill(pid, signal.SIGKILL)
+    return found
 
 
 def kill(pid: int, number: signal.Signals) -> None:

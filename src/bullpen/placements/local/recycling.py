@@ -8,8 +8,6 @@ service "available" only afterwards.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -30,9 +28,10 @@ _ReportStatus = Callable[[ExporterStatus, str], Awaitable[None]]
 class Recycler(HookExecutor):
     """Runs the configured hooks; a lease is over only when the target was reset."""
 
-    def __init__(self, configured: HookExecutor | None) -> None:
+    def __init__(self, configured: HookExecutor | None, *, token: str) -> None:
         super().__init__(config=configured.config if configured else HookConfigV1Alpha1())
         self.problem = ""
+        self._token = token
 
     async def run_after_lease_hook(
         self,
@@ -51,7 +50,7 @@ class Recycler(HookExecutor):
 
     async def _reset(self, device: Any) -> None:
         await asyncio.to_thread(device.close)
-        self.problem = await reset(Path(tempfile.gettempdir()))
+        self.problem = await reset(Path(tempfile.gettempdir()), token=self._token)
         if self.problem:
             # Jumpstarter then tells the client, goes offline and ends with the lease.
             raise HookExecutionError(
@@ -59,14 +58,12 @@ class Recycler(HookExecutor):
             )
 
 
-async def reset(temporary: Path) -> str:
+async def reset(temporary: Path, *, token: str) -> str:
     """End what the lease left running, erase what it left lying; what cannot be, if anything."""
     for _ in range(RESET_LOOKS_MAX):
-        others = processes.session_of(os.getpid(), but=os.getpid())
+        others = await asyncio.to_thread(processes.kill_others, token)
         if not others:
             break
-        for pid in others:
-            processes.kill(pid, signal.SIGKILL)
         await asyncio.sleep(RESET_LOOK_SECONDS)
     else:
         return f"processes of the last lease cannot be ended: {others}"

@@ -1,0 +1,86 @@
+"""Puts the pools together: instances, members, sets, and what leases may expect of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from bullpen.api.objects import Objects
+from bullpen.controllers.blueprints import Blueprints
+from bullpen.controllers.exportersets import ExporterSetReconciler
+from bullpen.controllers.fleet import Fleet, FleetReconciler, watch_provisioners
+from bullpen.controllers.instances import WORKERS, InstanceReconciler, watch_members
+from bullpen.controllers.pooling import PoolObserver
+from bullpen.controllers.poolnews import watch_pools
+from bullpen.controllers.views import Views
+from bullpen.core.scheduling import Supply
+from bullpen.kit.clock import Clock
+from bullpen.provisioners.base import Provisioner
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key
+from bullpen.runtime.loop import ReconcileLoop
+from bullpen.runtime.retry import Retry
+
+
+class Pools:
+    """Everything that keeps ExporterSets as declared."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        provisioners: tuple[Provisioner, ...],
+        *,
+        ca_pem: str,
+        connected: Callable[[Key], bool],
+        supply_changed: Callable[[str], None],
+        clock: Clock,
+        events: Events,
+        chance: random.Random,
+        retry: Retry,
+    ) -> None:
+        fleet = Fleet(provisioners, clock=clock)
+        blueprints = Blueprints(views, fleet.provisioners, ca_pem=ca_pem)
+        observer = PoolObserver(views, fleet, blueprints, connected=connected, clock=clock)
+
+        self._fleet_loop: ReconcileLoop[str] = ReconcileLoop(
+            FleetReconciler(fleet, clock=clock), clock=clock, retry=retry
+        )
+        watch_provisioners(fleet, self._fleet_loop.add)
+
+        self._members_loop: ReconcileLoop[Key] = ReconcileLoop(
+            InstanceReconciler(
+                objects, views, fleet, blueprints, clock=clock, events=events, chance=chance
+            ),
+            clock=clock,
+            retry=retry,
+        )
+        watch_members(views, fleet, self._members_loop.add)
+
+        self._sets = ExporterSetReconciler(
+            objects,
+            views,
+            observer,
+            nudge=self._members_loop.add,
+            supply_changed=supply_changed,
+            clock=clock,
+            events=events,
+            chance=chance,
+        )
+        self._sets_loop: ReconcileLoop[Key] = ReconcileLoop(self._sets, clock=clock, retry=retry)
+        watch_pools(views, fleet, observer.queue, self._sets_loop.add)
+
+    def supplies(self, namespace: str) -> tuple[Supply, ...]:
+        """What the pools of a namespace could make."""
+        return self._sets.supplies(namespace)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        loops: list[ReconcileLoop[Any]] = [self._fleet_loop, self._sets_loop]
+        # Starting and removing instances waits for backends; one slow member holds up no other.
+        loops += [self._members_loop] * WORKERS
+        async with asyncio.TaskGroup() as tasks:
+            for loop in loops:
+                tasks.create_task(loop.run())

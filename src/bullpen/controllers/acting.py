@@ -1,0 +1,27 @@
+"""Doing many things together, so that their writes share commits, and learning what failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from bullpen.errors import LabError
+
+AT_ONCE_MAX = 64
+
+
+async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
+    """Carry out all acts; for each its error, or None. One failure stops no other."""
+    slots = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def one(act: Awaitable[None]) -> LabError | None:
+        async with slots:
+            try:
+                await act
+            except LabError as error:
+                return error
+        return None
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one(act)) for act in acts]
+    return [task.result() for task in running]

@@ -1,0 +1,198 @@
+"""Keeps every pool as large as it should be: observes, asks ``core.scaling``, acts.
+
+It creates, disables and deletes Exporters; ``instances`` sees to what stands behind
+them. It holds nothing that a restart may not lose: what a later pass must know is in
+the set's status.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from bullpen.api.exporter import Exporter, ExporterSpec
+from bullpen.api.exporterset import ExporterSet
+from bullpen.api.objects import Objects
+from bullpen.controllers.acting import together
+from bullpen.controllers.pooling import Look, PoolObserver
+from bullpen.controllers.views import Views
+from bullpen.controllers.writing import change_status
+from bullpen.core import ledger, outlook, pools, profiles, ramp, scaling
+from bullpen.core.members import REVISION, Phase, Stage
+from bullpen.core.pools import Report
+from bullpen.core.profiles import Profile
+from bullpen.core.scaling import Action, Create, Delete, Drain, Plan, Rule
+from bullpen.core.scheduling import Supply
+from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.loop import Outcome
+
+
+class ExporterSetReconciler:
+    """Reconciles one ExporterSet."""
+
+    name = "exportersets"
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        observer: PoolObserver,
+        *,
+        nudge: Callable[[Key], None],
+        supply_changed: Callable[[str], None],
+        clock: Clock,
+        events: Events,
+        chance: random.Random,
+    ) -> None:
+        """``nudge`` has a member looked after; ``supply_changed`` tells waiting leases."""
+        self._objects = objects
+        self._views = views
+        self._observer = observer
+        self._nudge = nudge
+        self._supply_changed = supply_changed
+        self._clock = clock
+        self._events = events
+        self._chance = chance
+        self._messages: dict[Key, str] = {}
+        """What leases that wait for a set are told."""
+
+        self._collided: dict[Key, set[str]] = {}
+        """Names a set cannot use, because somebody else's exporters have them."""
+
+    def supplies(self, namespace: str) -> tuple[Supply, ...]:
+        """The pools of a namespace, for whoever decides about waiting leases."""
+        return tuple(
+            Supply(
+                name=owner.metadata.name,
+                labels=profiles.labels(owner),
+                message=self._messages.get(key_of(owner), f"pool {owner.metadata.name} is new"),
+            )
+            for owner in self._observer.sets(namespace)
+        )
+
+    async def reconcile(self, key: Key) -> Outcome:
+        owner = self._views.sets.get(*key)
+        if owner is None or owner.metadata.deletion_timestamp is not None:
+            self._messages.pop(key, None)
+            self._collided.pop(key, None)
+            return Outcome()
+        now = self._clock.now()
+        taken = frozenset(self._collided.get(key, ()))
+        look = self._observer.observe(owner, taken=taken, now=now)
+        plan = scaling.plan(look.pool, now=now)
+        done, error = await self._act(look, plan)
+        report = self._report(look, plan, done, now)
+        await self._say(owner, report, now)
+        self._announce(key, outlook.message(look.pool, plan, boot=look.boot, now=now))
+        self._look_after(look)
+        if error is not None:
+            raise error
+        return Outcome(wake_at=_earliest(look, plan, report))
+
+    async def _act(self, look: Look, plan: Plan) -> tuple[tuple[Action, ...], LabError | None]:
+        """What was done of a plan, and the first thing that went wrong."""
+        acts = [self._perform(look, action) for action in plan.actions]
+        acts += [self._relabel(look.owner, exporter) for exporter in self._unlabelled(look)]
+        errors = await together(acts)
+        outcomes = zip(plan.actions, errors, strict=False)
+        done = tuple(action for action, error in outcomes if error is None)
+        return done, next((error for error in errors if error is not None), None)
+
+    async def _perform(self, look: Look, action: Action) -> None:
+        uid, rosters = look.owner.metadata.uid, self._observer.rosters
+        match action:
+            case Create(name=name):
+                made = look.blueprint.profile
+                assert made is not None, "nothing is created without a class"
+                await self._create(look.owner, name, made)
+            case Drain(name=name):
+                exporter = rosters.exporter(uid, name)
+                await self._update(replace(exporter, spec=replace(exporter.spec, enabled=False)))
+            case Delete(name=name):
+                # The version in hand is the one that was seen unleased: if a lease took it
+                # since, this fails, and the next pass thinks again.
+                await self._objects.delete(rosters.exporter(uid, name))
+                rosters.deleted(uid, name)
+            case _:
+                assert_never(action)
+
+    async def _create(self, owner: ExporterSet, name: str, made: Profile) -> None:
+        meta = profiles.member_metadata(owner, name, made)
+        try:
+            written = await self._objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
+        except AlreadyExists:
+            self._collided.setdefault(key_of(owner), set()).add(name)
+            raise Conflict(f"there is an exporter {name} already") from None
+        self._views.exporters.observe(written)
+
+    async def _update(self, exporter: Exporter) -> None:
+        self._views.exporters.observe(await self._objects.update(exporter))
+
+    def _unlabelled(self, look: Look) -> list[Exporter]:
+        """Members that have lost the labels leases look for; registering takes some away."""
+        selector = look.owner.spec.selector.selector()
+        return [
+            exporter
+            for exporter in self._observer.rosters.exporters(look.owner.metadata.uid)
+            if not selector.matches(exporter.metadata.labels)
+            and exporter.metadata.labels.get(REVISION) == look.revision
+            and exporter.metadata.deletion_timestamp is None
+        ]
+
+    async def _relabel(self, owner: ExporterSet, exporter: Exporter) -> None:
+        labels = {**exporter.metadata.labels, **profiles.labels(owner)}
+        await self._update(replace(exporter, metadata=replace(exporter.metadata, labels=labels)))
+
+    def _report(self, look: Look, plan: Plan, done: tuple[Action, ...], now: datetime) -> Report:
+        given_up = {action.name for action in done if action.rule is Rule.FAILED_TO_START}
+        failed = [m for m in look.pool.members if m.name in given_up and m.current]
+        return Report(
+            pool=look.pool,
+            plan=plan,
+            footing=ramp.failed(plan.footing, failed, now=now, chance=self._chance),
+            done=done,
+            revision=look.revision,
+            generation=look.owner.metadata.generation,
+            boot=look.boot,
+            problem=look.blueprint.problem,
+        )
+
+    async def _say(self, owner: ExporterSet, report: Report, now: datetime) -> None:
+        try:
+            written = await change_status(
+                self._objects,
+                self._views.sets,
+                owner,
+                lambda found: pools.status(found, report, now=now),
+            )
+        except NotFound:
+            return
+        notes = ledger.notes(report.done, now=now)
+        changes = pools.transitions(owner.status.conditions, written.status.conditions)
+        for note in (*notes, *changes):
+            self._events.emit(owner, reason=note.reason, message=note.message, warning=note.warning)
+
+    def _announce(self, key: Key, message: str) -> None:
+        """Have waiting leases told what has changed for them."""
+        if self._messages.get(key) != message:
+            self._messages[key] = message
+            if self._observer.queue.waiting(key[0]):
+                self._supply_changed(key[0])
+
+    def _look_after(self, look: Look) -> None:
+        """Members without an instance may have waited for what has changed now."""
+        for member in look.pool.members:
+            if member.stage is Stage.ABSENT and member.phase is Phase.STARTING:
+                self._nudge((look.owner.metadata.namespace, member.name))
+
+
+def _earliest(look: Look, plan: Plan, report: Report) -> datetime | None:
+    failures = report.footing.failures
+    moments = (plan.wake_at, look.booking, failures.retry_at if failures else None)
+    return min((moment for moment in moments if moment is not None), default=None)

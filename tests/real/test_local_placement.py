@@ -1,0 +1,428 @@
+"""Virtual targets on this machine: real exporters, real QEMU, and what ``kill -9`` leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from real_placement import (
+    UBOOT,
+    OtherSupervisor,
+    alive,
+    exporter_config,
+    exporter_process,
+    leased,
+    sockets,
+    spec_for,
+    targets,
+)
+from real_service import Service, eventually, free_port_base
+
+from bullpen.api.exporterset import Driver, RecycleStrategy
+from bullpen.errors import Unreachable
+from bullpen.placements.local.layout import Layout
+from bullpen.provisioners.base import ExitReason, InstancePhase
+from bullpen.provisioners.mock import NAME as MOCK
+from bullpen.provisioners.qemu import NAME as QEMU
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+REUSE = RecycleStrategy.IN_PLACE_REUSE
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory whose path is longer than a socket's may be."""
+    path = tmp_path / ("long-" * 20) / "data"
+    path.mkdir(parents=True)
+    yield path
+    shutil.rmtree(sockets(path))
+
+
+def assert_nothing_left(data: Path) -> None:
+    left = [path for path in data.rglob("*") if path.name not in ("instances", "cache")]
+    assert left == []
+    assert list(sockets(data).iterdir()) == []
+
+
+def machines(process: psutil.Process) -> list[psutil.Process]:
+    return [
+        child for child in process.children(recursive=True) if child.name().startswith("qemu-sys")
+    ]
+
+
+async def test_a_lessee_boots_uboot_and_nothing_of_it_is_left(service: Service, data: Path) -> None:
+    console = (
+        "import os, sys\n"
+        "from jumpstarter.common.utils import env\n"
+        "with env() as client:\n"
+        "    client.power.on()\n"
+        "    with client.serial.pexpect() as console:\n"
+        "        console.logfile_read = sys.stdout.buffer\n"
+        "        console.expect('autoboot', timeout=30)\n"
+    )
+    async with targets(service, data) as lab:
+        key = await lab.qemu_target("boots")
+        exporter = lab.exporter(key)
+        client = service.data / "clients" / "default.yaml"
+        said = await asyncio.to_thread(
+            service.jmp, "shell", "--client-config", str(client), "-l", "target=boots", "--",
+            "python", "-c", console,
+        )  # fmt: skip
+        assert "U-Boot 20" in said.stdout
+        ended = await lab.until(key, InstancePhase.EXITED)
+
+        assert ended.reason is ExitReason.COMPLETED
+        assert alive([exporter]) == []
+        left = {path.name for path in lab.placement.layout.instance(key).iterdir()}
+        assert left == {"instance.json", "process.json", "log"}
+        assert "U-Boot" not in lab.log(key), "a console is the lessee's, not the log's"
+        await lab.qemu.remove(key)
+    assert_nothing_left(data)
+
+
+async def test_a_killed_exporter_takes_its_machine_along(service: Service, data: Path) -> None:
+    async with targets(service, data) as lab:
+        key = await lab.qemu_target("killed")
+        with leased(service, "killed", abandon=True):
+            exporter = lab.exporter(key)
+            (machine,) = machines(exporter)
+            exporter.kill()
+            ended = await lab.until(key, InstancePhase.EXITED)
+            assert (ended.reason, ended.detail) == (
+                ExitReason.CRASHED,
+                "the exporter was killed by SIGKILL",
+            )
+            assert alive([machine]) == []
+    assert_nothing_left(data)
+
+
+async def test_a_killed_machine_can_be_switched_on_again(service: Service, data: Path) -> None:
+    script = "j power on && pkill -9 -f target-unplugged; sleep 1; j power on"
+    parameters = {**UBOOT, "extraArguments": ["-name", "target-unplugged"]}
+    async with targets(service, data) as lab:
+        key = await lab.qemu_target("unplugged", parameters=parameters)
+        with leased(service, "unplugged", script):
+            assert len(machines(lab.exporter(key))) == 1
+        assert (await lab.until(key, InstancePhase.EXITED)).reason is ExitReason.COMPLETED
+    assert_nothing_left(data)
+
+
+async def test_a_killed_zygote_is_replaced_and_takes_everything_along(
+    service: Service, data: Path
+) -> None:
+    async with targets(service, data) as lab:
+        key = await lab.qemu_target("orphaned")
+        other = await lab.mock_target("orphaned-too")
+        with leased(service, "orphaned", abandon=True):
+            zygote = lab.zygote()
+            everybody = zygote.children(recursive=True)
+            assert len(machines(zygote)) == 1
+            zygote.kill()
+            for one in (key, other):
+                assert (await lab.until(one, InstancePhase.EXITED)).reason is ExitReason.LOST
+            assert alive(everybody) == []
+        await lab.qemu.remove(key)
+        await lab.mock.remove(other)
+        await lab.mock_target("afterwards")
+        assert lab.zygote() != zygote
+    assert_nothing_left(data)
+
+
+def supervised(service: Service, data: Path, name: str, *, orphan: float = 30.0) -> OtherSupervisor:
+    specs: list[dict[str, Any]] = [
+        {
+            "provisioner": QEMU,
+            "config": exporter_config(service, name),
+            "parameters": UBOOT,
+            "recycle": "InPlaceReuse",
+        },
+        {
+            "provisioner": MOCK,
+            "config": exporter_config(service, f"{name}-mock"),
+            "recycle": "ExitAndReplace",
+        },
+    ]
+    return OtherSupervisor(data, specs, orphan=orphan)
+
+
+async def test_what_a_killed_supervisor_leaves_is_taken_over(service: Service, data: Path) -> None:
+    first = await asyncio.to_thread(supervised, service, data, "adopted")
+    with leased(service, "adopted", abandon=True):
+        before = first.everybody()
+        assert len(machines(before[0])) == 1
+        first.kill()
+        async with targets(service, data) as lab:
+            found = await lab.placement.observe_all()
+            assert [instance.phase for instance in found] == [InstancePhase.RUNNING] * 2
+            assert alive(before) == before, "nobody was restarted"
+            assert len(machines(before[0])) == 1
+            await lab.mock.remove(("default", "adopted-mock"))
+            lab.exporter(("default", "adopted")).kill()
+            ended = await lab.until(("default", "adopted"), InstancePhase.EXITED)
+            assert ended.reason is ExitReason.CRASHED
+            await lab.mock_target("adopted-new")
+            assert lab.zygote() == before[0]
+    assert alive(before) == []
+    assert_nothing_left(data)
+
+
+async def test_what_ended_meanwhile_is_known_to_the_successor(service: Service, data: Path) -> None:
+    first = await asyncio.to_thread(supervised, service, data, "meanwhile")
+    first.kill()
+    exporter = exporter_process(Layout(data), ("default", "meanwhile-mock"))
+    exporter.kill()
+    eventually(lambda: alive([exporter]) == [])
+    async with targets(service, data) as lab:
+        found = {item.key[1]: item for item in await lab.placement.observe_all()}
+        assert found["meanwhile"].phase is InstancePhase.RUNNING
+        assert found["meanwhile-mock"].reason is ExitReason.CRASHED
+        assert found["meanwhile-mock"].owner_uid == "uid-meanwhile-mock"
+    assert_nothing_left(data)
+
+
+async def test_orphans_end_by_themselves_and_leave_nothing(service: Service, data: Path) -> None:
+    first = await asyncio.to_thread(supervised, service, data, "alone", orphan=1.0)
+    with leased(service, "alone", abandon=True):
+        everybody = first.everybody()
+        first.kill()
+        eventually(lambda: alive(everybody) == [], seconds=20, what="the orphans' end")
+    assert_nothing_left_but_the_log(data)
+
+
+async def test_exporters_end_by_themselves_when_all_above_them_are_killed(
+    service: Service, data: Path
+) -> None:
+    first = await asyncio.to_thread(supervised, service, data, "beheaded")
+    with leased(service, "beheaded", abandon=True):
+        everybody = first.everybody()
+        assert len(machines(everybody[0])) == 1
+        first.process.kill()
+        everybody[0].kill()
+        first.kill()
+        eventually(lambda: alive(everybody) == [], seconds=20, what="the exporters' end")
+    eventually(lambda: list(Layout(data).found()) == [], what="their directories' removal")
+    async with targets(service, data) as lab:
+        assert await lab.placement.observe_all() == ()
+    assert_nothing_left(data)
+
+
+def assert_nothing_left_but_the_log(data: Path) -> None:
+    """Of the zygote: why it ended may be of interest, and the next one overwrites it."""
+    (data / "instances" / ".zygote.log").unlink()
+    assert_nothing_left(data)
+
+
+async def test_a_stopped_zygote_is_killed_in_the_end(service: Service, data: Path) -> None:
+    async with targets(service, data) as lab:
+        await lab.mock_target("frozen")
+        zygote, exporter = lab.zygote(), lab.exporter(("default", "frozen"))
+        zygote.send_signal(signal.SIGSTOP)
+    assert alive([zygote, exporter]) == []
+    assert_nothing_left(data)
+
+
+async def test_a_process_that_escapes_its_exporter_does_not_survive_it(
+    service: Service, data: Path
+) -> None:
+    config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "escaped"))
+    config["hooks"] = {"beforeLease": {"script": "setsid -f sleep 987654"}}
+    async with targets(service, data) as lab:
+        spec = spec_for(yaml.safe_dump(config))
+        await lab.mock.ensure(spec)
+        await lab.until(spec.key, InstancePhase.RUNNING)
+        with leased(service, "escaped", abandon=True):
+            (escaped,) = [
+                process for process in psutil.process_iter() if "987654" in _arguments(process)
+            ]
+            assert os.getsid(escaped.pid) != lab.exporter(spec.key).pid
+            lab.exporter(spec.key).kill()
+            await lab.until(spec.key, InstancePhase.EXITED)
+            assert alive([escaped]) == []
+    assert_nothing_left(data)
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+async def test_a_reused_one_is_reset_before_it_is_offered_again(
+    service: Service, data: Path
+) -> None:
+    config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "reused"))
+    script = 'touch "$TMPDIR/left" && setsid -f sleep 876543'
+    config["hooks"] = {"beforeLease": {"script": script}}
+    async with targets(service, data) as lab:
+        spec = spec_for(yaml.safe_dump(config), parameters=UBOOT, recycle=REUSE)
+        await lab.qemu.ensure(spec)
+        await lab.until(spec.key, InstancePhase.RUNNING)
+        exporter = lab.exporter(spec.key)
+        temporary = lab.placement.layout.instance(spec.key) / "tmp"
+        with leased(service, "reused"):
+            first = exporter.children(recursive=True)
+            assert len(machines(exporter)) == 1
+            assert (temporary / "left").exists()
+            assert list(temporary.rglob("root.overlay"))
+        status = "Available"
+        eventually(lambda: service.exporter_status("reused") == status, seconds=20)
+        assert alive(first) == []
+        assert not [p for p in psutil.process_iter() if "876543" in _arguments(p)]
+        assert [path for path in temporary.rglob("*") if path.is_file()] == []
+        assert alive([exporter]) == [exporter]
+        await asyncio.to_thread(_lease_once, service, "reused")
+    assert_nothing_left(data)
+
+
+def _lease_once(service: Service, name: str) -> None:
+    with leased(service, name):
+        pass
+
+
+async def test_a_machine_runs_on_while_the_service_is_killed_and_comes_back(
+    tmp_path: Path, data: Path
+) -> None:
+    service = Service(tmp_path / "service", "--port-base", str(free_port_base()))
+    service.start()
+    try:
+        async with targets(service, data) as lab:
+            key = await lab.qemu_target("patient")
+            with leased(service, "patient", abandon=True):
+                (machine,) = machines(lab.exporter(key))
+                assert service.process is not None
+                service.process.kill()
+                service.process.wait()
+                # Longer than an exporter on its own would wait.
+                await asyncio.sleep(8)
+                service.start()
+                eventually(lambda: service.exporter_status("patient") == "LeaseReady")
+                assert alive([machine]) == [machine]
+                assert (await lab.until(key, InstancePhase.RUNNING)).reason is None
+    finally:
+        service.stop()
+
+
+async def test_disks_and_logs_are_retained_where_asked(service: Service, data: Path) -> None:
+    async with targets(service, data) as lab:
+        credentials = {"password": b"secret"}
+        key = await lab.qemu_target("kept", retain=True, credentials=credentials)
+        assert (lab.placement.layout.instance(key) / "credentials" / "password").exists()
+        await asyncio.to_thread(_lease_once, service, "kept")
+        await lab.until(key, InstancePhase.EXITED)
+        await lab.qemu.remove(key)
+        (kept,) = lab.placement.retained()
+        assert kept.name.startswith("default.kept-2")
+        assert [path.name for path in kept.rglob("*.overlay")] == ["root.overlay"]
+        assert "Registering" in (kept / "log").read_text()
+        assert not list(kept.rglob("password"))
+        shutil.rmtree(lab.placement.layout.retained)
+    assert_nothing_left(data)
+
+
+async def test_secrets_are_in_no_argument_no_environment_and_no_file(
+    service: Service, data: Path
+) -> None:
+    async with targets(service, data) as lab:
+        key = await lab.qemu_target("discreet")
+        token = yaml.safe_load((service.home / "discreet.yaml").read_text())["token"]
+        with leased(service, "discreet"):
+            family = [lab.zygote(), *lab.zygote().children(recursive=True)]
+            for process in family:
+                assert token not in " ".join(process.cmdline())
+                assert token not in " ".join(process.environ().values())
+            files = [path for path in data.rglob("*") if path.is_file()]
+            assert files
+            assert not [path for path in files if token.encode() in path.read_bytes()]
+        for path in (lab.placement.layout.instance(key), lab.placement.layout.instances):
+            assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        pytest.param(
+            {"drivers": (Driver(name="x", type="no.such.Driver"),)},
+            "no.such.Driver",
+            id="a driver that is not installed",
+        ),
+        pytest.param(
+            {"drivers": (Driver(name="x", type=f"{__name__}.Nothing"),)},
+            "Nothing",
+            id="a driver whose module has no such class",
+        ),
+        pytest.param(
+            {
+                "drivers": (
+                    Driver(
+                        name="x",
+                        type="jumpstarter_driver_power.driver.MockPower",
+                        config={"volts": 5},
+                    ),
+                )
+            },
+            "volts",
+            id="a setting the driver does not know",
+        ),
+    ],
+)
+async def test_what_cannot_start_says_why(
+    service: Service, data: Path, chosen: dict[str, Any], expected: str
+) -> None:
+    async with targets(service, data) as lab:
+        name = f"broken-{abs(hash(expected)) % 10_000}"
+        config = await asyncio.to_thread(exporter_config, service, name)
+        spec = spec_for(config, **chosen)
+        await lab.mock.ensure(spec)
+        ended = await lab.until(spec.key, InstancePhase.EXITED)
+        assert ended.reason is ExitReason.START_FAILED
+        assert expected in ended.detail
+    assert_nothing_left(data)
+
+
+async def test_a_refused_token_is_said(service: Service, data: Path) -> None:
+    async with targets(service, data) as lab:
+        config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "refused"))
+        config["token"] = "nonsense"
+        spec = spec_for(yaml.safe_dump(config))
+        await lab.mock.ensure(spec)
+        ended = await lab.until(spec.key, InstancePhase.EXITED)
+        assert ended.reason is ExitReason.START_FAILED
+        assert "UNAUTHENTICATED" in ended.detail
+    assert_nothing_left(data)
+
+
+async def test_a_missing_file_is_named(service: Service, data: Path) -> None:
+    async with targets(service, data) as lab:
+        config = await asyncio.to_thread(exporter_config, service, "fileless")
+        parameters = {"arch": "aarch64", "firmware": {"path": "/nowhere/u-boot.bin"}}
+        spec = spec_for(config, parameters=parameters)
+        await lab.qemu.ensure(spec)
+        ended = await lab.until(spec.key, InstancePhase.EXITED)
+        assert ended.reason is ExitReason.START_FAILED
+        assert "/nowhere/u-boot.bin" in ended.detail
+    assert_nothing_left(data)
+
+
+async def test_a_zygote_that_cannot_load_says_why_and_is_tried_again(
+    service: Service, data: Path
+) -> None:
+    async with targets(service, data, load=("no_such_module",)) as lab:
+        spec = spec_for(await asyncio.to_thread(exporter_config, service, "unloaded"))
+        await lab.mock.ensure(spec)
+        ended = await lab.until(spec.key, InstancePhase.EXITED)
+        assert ended.reason is ExitReason.START_FAILED
+        assert "no_such_module" in ended.detail
+        with pytest.raises(Unreachable, match="no_such_module"):
+            await lab.mock.ensure(replace(spec, key=("default", "other")))
+    assert_nothing_left(data)
