@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
@@ -38,6 +39,37 @@ class Refusal(Exception):
         self.status = status
 
 
+class Watch:
+    """The lines of an open watch."""
+
+    def __init__(
+        self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        assert connection.sock is not None
+        # A watch may say nothing for long; whoever reads it is ended by ``close``.
+        self._socket = connection.sock
+        self._socket.settimeout(None)
+        self._closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        with contextlib.closing(self._connection), contextlib.closing(self._response):
+            while not self._closed:
+                try:
+                    line = self._response.readline()
+                except (OSError, ValueError, http.client.HTTPException):
+                    return
+                if not line:
+                    return
+                yield line
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
 class Lab:
     """A running service, its objects, and the programs people use with it."""
 
@@ -47,6 +79,19 @@ class Lab:
     # Objects
 
     def request(self, method: str, path: str, body: object = None, **query: str) -> Any:
+        connection, headers = self._connect()
+        with contextlib.closing(connection):
+            headers["Content-Type"] = MERGE if method == "PATCH" else "application/json"
+            target = f"{path}?{urlencode(query)}" if query else path
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, target, body=payload, headers=headers)
+            response = connection.getresponse()
+            answer = json.loads(response.read() or b"{}")
+            if response.status >= 400:
+                raise Refusal(response.status, answer)
+            return answer
+
+    def _connect(self) -> tuple[http.client.HTTPSConnection, dict[str, str]]:
         config = yaml.safe_load((self.service.data / "kubeconfig").read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -57,17 +102,13 @@ class Lab:
             timeout=20,
             context=ssl.create_default_context(cadata=authority),
         )
-        with contextlib.closing(connection):
-            kind = MERGE if method == "PATCH" else "application/json"
-            headers = {"Authorization": f"Bearer {user['token']}", "Content-Type": kind}
-            target = f"{path}?{urlencode(query)}" if query else path
-            payload = None if body is None else json.dumps(body)
-            connection.request(method, target, body=payload, headers=headers)
-            response = connection.getresponse()
-            answer = json.loads(response.read() or b"{}")
-            if response.status >= 400:
-                raise Refusal(response.status, answer)
-            return answer
+        return connection, {"Authorization": f"Bearer {user['token']}"}
+
+    def watch(self, path: str) -> Watch:
+        """Changes as the API server tells them, one line each, until closed."""
+        connection, headers = self._connect()
+        connection.request("GET", f"{path}?watch=true&resourceVersion=0", headers=headers)
+        return Watch(connection, connection.getresponse())
 
     def get(self, plural: str, name: str = "", namespace: str = "default") -> dict[str, Any]:
         found: dict[str, Any] = self.request("GET", _path(plural, namespace, name))

@@ -137,41 +137,60 @@ def spec_for(config: str, **chosen: Any) -> InstanceSpec:
     return InstanceSpec(key=key, owner_uid=f"uid-{key[1]}", **{"exporter_config": config, **chosen})
 
 
-@contextlib.contextmanager
-def leased(
-    service: Service, name: str, script: str = "j power on", *, abandon: bool = False
-) -> Iterator[None]:
-    """The real client in another process leases the target, runs ``script`` and stays.
+class Lessee:
+    """A shell of the real client, holding a lease and running what it is told."""
 
-    At the end it gives the target back, unless that is gone and it is to be abandoned.
-    """
-    client = service.data / "clients" / "default.yaml"
-    command = ["jmp", "shell", "--client-config", str(client), "-l", f"target={name}", "--"]
-    process = subprocess.Popen(
-        [*command, "sh", "-c", f"{script} && echo leased && read line"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=service.environment,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if line.strip() == "leased":
-                break
-        else:
-            raise AssertionError("".join(said))
-        yield
-        if not abandon:
-            process.communicate("\n", timeout=SECONDS_MAX)
-    finally:
+    def __init__(self, service: Service, name: str) -> None:
+        client = service.data / "clients" / "default.yaml"
+        loop = 'echo "done 0"; while read -r line; do sh -c "$line"; echo "done $?"; done'
+        command = ["jmp", "shell", "--client-config", str(client), "-l", f"target={name}", "--"]
+        self._process = subprocess.Popen(
+            [*command, "sh", "-c", loop],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=service.environment,
+            start_new_session=True,
+        )
+        self._await_done()
+
+    def run(self, command: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return self._await_done()
+
+    def _await_done(self) -> str:
+        assert self._process.stdout is not None
+        said = ""
+        for line in self._process.stdout:
+            if line.startswith("done "):
+                assert line.strip() == "done 0", said
+                return said
+            said += line
+        raise AssertionError(f"the client ended: {said}")
+
+    def release(self) -> None:
+        self._process.communicate(timeout=SECONDS_MAX)
+
+    def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def leased(service: Service, name: str, *, abandon: bool = False) -> Iterator[Lessee]:
+    """The target leased and switched on; given back unless it is to be abandoned."""
+    lessee = Lessee(service, name)
+    try:
+        lessee.run("j power on")
+        yield lessee
+        if not abandon:
+            lessee.release()
+    finally:
+        lessee.kill()
 
 
 class OtherSupervisor:

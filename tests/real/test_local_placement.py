@@ -107,12 +107,15 @@ async def test_a_killed_exporter_takes_its_machine_along(service: Service, data:
 
 
 async def test_a_killed_machine_can_be_switched_on_again(service: Service, data: Path) -> None:
-    script = "j power on && pkill -9 -f target-unplugged; sleep 1; j power on"
-    parameters = {**UBOOT, "extraArguments": ["-name", "target-unplugged"]}
     async with targets(service, data) as lab:
-        key = await lab.qemu_target("unplugged", parameters=parameters)
-        with leased(service, "unplugged", script):
-            assert len(machines(lab.exporter(key))) == 1
+        key = await lab.qemu_target("unplugged")
+        with leased(service, "unplugged") as lessee:
+            (first,) = machines(lab.exporter(key))
+            first.kill()
+            eventually(lambda: alive([first]) == [])
+            lessee.run("j power on")
+            (second,) = machines(lab.exporter(key))
+            assert second != first
         assert (await lab.until(key, InstancePhase.EXITED)).reason is ExitReason.COMPLETED
     assert_nothing_left(data)
 
@@ -183,10 +186,9 @@ async def test_what_ended_meanwhile_is_known_to_the_successor(service: Service, 
     exporter.kill()
     eventually(lambda: alive([exporter]) == [])
     async with targets(service, data) as lab:
-        found = {item.key[1]: item for item in await lab.placement.observe_all()}
-        assert found["meanwhile"].phase is InstancePhase.RUNNING
-        assert found["meanwhile-mock"].reason is ExitReason.CRASHED
-        assert found["meanwhile-mock"].owner_uid == "uid-meanwhile-mock"
+        ended = await lab.until(("default", "meanwhile-mock"), InstancePhase.EXITED)
+        assert (ended.reason, ended.owner_uid) == (ExitReason.CRASHED, "uid-meanwhile-mock")
+        await lab.until(("default", "meanwhile"), InstancePhase.RUNNING)
     assert_nothing_left(data)
 
 
@@ -367,12 +369,12 @@ async def test_secrets_are_in_no_argument_no_environment_and_no_file(
                     Driver(
                         name="x",
                         type="jumpstarter_driver_power.driver.MockPower",
-                        config={"volts": 5},
+                        config={"log_level": {"secret": 1}},
                     ),
                 )
             },
-            "volts",
-            id="a setting the driver does not know",
+            "log_level",
+            id="a setting the driver does not take",
         ),
     ],
 )
@@ -387,6 +389,7 @@ async def test_what_cannot_start_says_why(
         ended = await lab.until(spec.key, InstancePhase.EXITED)
         assert ended.reason is ExitReason.START_FAILED
         assert expected in ended.detail
+        assert "secret" not in ended.detail
     assert_nothing_left(data)
 
 

@@ -12,16 +12,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
+from bullpen.api.document import Document
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.exits import Exit
 from bullpen.cli.waiting import wait_for
 
 READY_SECONDS_MAX = 30.0
+POOL_SECONDS_MAX = 60.0
+BURST_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 
 BIN = Path(sys.executable).parent
@@ -66,12 +70,18 @@ class Stage:
             process.wait(STOP_SECONDS_MAX)
 
 
+CLIENT = "lab/clients/default.yaml"
+POOL = "exportersets.virtualtarget.jumpstarter.dev"
+BURST = 5
+FILES = ("uboot-pool.yaml", "console.py")
+
+
 @click.command()
 def demo() -> int:
-    """Start a lab in a throw-away directory, lease a target with jmp, show it, stop it."""
+    """A pool of virtual boards from nothing: warm, leased, booted, refilled, and gone again."""
     with tempfile.TemporaryDirectory(prefix="bullpen-demo-") as directory:
         stage = Stage(Path(directory))
-        for name in ("lab.yaml", "mock-exporter.yaml"):
+        for name in FILES:
             (stage.directory / name).write_bytes((EXAMPLES / name).read_bytes())
         click.echo("Starting the service …")
         with stage.running("bullpen up --port-base 0", "up.log") as service:
@@ -94,27 +104,54 @@ def _started(service: subprocess.Popen[bytes], stage: Stage) -> bool:
 
 
 def _tell(stage: Stage) -> None:
-    stage.show("Declare a client, a board and a pool", "bullpen apply -f lab.yaml")
-    stage.show("A board of our own", "bullpen exporter create mock -l board=mock --out mock.yaml")
-    config = stage.directory / "mock.yaml"
-    export = (stage.directory / "mock-exporter.yaml").read_text()
-    config.write_text(config.read_text().replace("export: {}\n", export))
-    click.echo("\n# Its exporter, in the background\n$ jmp run --exporter-config mock.yaml &")
-    with stage.running("jmp run --exporter-config mock.yaml", "exporter.log"):
-        api = Api.from_data(stage.data)
-        wait_for(lambda: _online(api), seconds=READY_SECONDS_MAX, what="the exporter")
-        stage.show(
-            "What can be leased", "jmp get exporters --client-config lab/clients/default.yaml"
-        )
-        stage.show(
-            "Lease it with the published client, switch it on, give it back",
-            "jmp shell --client-config lab/clients/default.yaml -l board=mock -- j power on",
-        )
-        stage.show("The lease, and where it went", "bullpen get leases")
-        stage.show("What happened", "bullpen events")
-        stage.show("All at a glance", "bullpen status")
+    api = Api.from_data(stage.data)
+    stage.show("Two manifests make a pool of U-Boot boards", "bullpen apply -f uboot-pool.yaml")
+    _until(api, "two boards to be warm", lambda pool: pool["availableReplicas"] >= 2)
+    stage.show("Two are warm", "bullpen get exporters")
+    stage.show(
+        "Lease one with the published client and watch it boot",
+        f"jmp shell --client-config {CLIENT} -l board=uboot -- python console.py",
+    )
+    _until(api, "the pool to be full again", lambda pool: pool["availableReplicas"] >= 2)
+    stage.show("The used one is gone, a fresh one took its place", "bullpen get exporters")
+    _burst(stage, api)
+    _until(api, "the pool to shrink", lambda pool: pool["replicas"] == 2)
+    stage.show("Idle again, so two are left", "bullpen get exportersets")
+    stage.show("Why it did what it did", f"bullpen events --for {POOL}/uboot")
+    stage.show("All at a glance", "bullpen status")
 
 
-def _online(api: Api) -> bool:
-    found = api.request("GET", path_of(resource_named("exporters"), "default", "mock"))
-    return (found.get("status") or {}).get("exporterStatus") == "Available"
+def _burst(stage: Stage, api: Api) -> None:
+    """Several at once: more than are warm, so the pool grows for them."""
+    command = f"jmp shell --client-config {CLIENT} -l board=uboot -- sleep 3"
+    click.echo(f"\n# {BURST} pipelines at the same time\n$ for i in 1..{BURST}: {command} &")
+    started = time.monotonic()
+    shells = [
+        subprocess.Popen(
+            shlex.split(command),
+            cwd=stage.directory,
+            env=stage.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(BURST)
+    ]
+    _until(api, "all to be served", lambda pool: pool["leasedReplicas"] == BURST)
+    click.echo(f"All {BURST} have a board of their own after {time.monotonic() - started:.1f} s.")
+    stage.show("They have", "bullpen get exportersets")
+    codes = [shell.wait(BURST_SECONDS_MAX) for shell in shells]
+    if any(codes):
+        raise click.ClickException(f"the shells exited with {codes}")
+
+
+def _until(api: Api, what: str, done: Callable[[Document], bool]) -> None:
+    """Wait for the pool's counts, saying so if it takes a while."""
+    path = path_of(resource_named(POOL), "default", "uboot")
+
+    def look() -> bool:
+        status = api.request("GET", path).get("status") or {}
+        return "replicas" in status and done(status)
+
+    if not look():
+        click.echo(f"… waiting for {what}")
+        wait_for(look, seconds=POOL_SECONDS_MAX, what=what)

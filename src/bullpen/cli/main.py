@@ -21,6 +21,7 @@ COMMANDS = {
     "scale": ("bullpen.cli.scale:scale", "Move a pool's ceiling."),
     "delete": ("bullpen.cli.delete:delete", "Delete objects."),
     "events": ("bullpen.cli.events:events", "Show what happened."),
+    "logs": ("bullpen.cli.logs:logs", "Show what a virtual target's exporter said."),
     "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
     "router": ("bullpen.cli.router:router", "Run one more router, in a process of its own."),

@@ -19,10 +19,10 @@ from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
-from bullpen.controllers.writing import change_status
+from bullpen.controllers.writing import change, change_status
 from bullpen.core import leasing, presence
 from bullpen.core.conditions import condition
-from bullpen.errors import Conflict, NotFound, Refused
+from bullpen.errors import NotFound, Refused
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
@@ -35,8 +35,6 @@ DEVICES_MAX = 1_000
 WATCH_SECONDS = 3600.0
 TICK_SECONDS = 0.05
 """So that what a timer was set for is over when it fires."""
-
-ATTEMPTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +134,14 @@ class Exporters:
         return written.metadata.uid
 
     async def _relabel(self, exporter: Exporter, labels: Mapping[str, str]) -> Exporter:
-        for _ in range(ATTEMPTS_MAX):
-            kept = {
-                k: v for k, v in exporter.metadata.labels.items() if not k.startswith(OWN_LABELS)
-            }
-            own = {k: v for k, v in labels.items() if k.startswith(OWN_LABELS)}
-            wanted = {**kept, **own}
-            if wanted == dict(exporter.metadata.labels):
-                return exporter
-            value = replace(exporter, metadata=replace(exporter.metadata, labels=wanted))
-            try:
-                written = await self._objects.update(value)
-            except Conflict:
-                exporter = await self._objects.get(Exporter, *key_of(exporter))
-            else:
-                self._views.exporters.observe(written)
-                return written
-        raise Conflict(f"exporter {exporter.metadata.name} kept changing; try again")
+        own = {k: v for k, v in labels.items() if k.startswith(OWN_LABELS)}
+
+        def relabelled(newest: Exporter) -> Exporter:
+            meta = newest.metadata
+            kept = {k: v for k, v in meta.labels.items() if not k.startswith(OWN_LABELS)}
+            return replace(newest, metadata=replace(meta, labels={**kept, **own}))
+
+        return await change(self._objects, self._views.exporters, exporter, relabelled)
 
     async def unregister(self, exporter: Exporter, *, reason: str) -> None:
         """The exporter is about to leave, in an orderly way."""

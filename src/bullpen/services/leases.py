@@ -16,9 +16,10 @@ from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
+from bullpen.controllers.writing import change
 from bullpen.core import access, leasing
 from bullpen.core.leasing import Phase
-from bullpen.errors import BadRequest, Conflict, Forbidden, NotFound
+from bullpen.errors import BadRequest, Forbidden, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.kit.durations import text
 from bullpen.kit.ids import Ids
@@ -37,7 +38,6 @@ FIRST_HOLD_SECONDS_MAX = 5.0
 
 POLL_PAUSE = timedelta(seconds=4)
 DECIDE_SECONDS_MAX = 2.0
-ATTEMPTS_MAX = 8
 
 
 class Leases:
@@ -156,20 +156,14 @@ class Leases:
 
     async def update(self, client: Client, name: str, edit: Edit) -> Lease:
         """Change times, or hand the lease to another client of the namespace."""
+
+        def edited(newest: Lease) -> Lease:
+            _check_owner(client, newest)
+            return replace(newest, spec=self._edited(client, newest, edit))
+
         lease = self._find(client.metadata.namespace, name)
-        for _ in range(ATTEMPTS_MAX):
-            _check_owner(client, lease)
-            spec = self._edited(client, lease, edit)
-            if spec == lease.spec:
-                return lease
-            try:
-                written = await self._objects.update(replace(lease, spec=spec))
-            except Conflict:
-                lease = await self._objects.get(Lease, *key_of(lease))
-            else:
-                self._views.leases.observe(written)
-                return await self._held(written, DECIDE_SECONDS_MAX, _handed_over)
-        raise Conflict(f"lease {name} kept changing; try again")
+        written = await change(self._objects, self._views.leases, lease, edited)
+        return await self._held(written, DECIDE_SECONDS_MAX, _handed_over)
 
     def _edited(self, client: Client, lease: Lease, edit: Edit) -> LeaseSpec:
         if lease.status.ended:
@@ -233,17 +227,12 @@ class Leases:
         await self._release(lease)
 
     async def _release(self, lease: Lease) -> None:
-        for _ in range(ATTEMPTS_MAX):
-            if lease.spec.release or lease.status.ended:
-                break
-            try:
-                value = replace(lease, spec=replace(lease.spec, release=True))
-                written = await self._objects.update(value)
-            except Conflict:
-                lease = await self._objects.get(Lease, *key_of(lease))
-            else:
-                self._views.leases.observe(written)
-                break
+        def released(newest: Lease) -> Lease:
+            if newest.status.ended:
+                return newest
+            return replace(newest, spec=replace(newest.spec, release=True))
+
+        await change(self._objects, self._views.leases, lease, released)
         await self._held(lease, DECIDE_SECONDS_MAX, lambda found: found.status.ended)
 
     def _owned(self, client: Client, name: str) -> Lease:

@@ -429,8 +429,8 @@ def test_a_boot_that_takes_too_long_frees_its_place() -> None:
 # Rolling out
 
 
-def outdated(number: int, phase: Phase = Phase.READY, **more: object) -> Member:
-    return member(number, phase, current=False, **more)
+def outdated(number: int, phase: Phase = Phase.READY, *, leased: bool = False) -> Member:
+    return member(number, phase, current=False, leased=leased)
 
 
 def test_a_rollout_makes_the_new_one_first_where_there_is_room() -> None:

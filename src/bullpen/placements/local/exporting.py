@@ -65,7 +65,7 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
     try:
         config = ExporterConfigV1Alpha1.model_validate(yaml.safe_load(spawn.config))
     except pydantic.ValidationError as error:
-        return Ending(ExitReason.START_FAILED, f"its settings are wrong: {_problems(error)}")
+        return Ending(ExitReason.START_FAILED, _said(error))
     config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}
     async with config.create_exporter() as exporter:
         service = _Service(
@@ -75,14 +75,14 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
             on_registered=lambda: report.sendall(frame(Registered(key=spawn.key))),
         )
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, service.stop)
+        loop.add_signal_handler(signal.SIGTERM, service.terminate)
         loop.add_signal_handler(signal.SIGHUP, service.retire)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
         def zygote_gone() -> None:
             loop.remove_reader(report)
             on_orphaned()
-            service.stop()
+            service.terminate()
 
         # It never writes to us: the only news this can bring is its end.
         loop.add_reader(report, zygote_gone)
@@ -122,6 +122,7 @@ class _Service:
         self._leased = False
         self._served = False
         self._stopped = False
+        self._terminated = False
         self._retired = False
         self._stand_in()
 
@@ -155,15 +156,10 @@ class _Service:
         if self._single_use:
             self.retire()
 
-    def stop(self) -> None:
-        """End now: unregister if there is anything to unregister."""
-        if self._stopped:
-            return
-        self._stopped = True
-        if self._registered:
-            self._exporter.stop(should_unregister=True)
-        elif self._task is not None:
-            self._task.cancel()
+    def terminate(self) -> None:
+        """End now, whatever is going on."""
+        self._terminated = True
+        self._stop()
 
     def retire(self) -> None:
         """End after the lease that is served now, or at once if there is none."""
@@ -171,7 +167,16 @@ class _Service:
         if self._leased:
             self._exporter.stop(wait_for_lease_exit=True, should_unregister=True)
         else:
-            self.stop()
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._registered:
+            self._exporter.stop(should_unregister=True)
+        elif self._task is not None:
+            self._task.cancel()
 
     async def run(self) -> Ending:
         self._task = asyncio.current_task()
@@ -190,10 +195,10 @@ class _Service:
             return Ending(ExitReason.RESET_FAILED, self._recycler.problem)
         if self._exporter.exit_code:
             return Ending(ExitReason.CRASHED, "a lease hook failed and asked for the end")
+        if self._terminated:
+            return self._failed("it was told to stop")
         if self._retired:
             return Ending(ExitReason.COMPLETED, "served its lease" if self._served else "retired")
-        if self._stopped:
-            return self._failed("it was told to stop")
         return self._failed("the exporter ended by itself")
 
     def _failed(self, detail: str) -> Ending:
@@ -205,6 +210,8 @@ def _said(error: BaseException) -> str:
     """The first thing that went wrong, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, pydantic.ValidationError):
+        return f"its settings are wrong: {_problems(error)}"
     if isinstance(error, grpc.aio.AioRpcError):
         return f"the service answered {error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"

@@ -74,15 +74,17 @@ class LocalPlacement:
         """Take over what a predecessor left; at the end leave nothing running."""
         self.layout.instances.mkdir(mode=layout.PRIVATE, parents=True, exist_ok=True)
         await self._recover()
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            keeping = tasks.create_task(self._keeper.run())
-            try:
-                yield self
-            finally:
-                await self._stop_all()
-                keeping.cancel()
-        await self._keeper.end()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                keeping = tasks.create_task(self._keeper.run())
+                try:
+                    yield self
+                finally:
+                    await self._stop_all()
+                    keeping.cancel()
+        finally:
+            await self._keeper.end()
 
     # What a provisioner uses
 

@@ -1,0 +1,47 @@
+"""``bullpen logs``: what the exporter of a virtual target said."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from bullpen.cli.connection import Api, default_data_directory, path_of, resource_named
+from bullpen.cli.options import data_option, namespaced
+from bullpen.errors import NotFound
+
+LOOK_SECONDS = 0.2
+
+
+@click.command()
+@click.argument("exporter")
+@data_option
+@namespaced
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+def logs(exporter: str, data: Path | None, namespace: str, follow: bool) -> None:
+    """Show the log of EXPORTER, a virtual target that runs on this machine."""
+    from bullpen.placements.local.layout import Layout
+
+    root = data or default_data_directory()
+    path = Layout(root.resolve()).log((namespace, exporter))
+    if not path.exists():
+        _explain(Api.from_data(root), namespace, exporter)
+    with path.open("rb") as file:
+        while True:
+            while chunk := file.read(1 << 16):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            if not follow or not path.exists():
+                return
+            time.sleep(LOOK_SECONDS)
+
+
+def _explain(api: Api, namespace: str, exporter: str) -> None:
+    """Say why there is no log: no such exporter, or one that runs elsewhere."""
+    api.request("GET", path_of(resource_named("exporters"), namespace, exporter))
+    raise NotFound(
+        f"exporter {exporter} is not run by this service, so its log is where 'jmp run' runs;"
+        f" 'bullpen describe exporter {exporter}' shows what is known of it here"
+    )
