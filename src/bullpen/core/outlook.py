@@ -69,4 +69,4 @@ def _roughly(count: int) -> str:
 
 def _plain(text: str) -> str:
     """Jumpstarter's client takes this word, anywhere in a message, for a stale token."""
-    return re.sub(r"(?i)expired", "outdated", text)
+    return re.sub(r"(?i)expired", "run out", text)

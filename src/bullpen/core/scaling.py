@@ -116,7 +116,7 @@ class Plan:
     """How many there would be if there were no ceiling."""
 
     hold: Hold | None
-    """Why fewer are started than are missing."""
+    """Why less is started than is missing."""
 
     footing: Footing
     surplus: Surplus | None
@@ -169,7 +169,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         ),
         target=sizes.target,
         wanted=sizes.wanted,
-        hold=hold if missing > 0 else None,
+        hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply) else None,
         footing=footing,
         surplus=surplus,
         created=_numbered(pool, creates),

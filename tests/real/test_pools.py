@@ -1,0 +1,195 @@
+"""Pools of real QEMU targets, leased by the real client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from real_service import BIN, Service, eventually, running_service
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CLASS, SET = (
+    dict(document) for document in yaml.safe_load_all((EXAMPLES / "uboot-pool.yaml").read_text())
+)
+READY_SECONDS = 40.0
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running_service(tmp_path_factory.mktemp("pools")) as service:
+        service.kubectl("apply", "-f", "-", input=yaml.safe_dump(CLASS))
+        yield service
+
+
+def apply_set(service: Service, name: str, **spec: Any) -> None:
+    """A pool of U-Boot boards of its own label."""
+    document = {
+        **SET,
+        "metadata": {"name": name},
+        "spec": {
+            **SET["spec"],
+            "minAvailableReplicas": 0,
+            "scaleDownCooldown": "1s",
+            **spec,
+            "selector": {"matchLabels": {"board": name}},
+            "template": {
+                "metadata": {"labels": {"board": name}},
+                "spec": SET["spec"]["template"]["spec"],
+            },
+        },
+    }
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
+
+
+def status(service: Service, name: str) -> dict[str, Any]:
+    found: Any = service.get("exporterset", name)
+    return dict(found.get("status") or {})
+
+
+def until(service: Service, name: str, **counts: int) -> None:
+    """Wait until the set's counts are these."""
+
+    def done() -> bool:
+        found = status(service, name)
+        return all(found.get(key, 0) == value for key, value in counts.items())
+
+    eventually(done, seconds=READY_SECONDS, what=f"{name} having {counts}")
+
+
+def condition(service: Service, name: str, kind: str) -> dict[str, Any]:
+    found = [c for c in status(service, name).get("conditions", ()) if c["type"] == kind]
+    return found[0] if found else {}
+
+
+def shell(service: Service, name: str, *command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            str(BIN / "jmp"), "shell", "--client-config",
+            str(service.data / "clients" / "default.yaml"), "-l", f"board={name}", "--", *command,
+        ],
+        env=service.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+
+
+def directories(service: Service) -> list[str]:
+    path = service.data / "instances"
+    return sorted(p.name for p in path.iterdir() if p.is_dir()) if path.exists() else []
+
+
+def names(service: Service, name: str) -> list[str]:
+    found: Any = service.get("exporters", "-l", f"board={name}")["items"]
+    return sorted(item["metadata"]["name"] for item in found)
+
+
+def test_a_lease_boots_a_board_nobody_used_before(lab: Service) -> None:
+    apply_set(lab, "warm", minAvailableReplicas=2)
+    until(lab, "warm", availableReplicas=2)
+    before = names(lab, "warm")
+    process = shell(lab, "warm", str(BIN / "python"), str(EXAMPLES / "console.py"))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "U-Boot 20" in output
+    assert "U-Boot answered." in output
+    until(lab, "warm", availableReplicas=2, replicas=2)
+    after = names(lab, "warm")
+    assert len(set(before) - set(after)) == 1, "the used one must be gone"
+    assert lab.bullpen("logs", after[0]).stdout
+    lab.kubectl("delete", "exporterset", "warm")
+    eventually(lambda: not names(lab, "warm"), seconds=20)
+    eventually(lambda: not directories(lab), seconds=20, what="every directory gone")
+
+
+def test_from_zero_to_the_ceiling_and_back_to_zero(lab: Service) -> None:
+    apply_set(lab, "burst", maxReplicas=3)
+    until(lab, "burst", replicas=0)
+    shells = [shell(lab, "burst", "sleep", "4") for _ in range(4)]
+    until(lab, "burst", leasedReplicas=3, replicas=3)
+    assert condition(lab, "burst", "ScalingLimited")["status"] == "True"
+    waiting = lab.bullpen("status", "-o", "json").stdout
+    assert "burst" in waiting
+    codes = [process.wait(60) for process in shells]
+    for process in shells:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert codes == [0, 0, 0, 0]
+    until(lab, "burst", replicas=0)
+    assert not directories(lab)
+    lab.kubectl("delete", "exporterset", "burst")
+
+
+def test_kubectl_scale_moves_the_ceiling(lab: Service) -> None:
+    apply_set(lab, "scaled", minReplicas=0, minAvailableReplicas=2, maxReplicas=2)
+    until(lab, "scaled", availableReplicas=2)
+    lab.kubectl("scale", "exporterset/scaled", "--replicas=0")
+    lab.kubectl(
+        "patch", "exporterset", "scaled", "--type=merge", "-p",
+        '{"spec":{"minAvailableReplicas":1,"maxReplicas":1}}',
+    )  # fmt: skip
+    until(lab, "scaled", replicas=1, availableReplicas=1)
+    lab.kubectl("delete", "exporterset", "scaled")
+
+
+def test_a_killed_member_is_replaced(lab: Service) -> None:
+    apply_set(lab, "killed", minAvailableReplicas=1)
+    until(lab, "killed", availableReplicas=1)
+    (victim,) = names(lab, "killed")
+    state = lab.data / "instances" / f"default.{victim}" / "process.json"
+    pid = yaml.safe_load(state.read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: names(lab, "killed") not in ([victim], []), seconds=30, what="a replacement")
+    until(lab, "killed", availableReplicas=1)
+    lab.kubectl("delete", "exporterset", "killed")
+
+
+def test_a_missing_class_is_said_and_mended_when_it_comes(lab: Service) -> None:
+    apply_set(lab, "classless", minAvailableReplicas=1, virtualTargetClassName="later")
+    eventually(
+        lambda: "later" in str(status(lab, "classless").get("conditions")), what="the condition"
+    )
+    assert names(lab, "classless") == []
+    later = {**CLASS, "metadata": {"name": "later"}}
+    lab.kubectl("apply", "-f", "-", input=yaml.safe_dump(later))
+    until(lab, "classless", availableReplicas=1)
+    lab.kubectl("delete", "exporterset", "classless")
+
+
+def test_bad_parameters_name_their_path_and_nothing_churns(lab: Service) -> None:
+    apply_set(lab, "wrong", minAvailableReplicas=1, parameters={"resources": {"cpu": 0}})
+    eventually(
+        lambda: "resources.cpu" in str(status(lab, "wrong").get("conditions")),
+        what="the condition",
+    )
+    time.sleep(1)
+    assert names(lab, "wrong") == []
+    lab.kubectl("delete", "exporterset", "wrong")
+
+
+def test_a_killed_service_finds_its_members_again(tmp_path: Path) -> None:
+    from real_service import free_port_base
+
+    service = Service(tmp_path / "data", "--port-base", str(free_port_base()))
+    service.start()
+    try:
+        service.kubectl("apply", "-f", "-", input=yaml.safe_dump(CLASS))
+        apply_set(service, "kept", minAvailableReplicas=2)
+        until(service, "kept", availableReplicas=2)
+        before = names(service, "kept")
+        service.stop(signal.SIGKILL)
+        service.start()
+        until(service, "kept", availableReplicas=2, replicas=2)
+        assert names(service, "kept") == before, "what still runs is adopted"
+    finally:
+        assert service.stop() == 0
+    assert not directories(service), "a clean stop leaves nothing running"

@@ -1,0 +1,266 @@
+"""What members are made from and what their exporters are told."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jumpstarter.config.exporter import ExporterConfigV1Alpha1
+
+from bullpen.api.exporterset import (
+    Driver,
+    ExporterSet,
+    ExporterSetSpec,
+    RecycleStrategy,
+    Template,
+    TemplateMetadata,
+    TemplateSpec,
+)
+from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
+from bullpen.api.virtualtargetclass import (
+    BindingMode,
+    Image,
+    Images,
+    ReclaimPolicy,
+    VirtualTargetClass,
+    VirtualTargetClassSpec,
+)
+from bullpen.core import naming, profiles, rendering
+from bullpen.core.members import REVISION, SINGLE_USE
+from bullpen.core.profiles import FINALIZER, PROVISIONER, SET_NAME
+from bullpen.core.rendering import Connection
+
+CONNECTION = Connection(
+    namespace="lab", name="rpi4-0", endpoint="127.0.0.1:8082", token="secret", ca_pem="PEM"
+)
+
+
+def test_an_exporter_config_has_everything_but_what_is_exported() -> None:
+    assert rendering.exporter_config(CONNECTION, single_use=True) == {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": "ExporterConfig",
+        "metadata": {"namespace": "lab", "name": "rpi4-0"},
+        "endpoint": "127.0.0.1:8082",
+        "tls": {"ca": base64.b64encode(b"PEM").decode(), "insecure": False},
+        "token": "secret",
+        "exitOnLeaseEnd": True,
+    }
+
+
+def test_jumpstarter_reads_the_config() -> None:
+    config = rendering.exporter_config(CONNECTION, single_use=False)
+    found = ExporterConfigV1Alpha1.model_validate({**config, "export": {"a": {"ref": "b.c"}}})
+    assert (found.endpoint, found.token, found.metadata.name) == (
+        "127.0.0.1:8082",
+        "secret",
+        "rpi4-0",
+    )
+
+
+def test_a_token_is_not_printed() -> None:
+    assert "secret" not in repr(CONNECTION)
+
+
+@pytest.mark.parametrize(
+    ("base", "over", "expected"),
+    [
+        pytest.param({"a": 1}, {}, {"a": 1}, id="nothing on top"),
+        pytest.param({"a": 1}, {"b": 2}, {"a": 1, "b": 2}, id="new keys are added"),
+        pytest.param({"a": 1}, {"a": 2}, {"a": 2}, id="scalars are replaced"),
+        pytest.param({"a": [1, 2]}, {"a": [3]}, {"a": [3]}, id="lists are replaced"),
+        pytest.param(
+            {"a": {"x": 1, "y": {"z": 2}}},
+            {"a": {"y": {"w": 3}}},
+            {"a": {"x": 1, "y": {"z": 2, "w": 3}}},
+            id="maps are merged all the way down",
+        ),
+        pytest.param({"a": {"x": 1}}, {"a": 2}, {"a": 2}, id="a scalar replaces a map"),
+        pytest.param({"a": 2}, {"a": {"x": 1}}, {"a": {"x": 1}}, id="a map replaces a scalar"),
+        pytest.param({"a": {"x": 1}}, {"a": None}, {"a": None}, id="null replaces"),
+    ],
+)
+def test_parameters_merge(
+    base: Mapping[str, Any], over: Mapping[str, Any], expected: Mapping[str, Any]
+) -> None:
+    assert rendering.merged(base, over) == expected
+
+
+trees: st.SearchStrategy[dict[str, Any]] = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | st.integers(0, 3), max_size=3),
+    max_leaves=10,
+)
+
+
+@given(trees, trees)
+def test_merging_again_changes_nothing_and_leaves_its_arguments_alone(
+    base: dict[str, Any], over: dict[str, Any]
+) -> None:
+    before = repr((base, over))
+    once = rendering.merged(base, over)
+    assert rendering.merged(once, over) == once
+    assert repr((base, over)) == before
+
+
+def test_images_are_replaced_one_by_one() -> None:
+    base = Images(exporter=Image(image="a"), runtime=Image(image="b"))
+    over = Images(runtime=Image(image="c"))
+    merged = rendering.merged_images(base, over)
+    assert (merged.exporter, merged.runtime) == (Image(image="a"), Image(image="c"))
+    assert rendering.merged_images(None, None) == Images()
+
+
+def test_drivers_of_the_same_name_are_found() -> None:
+    drivers = [Driver(name=name, type="x.Y") for name in ("a", "b", "a")]
+    assert rendering.duplicates(drivers) == ("a",)
+
+
+# Profiles and revisions
+
+CLASS = VirtualTargetClass(
+    metadata=ObjectMeta(name="qemu", namespace="lab"),
+    spec=VirtualTargetClassSpec(
+        provisioner="qemu.jumpstarter.dev",
+        parameters={"arch": "aarch64", "resources": {"cpu": 1, "memory": "128Mi"}},
+        credentials_secret_ref=LocalObjectReference(name="vault"),
+    ),
+)
+SET = ExporterSet(
+    metadata=ObjectMeta(name="uboot", namespace="lab", uid="s1"),
+    spec=ExporterSetSpec(
+        virtual_target_class_name="qemu",
+        parameters={"resources": {"memory": "256Mi"}},
+        selector=LabelSelector(match_labels={"board": "qemu"}),
+        template=Template(
+            metadata=TemplateMetadata(labels={"board": "qemu"}, annotations={"note": "x"}),
+            spec=TemplateSpec(drivers=(Driver(name="power", type="x.Power"),)),
+        ),
+    ),
+)
+
+
+def spec(**changes: Any) -> ExporterSet:
+    return replace(SET, spec=replace(SET.spec, **changes))
+
+
+def cls(**changes: Any) -> VirtualTargetClass:
+    return replace(CLASS, spec=replace(CLASS.spec, **changes))
+
+
+def revision(owner: ExporterSet = SET, found: VirtualTargetClass = CLASS) -> str:
+    return profiles.profile(owner, found).revision
+
+
+def test_a_profile_is_the_class_with_the_set_laid_over_it() -> None:
+    made = profiles.profile(SET, CLASS)
+    assert made.parameters == {"arch": "aarch64", "resources": {"cpu": 1, "memory": "256Mi"}}
+    assert (made.single_use, made.retain, made.on_demand) == (True, False, False)
+    assert made.credentials == "vault"
+    kept = profiles.profile(
+        spec(recycle_strategy=RecycleStrategy.IN_PLACE_REUSE),
+        cls(
+            reclaim_policy=ReclaimPolicy.RETAIN,
+            binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER,
+            credentials_secret_ref=None,
+        ),
+    )
+    assert (kept.single_use, kept.retain, kept.on_demand) == (False, True, True)
+    assert kept.credentials == ""
+
+
+@pytest.mark.parametrize(
+    ("owner", "found"),
+    [
+        pytest.param(spec(parameters={}), CLASS, id="the set's parameters"),
+        pytest.param(spec(template=Template()), CLASS, id="the template"),
+        pytest.param(
+            spec(recycle_strategy=RecycleStrategy.IN_PLACE_REUSE), CLASS, id="the strategy"
+        ),
+        pytest.param(spec(images=Images(runtime=Image(image="x"))), CLASS, id="an image"),
+        pytest.param(SET, cls(parameters={}), id="the class's parameters"),
+        pytest.param(SET, cls(provisioner="mock.jumpstarter.dev"), id="the provisioner"),
+        pytest.param(SET, cls(reclaim_policy=ReclaimPolicy.RETAIN), id="what is kept"),
+    ],
+)
+def test_what_makes_a_member_another_one_changes_the_revision(
+    owner: ExporterSet, found: VirtualTargetClass
+) -> None:
+    assert revision(owner, found) != revision()
+
+
+@pytest.mark.parametrize(
+    ("owner", "found"),
+    [
+        pytest.param(
+            spec(min_replicas=3, max_replicas=9, min_available_replicas=2), CLASS, id="sizes"
+        ),
+        pytest.param(
+            SET, cls(binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER), id="the binding mode"
+        ),
+        pytest.param(
+            spec(parameters=dict(reversed([*SET.spec.parameters.items()]))), CLASS, id="key order"
+        ),
+    ],
+)
+def test_what_only_changes_how_many_there_are_keeps_the_revision(
+    owner: ExporterSet, found: VirtualTargetClass
+) -> None:
+    assert revision(owner, found) == revision()
+
+
+def test_a_member_carries_what_others_know_it_by() -> None:
+    made = profiles.profile(SET, CLASS)
+    meta = profiles.member_metadata(SET, "uboot-0", made)
+    assert meta.labels == {"board": "qemu", SET_NAME: "uboot", REVISION: made.revision}
+    assert meta.annotations == {
+        "note": "x",
+        PROVISIONER: "qemu.jumpstarter.dev",
+        SINGLE_USE: "true",
+    }
+    assert meta.finalizers == (FINALIZER,)
+    (reference,) = meta.owner_references
+    assert (reference.uid, reference.controller) == ("s1", True)
+
+
+def test_a_set_with_a_long_name_has_members_without_its_label() -> None:
+    long = replace(SET, metadata=replace(SET.metadata, name="x" * 64))
+    assert SET_NAME not in profiles.labels(long)
+
+
+# Names
+
+
+def test_names_of_a_very_long_set_still_fit_and_differ() -> None:
+    one, other = "a" * 250 + "x", "a" * 250 + "y"
+    assert len(naming.prefix(one)) <= naming.PREFIX_LENGTH_MAX
+    assert naming.prefix(one) != naming.prefix(other)
+    made = naming.new_names(one, 1, first=7, taken=())
+    assert naming.number(one, made[0]) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param("uboot-12", 12, id="ours"),
+        pytest.param("uboot-12-3", -1, id="of a set whose name begins like ours"),
+        pytest.param("uboot-", -1, id="without a number"),
+        pytest.param("other-1", -1, id="of another set"),
+    ],
+)
+def test_a_number_is_read_only_from_our_own_names(name: str, number: int) -> None:
+    assert naming.number("uboot", name) == number
+
+
+@given(st.sets(st.integers(0, 20)), st.integers(0, 20), st.integers(0, 10))
+def test_new_names_are_never_taken(taken: set[int], created: int, wanted: int) -> None:
+    members = [f"uboot-{number}" for number in taken]
+    first = naming.next_number("uboot", created, members)
+    made = naming.new_names("uboot", wanted, first=first, taken=members)
+    assert len(set(made)) == wanted
+    assert not set(made) & set(members)
+    assert first >= created
