@@ -77,8 +77,9 @@ class Signer:
                 self._verified.clear()
             self._verified[digest] = found
         if found.expires <= now:
-            # The client looks for exactly these words to offer a new login.
-            raise Unauthorized("token is expired")
+            # Not in the words the client takes for a reason to log in again: no login
+            # renews a token of ours, and it would end in a traceback.
+            raise Unauthorized("the token has run out; get a new one from its secret")
         return found
 
     def _check(self, token: str) -> Claims:
