@@ -11,23 +11,22 @@ import contextlib
 import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import virtual_time
+from joserfc.jwk import ECKey
 
 from bullpen.api.client import Client
 from bullpen.api.core import Event
-from bullpen.api.exporter import Exporter, ExporterStatusValue
+from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.exporterset import (
-    Driver,
     ExporterSet,
     ExporterSetSpec,
-    RecycleStrategy,
+    ExporterSetStatus,
     Template,
     TemplateMetadata,
-    TemplateSpec,
 )
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
@@ -37,23 +36,381 @@ from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.views import Views
-from bullpen.controllers.writing import change_status
+from bullpen.controllers.writing import change, change_status
 from bullpen.core import conditions, presence
+from bullpen.core.conditions import condition
 from bullpen.errors import NotFound
-from bullpen.identity.tokens import Signer, SigningKey
+from bullpen.identity.tokens import Signer
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.base import InstancePhase, Key
-from bullpen.provisioners.fake import NAME, Faults, FakeProvisioner
+from bullpen.provisioners.fake import NAME, FakeProvisioner, Faults
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
-from bullpen.runtime.loop import ReconcileLoop
+from bullpen.runtime.loop import Outcome, ReconcileLoop
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"
 LABELS = {"board": "qemu"}
 BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
+BOOT = Faults(boot_seconds=(2.0, 4.0))
+KEY = ECKey.generate_key("P-256", {"kid": "test"}, private=True)
+
+
+class Players:
+    """Plays the exporters of instances that run."""
+
+    name = "players"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._serving: set[Key] = set()
+        self._connected: set[Key] = set()
+        self.mute: Callable[[str], bool] = lambda name: False
+        """Which exporters never say a word."""
+
+    async def reconcile(self, key: Key) -> Outcome:
+        world = self._world
+        exporter = world.views.exporters.get(*key)
+        machine = world.provisioner._machines.get(key)
+        up = machine is not None and machine.instance.phase is InstancePhase.RUNNING
+        if exporter is None or not up or self.mute(key[1]):
+            self._hang_up(key)
+            return Outcome()
+        assert machine is not None
+        if machine.instance.owner_uid != exporter.metadata.uid:
+            return Outcome()
+        with contextlib.suppress(NotFound):
+            await self._play(key, exporter)
+        return Outcome()
+
+    async def _play(self, key: Key, exporter: Exporter) -> None:
+        world = self._world
+        if key not in self._connected:
+            self._connected.add(key)
+            world.connections.opened(key)
+            await self._register(exporter)
+            await self._report(exporter, ExporterStatusValue.AVAILABLE)
+        leased = exporter.status.lease_ref is not None
+        if leased and key not in self._serving:
+            self._serving.add(key)
+            world.provisioner.begin_lease(key)
+            await self._report(exporter, ExporterStatusValue.LEASE_READY)
+        elif not leased and key in self._serving:
+            self._serving.discard(key)
+            await self._report(exporter, ExporterStatusValue.AVAILABLE)
+            world.provisioner.end_lease(key)
+
+    def _hang_up(self, key: Key) -> None:
+        if key in self._connected:
+            self._connected.discard(key)
+            self._serving.discard(key)
+            self._world.connections.closed(key, now=self._world.clock.now())
+            self._world.presence_loop.add(key)
+
+    async def _register(self, exporter: Exporter) -> None:
+        """As the service does it: labels that are Jumpstarter's own are the exporter's to set."""
+        world, now = self._world, self._world.clock.now()
+        kept = {
+            k: v
+            for k, v in exporter.metadata.labels.items()
+            if not k.startswith("jumpstarter.dev/")
+        }
+
+        def stripped(found: Exporter) -> Exporter:
+            return replace(found, metadata=replace(found.metadata, labels=kept))
+
+        def registered(found: Exporter) -> ExporterStatus:
+            said = condition(
+                found.status.conditions, "Registered", status=True, reason="Register", now=now
+            )
+            return replace(found.status, conditions=said)
+
+        changed = await change(world.objects, world.views.exporters, exporter, stripped)
+        await change_status(world.objects, world.views.exporters, changed, registered)
+
+    async def _report(self, exporter: Exporter, value: ExporterStatusValue) -> None:
+        world, now = self._world, self._world.clock.now()
+        newest = world.views.exporters.get(*key_of(exporter)) or exporter
+        await change_status(
+            world.objects,
+            world.views.exporters,
+            newest,
+            lambda found: presence.reported(found, value=value, message="", now=now),
+        )
+
+
+class World:
+    """One home: objects that stay, machines that stay, and a service that may be restarted."""
+
+    views: Views
+    connections: Connections
+    presence_loop: ReconcileLoop[Key]
+    players: Players
+    pools: Pools
+
+    def __init__(
+        self,
+        *,
+        seed: int = 7,
+        faults: Faults = BOOT,
+        instances_max: int | None = None,
+        provisioner: FakeProvisioner | None = None,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.chance = random.Random(seed)
+        ids = RandomIds(random.Random(seed))
+        self.registry = Registry(MemoryStore(), clock=self.clock, ids=ids)
+        self.objects = RegistryObjects(self.registry, manager="bullpen")
+        self.provisioner = provisioner or FakeProvisioner(
+            self.chance, faults=faults, instances_max=instances_max
+        )
+        self._ids = ids
+
+    # Running it
+
+    def run(self, story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        """Tell a story under virtual time, with the service running."""
+
+        async def served(world: World) -> None:
+            async with world.service():
+                await story(world)
+
+        self.run_without_service(served)
+
+    def run_without_service(self, story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        """The same for a story that starts and stops the service itself."""
+        virtual_time.run(self.clock, self._run(story))
+
+    async def _run(self, story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        await self.registry.ensure_namespaces((NAMESPACE, "other"))
+        client = Client(metadata=ObjectMeta(name="me", namespace=NAMESPACE))
+        await self.objects.create(client)
+        async with asyncio.TaskGroup() as tasks:
+            collecting = tasks.create_task(GarbageCollector(self.registry).run())
+            await story(self)
+            collecting.cancel()
+
+    @contextlib.asynccontextmanager
+    async def service(self) -> AsyncIterator[None]:
+        """The controllers, while the context is open."""
+        async with asyncio.TaskGroup() as tasks:
+            running = self._start(tasks)
+            await self.views.synced()
+            running += [tasks.create_task(loop.run()) for loop in self._loops]
+            try:
+                yield
+            finally:
+                for task in running:
+                    task.cancel()
+
+    def _start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        clock, objects = self.clock, self.objects
+        retry = functools.partial(BACKOFF.delay, chance=self.chance)
+        self.views = views = Views.of(objects, retry=retry)
+        events = Events(objects, clock=clock, ids=self._ids, component="bullpen")
+        self.connections = Connections(started=clock.now())
+        credentials: ReconcileLoop[Holder] = ReconcileLoop(
+            CredentialReconciler(
+                objects,
+                views,
+                signer=Signer((KEY,)),
+                endpoint="lab:8082",
+                clock=clock,
+                ids=self._ids,
+                events=events,
+            ),
+            clock=clock,
+            retry=retry,
+        )
+        watch_holders(views, credentials.add)
+        self.presence_loop = ReconcileLoop(
+            PresenceReconciler(
+                objects,
+                views,
+                self.connections,
+                clock=clock,
+                events=events,
+                stuck_after=timedelta(minutes=5),
+            ),
+            clock=clock,
+            retry=retry,
+        )
+        self.pools = Pools(
+            objects,
+            views,
+            (self.provisioner,),
+            ca_pem="PEM",
+            connected=self.connections.connected,
+            supply_changed=lambda namespace: leases.add(namespace),
+            clock=clock,
+            events=events,
+            chance=self.chance,
+            retry=retry,
+        )
+        leases: ReconcileLoop[str] = ReconcileLoop(
+            LeaseReconciler(
+                objects,
+                views,
+                clock=clock,
+                events=events,
+                connected=self.connections.connected,
+                supplies=self.pools.supplies,
+                retention=timedelta(hours=24),
+            ),
+            clock=clock,
+            retry=retry,
+        )
+        watch_namespaces(views, leases.add)
+        self.players = Players(self)
+        players: ReconcileLoop[Key] = ReconcileLoop(self.players, clock=clock, retry=retry)
+        self.provisioner.listen(players.add)
+
+        def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
+            value = new or old
+            assert value is not None
+            self.presence_loop.add(key_of(value))
+            players.add(key_of(value))
+
+        views.exporters.listen(exporter_changed)
+        self._loops = (credentials, self.presence_loop, leases, self.pools, players)
+        return [tasks.create_task(part.run()) for part in (views, events)]
+
+    # Doing things in it
+
+    async def until(
+        self, holds: Callable[[], object], *, seconds: float = 60, what: str = ""
+    ) -> None:
+        """Wait until something holds, at most so long."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        while not holds():
+            assert self.clock.now() < end, f"{what or holds} did not happen\n{self.picture()}"
+            await asyncio.sleep(0.05)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def always(self, holds: Callable[[], object], *, seconds: float) -> None:
+        """Look again and again for so long; it must hold every time."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        while self.clock.now() < end:
+            assert holds(), self.picture()
+            await asyncio.sleep(0.05)
+
+    async def make_class(self, name: str = "fake", **spec: Any) -> VirtualTargetClass:
+        made = VirtualTargetClassSpec(**{"provisioner": NAME, **spec})
+        meta = ObjectMeta(name=name, namespace=NAMESPACE)
+        return await self.objects.create(VirtualTargetClass(metadata=meta, spec=made))
+
+    async def make_set(
+        self, name: str = "qemu", *, labels: dict[str, str] | None = None, **spec: Any
+    ) -> ExporterSet:
+        wanted = labels or LABELS
+        fields: dict[str, Any] = {
+            "virtual_target_class_name": "fake",
+            "selector": LabelSelector(match_labels=wanted),
+            "template": Template(metadata=TemplateMetadata(labels=wanted)),
+            **spec,
+        }
+        made = ExporterSet(
+            metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=ExporterSetSpec(**fields)
+        )
+        return await self.objects.create(made)
+
+    async def edit_set(self, name: str = "qemu", **spec: Any) -> None:
+        found = await self.objects.get(ExporterSet, NAMESPACE, name)
+        await change(
+            self.objects,
+            self.views.sets,
+            found,
+            lambda newest: replace(newest, spec=replace(newest.spec, **spec)),
+        )
+
+    async def edit_class(self, name: str = "fake", **spec: Any) -> None:
+        found = await self.objects.get(VirtualTargetClass, NAMESPACE, name)
+        await self.objects.update(replace(found, spec=replace(found.spec, **spec)))
+
+    async def ask(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> None:
+        """A client asks for a target."""
+        fields: dict[str, Any] = {
+            "client_ref": LocalObjectReference(name="me"),
+            "selector": LabelSelector(match_labels=labels if labels is not None else LABELS),
+            "duration": timedelta(hours=1),
+            **spec,
+        }
+        meta = ObjectMeta(name=name, namespace=NAMESPACE)
+        await self.objects.create(Lease(metadata=meta, spec=LeaseSpec(**fields)))
+
+    async def release(self, name: str) -> None:
+        found = await self.objects.get(Lease, NAMESPACE, name)
+        await change(
+            self.objects,
+            self.views.leases,
+            found,
+            lambda newest: replace(newest, spec=replace(newest.spec, release=True)),
+        )
+
+    # Looking at it
+
+    def status(self, name: str = "qemu") -> ExporterSetStatus:
+        found = self.views.sets.get(NAMESPACE, name)
+        assert found is not None
+        return found.status
+
+    def condition(self, type_: str, name: str = "qemu") -> Condition:
+        found = conditions.get(self.status(name).conditions, type_)
+        assert found is not None, f"{name} says nothing about {type_}"
+        return found
+
+    def members(self, name: str = "qemu") -> list[Exporter]:
+        found = self.views.exporters.all(NAMESPACE)
+        mine = [e for e in found if any(r.name == name for r in e.metadata.owner_references)]
+        return sorted(mine, key=lambda e: (len(e.metadata.name), e.metadata.name))
+
+    def names(self, name: str = "qemu") -> list[str]:
+        return [e.metadata.name for e in self.members(name)]
+
+    def instances(self) -> list[str]:
+        return sorted(name for _, name in self.provisioner._machines)
+
+    def lease(self, name: str) -> Lease:
+        found = self.views.leases.get(NAMESPACE, name)
+        assert found is not None
+        return found
+
+    def got(self, lease: str) -> str:
+        """The exporter a lease has or had."""
+        ref = self.lease(lease).status.exporter_ref
+        return ref.name if ref else ""
+
+    def waits(self, lease: str) -> str:
+        """What a waiting lease is told; empty if it does not wait."""
+        found = conditions.get(self.lease(lease).status.conditions, "Pending")
+        return found.message if found is not None and found.status == "True" else ""
+
+    def available(self, count: int, name: str = "qemu") -> bool:
+        return self.status(name).available_replicas == count
+
+    async def events(self, reason: str = "") -> list[Event]:
+        await self.sleep(0.1)
+        found = (await self.objects.list(Event)).items
+        return [e for e in found if not reason or e.reason == reason]
+
+    def picture(self) -> str:
+        """What is there, for a failure that explains itself."""
+        lines = [f"at {self.clock.now().isoformat()}"]
+        lines += [f"set {s.metadata.name}: {s.status}" for s in self.views.sets.all()]
+        lines += [
+            f"exporter {e.metadata.name}: {e.spec} {e.status}" for e in self.views.exporters.all()
+        ]
+        lines += [f"lease {x.metadata.name}: {x.status}" for x in self.views.leases.all()]
+        lines += [f"instance {m.instance}" for m in self.provisioner._machines.values()]
+        return "\n".join(lines)
+
+
+def seconds_between(start: datetime, end: datetime) -> float:
+    return (end - start).total_seconds()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import yaml
 
 BIN = Path(sys.executable).parent
@@ -32,6 +33,16 @@ def eventually(done: Callable[[], object], *, seconds: float = 10.0, what: str =
     while not done():
         assert time.monotonic() < deadline, f"{what or done} did not happen within {seconds} s"
         time.sleep(0.05)
+
+
+def kill_family(process: subprocess.Popen[str]) -> None:
+    """Kill a program and all it started; ``jmp run`` puts its child into a group of its own."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(process.pid)
+        for member in (parent, *parent.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+    process.wait()
 
 
 def free_port_base() -> int:
@@ -189,9 +200,7 @@ class Service:
                 )
             yield process
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill_family(process)
 
     def exporter_status(self, name: str, namespace: str = "default") -> str:
         path = "jsonpath={.status.exporterStatus}"

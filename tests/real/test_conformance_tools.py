@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +95,6 @@ def test_14_pytest_inside_a_shell(
     assert "power on" in boards["suite"].with_suffix(".log").read_text()
 
 
-@pytest.mark.skipif(
-    int(version("mcp").partition(".")[0]) > 1,
-    reason="jumpstarter-mcp 0.9.0 does not start with mcp 2",
-)
 async def test_14_mcp_connects_runs_and_disconnects(
     lab: Lab, alice: Path, boards: dict[str, Path]
 ) -> None:

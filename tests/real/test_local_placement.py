@@ -169,13 +169,30 @@ async def test_what_a_killed_supervisor_leaves_is_taken_over(service: Service, d
             assert [instance.phase for instance in found] == [InstancePhase.RUNNING] * 2
             assert alive(before) == before, "nobody was restarted"
             assert len(machines(before[0])) == 1
+            removed = lab.exporter(("default", "adopted-mock"))
             await lab.mock.remove(("default", "adopted-mock"))
+            assert alive([removed]) == []
             lab.exporter(("default", "adopted")).kill()
             ended = await lab.until(("default", "adopted"), InstancePhase.EXITED)
             assert ended.reason is ExitReason.CRASHED
             await lab.mock_target("adopted-new")
             assert lab.zygote() == before[0]
     assert alive(before) == []
+    assert_nothing_left(data)
+
+
+async def test_a_zygote_that_hangs_is_replaced_by_the_successor(
+    service: Service, data: Path
+) -> None:
+    first = await asyncio.to_thread(supervised, service, data, "hanging")
+    everybody = first.everybody()
+    everybody[0].send_signal(signal.SIGSTOP)
+    first.kill()
+    async with targets(service, data) as lab:
+        found = await lab.placement.observe_all()
+        assert [instance.reason for instance in found] == [ExitReason.LOST] * 2
+        assert alive(everybody) == []
+        await lab.mock_target("hanging-new")
     assert_nothing_left(data)
 
 
@@ -198,7 +215,7 @@ async def test_orphans_end_by_themselves_and_leave_nothing(service: Service, dat
         everybody = first.everybody()
         first.kill()
         eventually(lambda: alive(everybody) == [], seconds=20, what="the orphans' end")
-    assert_nothing_left_but_the_log(data)
+    assert_nothing_left(data)
 
 
 async def test_exporters_end_by_themselves_when_all_above_them_are_killed(
@@ -215,12 +232,6 @@ async def test_exporters_end_by_themselves_when_all_above_them_are_killed(
     eventually(lambda: list(Layout(data).found()) == [], what="their directories' removal")
     async with targets(service, data) as lab:
         assert await lab.placement.observe_all() == ()
-    assert_nothing_left(data)
-
-
-def assert_nothing_left_but_the_log(data: Path) -> None:
-    """Of the zygote: why it ended may be of interest, and the next one overwrites it."""
-    (data / "instances" / ".zygote.log").unlink()
     assert_nothing_left(data)
 
 

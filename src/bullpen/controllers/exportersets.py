@@ -79,8 +79,7 @@ class ExporterSetReconciler:
     async def reconcile(self, key: Key) -> Outcome:
         owner = self._views.sets.get(*key)
         if owner is None or owner.metadata.deletion_timestamp is not None:
-            self._messages.pop(key, None)
-            self._collided.pop(key, None)
+            self._forget(key)
             return Outcome()
         now = self._clock.now()
         taken = frozenset(self._collided.get(key, ()))
@@ -184,6 +183,12 @@ class ExporterSetReconciler:
             self._messages[key] = message
             if self._observer.queue.waiting(key[0]):
                 self._supply_changed(key[0])
+
+    def _forget(self, key: Key) -> None:
+        """The set is gone or going: leases that wait for it need another hope."""
+        self._collided.pop(key, None)
+        if self._messages.pop(key, None) is not None:
+            self._supply_changed(key[0])
 
     def _look_after(self, look: Look) -> None:
         """Members without an instance may have waited for what has changed now."""

@@ -20,7 +20,7 @@ from bullpen.controllers.views import Views
 from bullpen.core import members, presence
 from bullpen.core.members import Member, Patience, Phase, Sighting
 from bullpen.kit.clock import Clock
-from bullpen.runtime.informer import Key
+from bullpen.runtime.informer import Key, key_of
 
 
 @dataclass(slots=True)
@@ -141,12 +141,22 @@ class Queue:
     def __init__(self, views: Views) -> None:
         self._waiting: dict[str, dict[str, Lease]] = defaultdict(dict)
         self._free: dict[str, dict[str, Exporter]] = defaultdict(dict)
+        self._held: dict[str, Key] = {}
+        """By the uid of a lease, the exporter that it has."""
+
         views.leases.listen(self._lease_changed)
         views.exporters.listen(self._exporter_changed)
 
     def waiting(self, namespace: str) -> Mapping[str, Lease]:
-        """Leases without an exporter that have not ended, booked ones included."""
-        return self._waiting.get(namespace, {})
+        """Leases without an exporter that have not ended, booked ones included.
+
+        An assignment is two writes. The exporter's comes first and counts, so that no
+        lease is seen both to have an exporter and to wait for one.
+        """
+        found = self._waiting.get(namespace, {})
+        return {
+            name: lease for name, lease in found.items() if lease.metadata.uid not in self._held
+        }
 
     def free(self, namespace: str) -> tuple[Exporter, ...]:
         """Exporters that have no lease and could have one."""
@@ -165,6 +175,10 @@ class Queue:
         assert exporter is not None
         space = self._free[exporter.metadata.namespace]
         space.pop(exporter.metadata.name, None)
+        if old is not None and self._held.get(old.status.lease_uid) == key_of(old):
+            del self._held[old.status.lease_uid]
+        if new is not None and new.status.lease_uid:
+            self._held[new.status.lease_uid] = key_of(new)
         if new is not None and is_free(new):
             space[new.metadata.name] = new
 

@@ -240,8 +240,9 @@ def _creates(
     first = naming.next_number(pool.name, pool.created, (m.name for m in pool.members))
     taken = pool.taken | {m.name for m in pool.members}
     names = naming.new_names(pool.name, count, first=first, taken=taken)
+    text = sizes.text(waiting=pool.waiting, claimed=pool.claimed)
     creates = tuple(
-        Create(name=name, rule=_reason(sizes, place), message=sizes.text(pool.waiting))
+        Create(name=name, rule=_reason(sizes, place), message=text)
         for place, name in enumerate(names, start=len(supply))
     )
     return creates, allowed.hold

@@ -62,9 +62,10 @@ class Sizes:
         """How many of ``count`` new members there is a place for."""
         return count if self.room is None else min(count, self.room)
 
-    def text(self, waiting: int) -> str:
+    def text(self, *, waiting: int, claimed: int) -> str:
+        """The figures for people; what a lease is about to take counts as leased."""
         ceiling = "no ceiling" if self.ceiling is None else f"ceiling {self.ceiling}"
         return (
-            f"{waiting} waiting, {self.idle} idle, {self.starting} starting;"
-            f" target {self.target}, {ceiling}"
+            f"{self.needed - waiting} leased, {waiting} waiting, {self.idle - claimed} idle,"
+            f" {self.starting} starting; target {self.target}, {ceiling}"
         )

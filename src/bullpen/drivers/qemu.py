@@ -25,7 +25,7 @@ from xdg_base_dirs import xdg_runtime_dir
 
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
 from bullpen.drivers.qemu_images import Disk, checked_format, grow, image_info, make_overlay
-from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports
+from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
 
 OFF_SECONDS_MAX = 5.0
 LAST_LINES_MAX = 5
@@ -60,7 +60,7 @@ class QemuPower(published.QemuPower):
         finally:
             theirs.close()
         try:
-            async with Qmp(ours) as qmp:
+            async with talking(ours) as qmp:
                 await self.parent.connect(qmp)
                 await qmp.execute("cont")
         except (QmpError, OSError) as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
-from types import TracebackType
+from collections.abc import AsyncIterator
 from typing import Any
 
 ANSWER_SECONDS_MAX = 10.0
@@ -17,26 +18,15 @@ class QmpError(RuntimeError):
 
 
 class Qmp:
-    """A conversation over one end of a socket pair whose other end QEMU inherited."""
+    """A conversation with QEMU. Made by ``talking``."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
 
-    async def __aenter__(self) -> Qmp:
-        self._reader, self._writer = await asyncio.open_connection(
-            sock=self._connection, limit=LINE_BYTES_MAX
-        )
-        await self._message()  # its greeting
+    async def greet(self) -> None:
+        await self._message()  # what QEMU says first
         await self.execute("qmp_capabilities")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._writer.close()
 
     async def execute(self, name: str, **arguments: object) -> Any:
         """What QEMU returns; raises ``QmpError`` if it refuses."""
@@ -60,6 +50,20 @@ class Qmp:
             raise QmpError("QEMU ended")
         message: dict[str, Any] = json.loads(line)
         return message
+
+
+@contextlib.asynccontextmanager
+async def talking(connection: socket.socket) -> AsyncIterator[Qmp]:
+    """Talk over one end of a socket pair whose other end QEMU inherited."""
+    reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_BYTES_MAX)
+    try:
+        qmp = Qmp(reader, writer)
+        await qmp.greet()
+        yield qmp
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 def forwarded_ports(shown: str) -> dict[int, int]:

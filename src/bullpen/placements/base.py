@@ -111,7 +111,7 @@ class Workload:
     provisioner: str
     needs: Needs
     render: Callable[[Site], str] = field(repr=False)
-    """The exporter's complete YAML, once its place is known. Pure. A secret."""
+    """The exporter's complete config as JSON, once its place is known. Pure. A secret."""
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """Laid into ``credentials/`` below the exporter's working directory. Secrets."""

@@ -55,7 +55,7 @@ class InstanceSpec:
     """Of the set's template; the provisioner completes them."""
 
     exporter_config: str = field(repr=False)
-    """The exporter's YAML: metadata, endpoint, token, tls. A secret.
+    """The exporter's YAML or JSON: metadata, endpoint, token, tls. A secret.
 
     Its ``export`` section is the provisioner's to make.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bullpen.api import yaml
+from bullpen.api.document import encode
 from bullpen.api.exporterset import Driver, RecycleStrategy
 from bullpen.errors import Cause, Refused
 from bullpen.kit import quantities
 from bullpen.placements.base import Placement, Workload
+from bullpen.provisioners import exports
 from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Needs, Recipe, Site
 
 
@@ -45,9 +46,9 @@ class PlacedProvisioner:
         )
 
     def _config(self, spec: InstanceSpec, site: Site) -> str:
-        document = dict(yaml.load(spec.exporter_config))
-        document["export"] = self._recipe.export(spec, site)
-        return yaml.dump(document)
+        document = exports.read_config(spec.exporter_config)
+        export = self._recipe.export(spec, site)
+        return encode({**document, "export": export}).decode()
 
     async def remove(self, key: Key) -> None:
         if key in await self._keys():

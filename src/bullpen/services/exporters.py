@@ -169,12 +169,15 @@ class Exporters:
         """What the exporter says it is doing. Reports may be skipped, never out of order."""
         now = self._clock.now()
         self._connections.heard(key_of(exporter), now=now)
-        await change_status(
+        written = await change_status(
             self._objects,
             self._views.exporters,
             exporter,
             lambda e: presence.reported(e, value=value, message=message, now=now),
         )
+        if presence.online(written) != presence.online(exporter):
+            reason = "ExporterOnline" if presence.online(written) else "ExporterOffline"
+            self._events.emit(written, reason=reason, message=message or value)
 
     async def status(self, exporter: Exporter) -> AsyncGenerator[Notice, None]:
         """What the exporter must know, now and whenever it changes, while it is connected."""

@@ -14,7 +14,7 @@ from bullpen.kit.durations import text
 from bullpen.kit.names import label_key_problem, label_value_problem
 from bullpen.kit.selectors import Operator, Selector
 
-DURATION_MAX = FUTURE_MAX = timedelta(days=3650)
+DURATION_MAX = AWAY_MAX = timedelta(days=3650)
 
 _OPERATORS = {
     Operator.EQUALS: "In",
@@ -54,8 +54,8 @@ def times(
 ) -> tuple[datetime | None, datetime | None, timedelta]:
     """Begin, end and duration made consistent; raises ``BadRequest`` when they are not."""
     for moment in (begin, end):
-        if moment is not None and moment > now + FUTURE_MAX:
-            raise BadRequest(f"a lease can be booked at most {FUTURE_MAX.days} days ahead")
+        if moment is not None and abs(moment - now) > AWAY_MAX:
+            raise BadRequest(f"a lease cannot begin or end more than {AWAY_MAX.days} days away")
     if begin is not None and end is not None:
         if duration and duration != end - begin:
             raise BadRequest("begin, end and duration contradict each other; give two of them")

@@ -127,3 +127,59 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     two = leasing.waiting(again, reason="NotReady", message="b", now=NOON + HOUR)
     assert two.conditions[0].last_transition_time == NOON
     assert two.conditions[0].reason == "NotReady"
+
+
+def transferred(found: Lease, to: str) -> Lease:
+    return replace(found, spec=replace(found.spec, client_ref=LocalObjectReference(name=to)))
+
+
+def test_a_transfer_is_under_way_until_the_new_client_has_a_new_epoch() -> None:
+    active = given_out(lease(duration=HOUR))
+    assert leasing.holder(active) == "alice"
+    assert not leasing.handing_over(active)
+    moving = transferred(active, "bob")
+    assert leasing.holder(moving) == "alice"
+    assert leasing.handing_over(moving)
+    done = replace(moving, status=leasing.handed_over(moving, epoch=2))
+    assert leasing.holder(done) == "bob"
+    assert not leasing.handing_over(done)
+    assert done.status.begin_time == active.status.begin_time, "its time goes on"
+
+
+def test_a_waiting_lease_that_changes_hands_needs_no_handing_over() -> None:
+    assert not leasing.handing_over(transferred(lease(duration=HOUR), "bob"))
+
+
+def over(found: Lease) -> Lease:
+    status = leasing.ended(found, reason="Released", message="over", now=NOON + HOUR)
+    return replace(found, status=status)
+
+
+ACTIVE = given_out(lease(duration=HOUR))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, lease(), None, id="a new lease has no streams"),
+        pytest.param(lease(), ACTIVE, 0, id="an assigned one never had any of before"),
+        pytest.param(ACTIVE, ACTIVE, None, id="nothing happened"),
+        pytest.param(ACTIVE, over(ACTIVE), 1, id="its end ends all of them"),
+        pytest.param(lease(), over(ACTIVE), 1, id="also when its beginning was not seen"),
+        pytest.param(None, over(ACTIVE), 1, id="also when it was over before we looked"),
+        pytest.param(ACTIVE, None, 1, id="so does its deletion"),
+        pytest.param(
+            ACTIVE,
+            replace(ACTIVE, status=leasing.handed_over(transferred(ACTIVE, "bob"), epoch=5)),
+            4,
+            id="a transfer ends those of the client before",
+        ),
+    ],
+)
+def test_fenced(old: Lease | None, new: Lease | None, expected: int | None) -> None:
+    assert leasing.fenced(old, new) == expected
+
+
+@pytest.mark.parametrize("reason", ["ClientRemoved", "ExporterRemoved", "ExporterTaken"])
+def test_every_end_has_its_sentence(reason: str) -> None:
+    assert leasing.end_message(reason).endswith(("removed", "given to another one"))

@@ -234,7 +234,7 @@ def test_the_same_thing_done_to_many_is_one_entry() -> None:
     (entry,) = ledger.decisions(done, now=NOON)
     assert (entry.action, entry.name, entry.count) == ("Create", "rpi4-0 to rpi4-2", 3)
     assert entry.rule == "LeasesWaiting"
-    assert entry.message == "3 waiting, 0 idle, 0 starting; target 3, ceiling 4"
+    assert entry.message == "0 leased, 3 waiting, 0 idle, 0 starting; target 3, ceiling 4"
 
 
 def test_the_ledger_keeps_the_last_twenty() -> None:

@@ -203,7 +203,7 @@ def test_every_action_names_the_rule_that_fired(given_pool: Pool, rules: list[Ru
 def test_an_action_comes_with_the_numbers_it_was_decided_on() -> None:
     busy = pool(member(0), member(1, Phase.STARTING), waiting=3)
     (create,) = plan(busy, now=NOON).actions
-    assert create.message == "3 waiting, 1 idle, 1 starting; target 3, ceiling 4"
+    assert create.message == "0 leased, 3 waiting, 1 idle, 1 starting; target 3, ceiling 4"
     failed = plan(pool(member(0, Phase.FAILED, cause="BootTimeout", detail="no answer")), now=NOON)
     assert failed.actions[0].message == "BootTimeout: no answer"
 

@@ -234,6 +234,69 @@ def test_one_spot_lease_is_evicted_for_one_request_only() -> None:
     assert sorted(type(d).__name__ for d in decisions) == ["Evict", "Wait", "Wait"]
 
 
+def test_a_request_waits_for_what_is_winding_down_instead_of_evicting_a_second_lease() -> None:
+    """The pass after an eviction: the exporter is free of its lease but not yet ready."""
+    freed, other = offer("e1", idle=False), offer("e2", holder="guest", holder_spot=True)
+    decisions = schedule(Lab(offers=(freed, other), requests=(request(),)))
+    assert [type(d) for d in decisions] == [Wait]
+
+
+def test_what_winds_down_is_promised_to_one_request_only() -> None:
+    freed, other = offer("e1", idle=False), offer("e2", holder="guest", holder_spot=True)
+    decisions = schedule(Lab(offers=(freed, other), requests=(request("a"), request("b"))))
+    assert [type(d).__name__ for d in decisions] == ["Wait", "Evict", "Wait"]
+
+
+def test_nobody_counts_on_an_exporter_that_is_stuck() -> None:
+    hung = offer("e1", idle=False, stuck=True)
+    other = offer("e2", holder="guest", holder_spot=True)
+    decisions = schedule(Lab(offers=(hung, other), requests=(request(),)))
+    assert decisions[0] == Evict(lease="guest", exporter="e2", by="l1")
+
+
+@pytest.mark.parametrize(
+    ("offers", "text"),
+    [
+        pytest.param((offer(holder="x"),), "1 exporter matches, it is in use", id="one in use"),
+        pytest.param(
+            (offer("a", holder="x"), offer("b", holder="y")),
+            "2 exporters match, all are in use",
+            id="two in use",
+        ),
+        pytest.param(
+            (offer("a", holder="x"), offer("b", online=False)),
+            "2 exporters match, 1 is online and in use",
+            id="one in use, one away",
+        ),
+        pytest.param(
+            (offer("a", holder="x"), offer("b", holder="y"), offer("c", online=False)),
+            "3 exporters match, 2 are online and in use",
+            id="two in use, one away",
+        ),
+        pytest.param(
+            (offer(online=False),), "1 exporter matches, but it is not online", id="one away"
+        ),
+        pytest.param(
+            (offer("a", online=False), offer("b", online=False)),
+            "2 exporters match, but none is online",
+            id="two away",
+        ),
+        pytest.param(
+            (offer(idle=False),), "1 exporter matches, but it is not ready yet", id="one busy"
+        ),
+        pytest.param(
+            (offer("a", idle=False), offer("b", holder="x")),
+            "2 exporters match, but none is ready yet",
+            id="one busy, one in use",
+        ),
+    ],
+)
+def test_what_a_waiting_client_reads(offers: tuple[Offer, ...], text: str) -> None:
+    (decision,) = schedule(Lab(offers=offers, requests=(request(),)))
+    assert isinstance(decision, Wait)
+    assert decision.message == f"position 1 in the queue: {text}"
+
+
 selectors = st.sampled_from(("board=rpi4", "board=imx8", "board", "!board", "board in (rpi4,imx8)"))
 labels = st.sampled_from(({"board": "rpi4"}, {"board": "imx8"}, {}))
 offers = st.lists(

@@ -84,13 +84,16 @@ async def test_after_one_side_ended_the_other_goes_on() -> None:
 
 
 async def test_when_one_side_vanishes_the_other_comes_to_its_end() -> None:
-    async with running_router() as running, running.leg(running.token(Role.CLIENT)) as client:
-        async with running.leg(running.token(Role.EXPORTER)) as exporter:
-            await client.write(data(b"x"))
-            assert await read(exporter, 1) == [b"x"]
-            exporter.cancel()
-            assert await client.read() is grpc.aio.EOF
-            assert await client.code() is grpc.StatusCode.OK
+    async with (
+        running_router() as running,
+        running.leg(running.token(Role.CLIENT)) as client,
+        running.leg(running.token(Role.EXPORTER)) as exporter,
+    ):
+        await client.write(data(b"x"))
+        assert await read(exporter, 1) == [b"x"]
+        exporter.cancel()
+        assert await client.read() is grpc.aio.EOF
+        assert await client.code() is grpc.StatusCode.OK
 
 
 async def test_when_one_side_vanishes_with_bytes_on_their_way_the_other_is_told() -> None:
@@ -104,9 +107,13 @@ async def test_when_one_side_vanishes_with_bytes_on_their_way_the_other_is_told(
             exporter.cancel()
             await asyncio.gather(big, return_exceptions=True)
         with pytest.raises(grpc.aio.AioRpcError):
-            while await client.read() is not grpc.aio.EOF:
-                pass
+            await _read_all(client)
         assert await client.code() is not grpc.StatusCode.OK
+
+
+async def _read_all(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
 
 
 async def _write_all(call: Any, payload: bytes, *, times: int) -> None:
@@ -134,17 +141,17 @@ async def test_an_ended_lease_cuts_its_streams_and_admits_no_more() -> None:
 
 
 async def test_a_caller_that_ends_its_cut_stream_itself_is_done_at_once() -> None:
-    async with running_router() as running:
-        async with (
-            running.leg(running.token(Role.CLIENT)) as client,
-            running.leg(running.token(Role.EXPORTER)) as exporter,
-        ):
-            await client.write(data(b"x"))
-            assert await read(exporter, 1) == [b"x"]
-            running.router.fence("lease-1", 1)
-            await client.done_writing()
-            async with asyncio.timeout(LINGER_SECONDS / 2):
-                assert await client.code() is grpc.StatusCode.OK
+    async with (
+        running_router() as running,
+        running.leg(running.token(Role.CLIENT)) as client,
+        running.leg(running.token(Role.EXPORTER)) as exporter,
+    ):
+        await client.write(data(b"x"))
+        assert await read(exporter, 1) == [b"x"]
+        running.router.fence("lease-1", 1)
+        await client.done_writing()
+        async with asyncio.timeout(LINGER_SECONDS / 2):
+            assert await client.code() is grpc.StatusCode.OK
 
 
 async def test_a_later_epoch_of_a_lease_is_not_cut_with_the_earlier_one() -> None:

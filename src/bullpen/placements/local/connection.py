@@ -27,6 +27,9 @@ log = logging.getLogger("bullpen.placements")
 START_SECONDS_MAX = 60.0
 """Loading takes a second; a busy machine with cold files, many."""
 
+ANSWER_SECONDS_MAX = 5.0
+"""One that has loaded long ago answers at once."""
+
 END_SECONDS_MAX = 5.0
 READ_BYTES = 1 << 16
 LOG_TAIL_BYTES = 2000
@@ -63,10 +66,10 @@ class Link:
         self.hello = Hello(version="", children=(), ended=())
         self._events = self._receive()
 
-    async def greet(self) -> None:
+    async def greet(self, seconds_max: float) -> None:
         """Wait for the hello; raises ``Unreachable`` if none comes."""
         try:
-            async with asyncio.timeout(START_SECONDS_MAX):
+            async with asyncio.timeout(seconds_max):
                 first = await anext(self._events)
         except (StopAsyncIteration, TimeoutError):
             raise Unreachable("the zygote ended or hangs before it could serve") from None
@@ -112,13 +115,23 @@ async def find(places: Layout) -> Link | None:
         return None
     try:
         reader, writer = await asyncio.open_unix_connection(str(Path(state.runtime) / CONTROL))
-        link = Link(reader, writer, state, None)
-        await link.greet()
-    except (OSError, Unreachable) as error:
-        log.warning("zygote not taken over", extra={"key": state.process.pid, "cause": error})
-        processes.kill(state.process.pid, signal.SIGKILL)
+    except OSError as error:
+        _give_up(state, error)
+        return None
+    link = Link(reader, writer, state, None)
+    try:
+        await link.greet(ANSWER_SECONDS_MAX)
+    except Unreachable as error:
+        _give_up(state, error)
+        await link.ended()
         return None
     return link
+
+
+def _give_up(state: ZygoteState, error: Exception) -> None:
+    """Its exporters end with it; whoever takes over starts anew."""
+    log.warning("zygote not taken over", extra={"key": state.process.pid, "cause": error})
+    processes.kill(state.process.pid, signal.SIGKILL)
 
 
 async def start(places: Layout, settings: ZygoteSettings) -> Link:
@@ -137,7 +150,7 @@ async def start(places: Layout, settings: ZygoteSettings) -> Link:
     reader, writer = await asyncio.open_unix_connection(str(runtime / CONTROL))
     link = Link(reader, writer, state, process)
     try:
-        await link.greet()
+        await link.greet(START_SECONDS_MAX)
     except BaseException as error:
         process.kill()
         await link.ended()

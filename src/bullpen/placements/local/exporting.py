@@ -18,7 +18,6 @@ from typing import Any
 
 import grpc
 import pydantic
-import yaml
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
 from bullpen.placements.base import ExitReason
@@ -63,7 +62,7 @@ def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None])
 
 async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
     try:
-        config = ExporterConfigV1Alpha1.model_validate(yaml.safe_load(spawn.config))
+        config = ExporterConfigV1Alpha1.model_validate_json(spawn.config)
     except pydantic.ValidationError as error:
         return Ending(ExitReason.START_FAILED, _said(error))
     config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}

@@ -241,7 +241,14 @@ class LocalPlacement:
     async def _stop_all(self) -> None:
         async with asyncio.TaskGroup() as stopping:
             for key in tuple(self._held):
-                stopping.create_task(self.stop(key))
+                stopping.create_task(self._stop_anyway(key))
+
+    async def _stop_anyway(self, key: Key) -> None:
+        try:
+            await self.stop(key)
+        except StorageFailed as error:
+            # Nothing runs any more; the next start finds the files and tries again.
+            log.warning("not removed", extra={"key": key, "cause": error.message})
 
     # What the zygote says
 

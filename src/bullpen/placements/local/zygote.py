@@ -322,6 +322,8 @@ def main() -> None:
     finally:
         chosen.state.unlink(missing_ok=True)
         layout.wipe(chosen.runtime)
+    # Only of interest after a failure, and that has been raised.
+    chosen.state.with_name(layout.ZYGOTE_LOG).unlink(missing_ok=True)
 
 
 def _allow_many_files() -> None:

@@ -1,0 +1,167 @@
+"""Our QEMU driver with real machines, used through the published client."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jumpstarter.common.exceptions import JumpstarterException
+from jumpstarter.common.utils import serve
+from jumpstarter_driver_qemu.client import QemuClient
+
+from bullpen.drivers.qemu import Qemu
+
+pytestmark = [pytest.mark.real]
+
+FIRMWARE = "/usr/lib/u-boot/qemu_arm64/u-boot.bin"
+MIB = 1 << 20
+
+
+def make(**config: Any) -> Any:
+    driver: Any = Qemu
+    return driver(arch="aarch64", smp=1, mem="128M", **config)
+
+
+@contextlib.contextmanager
+def machine(**config: Any) -> Iterator[Any]:
+    driver = make(default_partitions={"bios": FIRMWARE}, **config)
+    with serve(driver) as client:
+        assert isinstance(client, QemuClient)
+        yield client
+    driver.close()
+
+
+@contextlib.contextmanager
+def prompt(client: Any) -> Iterator[Any]:
+    """Switched on, stopped at U-Boot's prompt."""
+    client.power.on()
+    with client.console.pexpect() as console:
+        console.expect("autoboot", timeout=20)
+        console.send("\n")
+        console.expect("=> ", timeout=10)
+        yield console
+
+
+def told(console: Any, command: str) -> str:
+    console.sendline(command)
+    console.expect("=> ", timeout=10)
+    return bytes(console.before).decode()
+
+
+def test_disks_live_as_long_as_the_driver_and_start_from_their_base(tmp_path: Path) -> None:
+    base = tmp_path / "base.raw"
+    base.write_bytes(b"from the base" + bytes(4 * MIB))
+    disks = [{"name": "root", "base": str(base), "format": "raw", "size": 8 * MIB}]
+    address = "${kernel_addr_r}"
+    read = f"virtio read {address} 0 1; md.b {address} 8"
+    for _ in range(2):
+        with machine(disks=disks) as client:
+            with prompt(client) as console:
+                assert "8.0 MB" in told(console, "virtio info")
+                assert "from the" in told(console, read)
+                told(console, f"mw.l {address} 41414141 8; virtio write {address} 0 1")
+                assert "AAAAAAAA" in told(console, read)
+            client.power.off()
+            with prompt(client) as console:
+                assert "AAAAAAAA" in told(console, read), "it survives power"
+    assert base.read_bytes().startswith(b"from the base"), "and never reaches the base"
+
+
+def test_what_is_flashed_replaces_the_disk(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(b"flashed!" + bytes(MIB - 8))
+    with machine(disks=[{"name": "root", "size": 8 * MIB}]) as client:
+        client.flasher.flash(str(image), target="root")
+        with prompt(client) as console:
+            address = "${kernel_addr_r}"
+            assert "flashed!" in told(console, f"virtio read {address} 0 1; md.b {address} 8")
+            assert "8.0 MB" in told(console, "virtio info"), "and is as large as declared"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(
+            ("-f", "qcow2", "-b", "/etc/hostname", "-F", "raw"),
+            "refers to other files",
+            id="an image with a file of the host behind it",
+        ),
+        pytest.param(
+            ("-f", "qcow2", "-o", "data_file={directory}/data"),
+            "refers to other files",
+            id="an image whose data is elsewhere",
+        ),
+        pytest.param(("-f", "vmdk"), "vmdk", id="a format that can do the same"),
+    ],
+)
+def test_an_image_that_would_open_files_of_the_host_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    chosen = [part.format(directory=tmp_path) for part in arguments]
+    subprocess.run(["qemu-img", "create", "-q", *chosen, tmp_path / "x", "1M"], check=True)
+    with machine() as client:
+        client.flasher.flash(str(tmp_path / "x"), target="root")
+        with pytest.raises(JumpstarterException, match=expected):
+            client.power.on()
+
+
+def test_a_machine_that_does_not_start_says_what_qemu_said() -> None:
+    with (
+        machine(extra_args=["-no-such-option"]) as client,
+        pytest.raises(JumpstarterException, match="no-such-option: invalid option"),
+    ):
+        client.power.on()
+
+
+def test_forwarded_ports_are_free_ones_and_differ_between_machines() -> None:
+    drivers = [make(forwards={"ssh": 22, "web": 80}) for _ in range(2)]
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for driver in drivers:
+            stack.callback(driver.close)
+            stack.enter_context(serve(driver)).power.on()
+            ports += [driver.children[name].port for name in ("ssh", "web")]
+        assert len(set(ports)) == 4
+        for port in ports:
+            socket.create_connection(("127.0.0.1", port)).close()
+
+
+def test_switching_on_twice_and_off_twice_is_no_problem() -> None:
+    with machine() as client:
+        client.power.off()
+        client.power.on()
+        client.power.on()
+        children = [p for p in psutil.Process().children() if p.name().startswith("qemu")]
+        assert len(children) == 1
+        client.power.off()
+        client.power.off()
+        assert not children[0].is_running()
+
+
+def test_nothing_is_left_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with machine(disks=[{"name": "root", "size": MIB}]) as client:
+        client.power.on()
+        assert list(tmp_path.rglob("root.overlay"))
+    assert [path for path in tmp_path.rglob("*") if "jumpstarter" not in str(path)] == []
+
+
+def test_disks_are_left_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with machine(disks=[{"name": "root", "size": MIB}], retain=True):
+        pass
+    assert list(tmp_path.iterdir()) == [], "nothing was on it"
+    with machine(disks=[{"name": "root", "size": MIB}], retain=True) as client:
+        client.power.on()
+    assert [path.name for path in tmp_path.rglob("*.overlay")] == ["root.overlay"]

@@ -1,0 +1,45 @@
+"""What is documented about provisioners is all there is, and all of it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bullpen.api import schema
+from bullpen.provisioners.base import ExitReason, InstancePhase
+from bullpen.provisioners.qemu_parameters import File, QemuParameters
+
+DOCS = Path(__file__).parents[3] / "docs"
+FILE = frozenset(schema.of(File)["properties"])
+
+
+def leaves(part: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Every parameter that has no parts; what every file has is said once."""
+    if "items" in part and "properties" in part["items"]:
+        yield from leaves(part["items"], f"{path}[]")
+    elif "additionalProperties" in part:
+        yield from leaves(part["additionalProperties"], f"{path}.NAME")
+    elif "properties" in part:
+        names = part["properties"].keys()
+        if names >= FILE:
+            yield path
+        for name in sorted(names - FILE if names >= FILE else names):
+            yield from leaves(part["properties"][name], f"{path}.{name}".removeprefix("."))
+    else:
+        yield path
+
+
+def test_every_parameter_of_qemu_is_documented() -> None:
+    text = (DOCS / "reference" / "qemu-parameters.md").read_text()
+    names = list(leaves(schema.of(QemuParameters)))
+
+    assert len(names) > 15
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_phase_and_exit_reason_is_in_the_guide() -> None:
+    text = (DOCS / "how-to" / "write-a-provisioner.md").read_text()
+    words = [*(phase.name for phase in InstancePhase), *ExitReason]
+
+    assert [word for word in words if f"| `{word}` |" not in text] == []

@@ -1,0 +1,264 @@
+"""What to run for a QEMU target: parameters in, the exporter's export section out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bullpen.api.exporterset import Driver
+from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Site
+from bullpen.provisioners.qemu import DRIVER, OVERHEAD_BYTES, PUBLISHED_DRIVER, QemuRecipe
+
+RECIPE = QemuRecipe(host_arch="x86_64")
+DIGEST = f"sha256:{'a' * 64}"
+MIB = 1 << 20
+
+
+def spec(
+    parameters: dict[str, Any] | None = None, *drivers: Driver, retain: bool = False
+) -> InstanceSpec:
+    return InstanceSpec(
+        key=("lab", "a"),
+        owner_uid="uid",
+        parameters=parameters or {},
+        drivers=drivers,
+        exporter_config="",
+        retain=retain,
+    )
+
+
+def site(wanted: InstanceSpec, *, kvm: bool = False) -> Site:
+    """Everything that is needed, found under a name that says what it is."""
+    needed = RECIPE.needs(wanted).artifacts
+    return Site(artifacts={a: Path(a.path or f"/cache/{a.digest[-4:]}") for a in needed}, kvm=kvm)
+
+
+def machine(parameters: dict[str, Any], *, kvm: bool = False) -> dict[str, Any]:
+    wanted = spec(parameters)
+    assert RECIPE.check(wanted.parameters) == ()
+    exported: dict[str, Any] = RECIPE.export(wanted, site(wanted, kvm=kvm))["qemu"]["config"]
+    return exported
+
+
+def test_a_set_without_drivers_exports_the_machine_its_power_and_its_console() -> None:
+    wanted = spec({"arch": "aarch64"})
+
+    assert RECIPE.export(wanted, site(wanted)) == {
+        "qemu": {
+            "type": DRIVER,
+            "config": {"arch": "aarch64", "accel": "tcg", "smp": 1, "mem": "512M"},
+        },
+        "power": {"ref": "qemu.power"},
+        "serial": {"ref": "qemu.console"},
+    }
+
+
+def test_everything_that_can_be_said_reaches_the_driver() -> None:
+    config = machine(
+        {
+            "arch": "aarch64",
+            "machineType": "virt,highmem=off",
+            "cpu": "cortex-a72",
+            "accel": "kvm",
+            "resources": {"cpu": 4, "memory": "1.5Gi", "storage": "16Gi"},
+            "firmware": {"path": "/u-boot.bin"},
+            "kernel": {"path": "/vmlinuz"},
+            "initrd": {"url": "https://lab/initrd", "digest": DIGEST},
+            "append": "console=ttyAMA0",
+            "disks": [
+                {"name": "root", "base": {"path": "/debian.qcow2"}},
+                {"name": "data", "size": "1G"},
+                {"name": "iso", "base": {"path": "/cd.img", "format": "raw"}, "size": 2_000_000},
+            ],
+            "hostfwd": {"ssh": {"guestPort": 22}},
+            "extraArguments": ["-rtc", "base=utc"],
+        }
+    )
+    assert config == {
+        "arch": "aarch64",
+        "machine_type": "virt,highmem=off",
+        "cpu": "cortex-a72",
+        "accel": "kvm",
+        "smp": 4,
+        "mem": "1536M",
+        "default_partitions": {"bios": "/u-boot.bin"},
+        "kernel": "/vmlinuz",
+        "initrd": "/cache/aaaa",
+        "append": "console=ttyAMA0",
+        "disks": [
+            {"name": "root", "base": "/debian.qcow2", "format": "qcow2", "size": 16 << 30},
+            {"name": "data", "size": 10**9},
+            {"name": "iso", "base": "/cd.img", "format": "raw", "size": 2_000_000},
+        ],
+        "forwards": {"ssh": 22},
+        "extra_args": ["-rtc", "base=utc"],
+    }
+
+
+def test_firmware_with_variables_is_flash_memory() -> None:
+    firmware = {"path": "/OVMF_CODE.fd", "variables": {"path": "/OVMF_VARS.fd"}}
+    assert machine({"firmware": firmware})["default_partitions"] == {
+        "OVMF_CODE.fd": "/OVMF_CODE.fd",
+        "OVMF_VARS.fd": "/OVMF_VARS.fd",
+    }
+
+
+def test_storage_alone_is_an_empty_root_disk() -> None:
+    config = machine({"resources": {"storage": "10Gi"}})
+    assert config["disks"] == [{"name": "root", "size": 10 << 30}]
+
+
+def test_a_disks_own_size_wins_over_storage() -> None:
+    disks = [{"name": "root", "size": "1Gi"}]
+    config = machine({"resources": {"storage": "10Gi"}, "disks": disks})
+    assert config["disks"] == [{"name": "root", "size": 1 << 30}]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "kvm", "asked_for", "accel"),
+    [
+        pytest.param({}, True, "x86_64", "kvm", id="auto uses KVM where it is proven"),
+        pytest.param({}, False, "x86_64", "tcg", id="auto emulates where it is not"),
+        pytest.param({"arch": "aarch64"}, False, "", "tcg", id="a foreign guest never asks"),
+        pytest.param({"accel": "tcg"}, True, "", "tcg", id="tcg is tcg"),
+        pytest.param({"accel": "kvm"}, False, "", "kvm", id="kvm is kvm, working or not"),
+    ],
+)
+def test_the_accelerator(parameters: dict[str, Any], kvm: bool, asked_for: str, accel: str) -> None:
+    assert RECIPE.needs(spec(parameters)).kvm_for == asked_for
+    assert machine(parameters, kvm=kvm)["accel"] == accel
+
+
+def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
+    base = {"url": "https://lab/base", "digest": DIGEST}
+    needs = RECIPE.needs(
+        spec(
+            {
+                "resources": {"cpu": 2, "memory": "256Mi"},
+                "firmware": {"path": "/u-boot.bin"},
+                "disks": [{"name": "root", "base": base}, {"name": "data", "base": base}],
+            }
+        )
+    )
+    assert needs == Needs(
+        memory_bytes=256 * MIB + OVERHEAD_BYTES,
+        cpus=2,
+        artifacts=(
+            Artifact(path="/u-boot.bin"),
+            Artifact(url="https://lab/base", digest=DIGEST),
+        ),
+        kvm_for="x86_64",
+    )
+
+
+def test_the_published_driver_is_replaced_by_ours_and_its_settings_win() -> None:
+    wanted = spec(
+        {"arch": "aarch64", "resources": {"cpu": 4}},
+        Driver(name="board", type=PUBLISHED_DRIVER, config={"smp": 2, "disk_size": "10G"}),
+        Driver(name="tcp", type="jumpstarter_driver_network.driver.TcpNetwork", config={"port": 1}),
+        Driver(name="on", ref="board.power"),
+    )
+    assert RECIPE.check(wanted.parameters, wanted.drivers) == ()
+    exported = RECIPE.export(wanted, site(wanted))
+
+    assert list(exported) == ["board", "tcp", "on"]
+    assert exported["board"]["type"] == DRIVER
+    assert exported["board"]["config"]["smp"] == 2
+    assert exported["board"]["config"]["arch"] == "aarch64"
+    assert exported["board"]["config"]["disk_size"] == "10G"
+    assert exported["tcp"]["config"] == {"port": 1}
+
+
+def test_drivers_without_a_machine_get_one() -> None:
+    wanted = spec({}, Driver(name="power", ref="qemu.power"))
+
+    assert RECIPE.check(wanted.parameters, wanted.drivers) == ()
+    assert list(RECIPE.export(wanted, site(wanted))) == ["qemu", "power"]
+
+
+def test_what_is_retained_tells_the_driver_to_leave_its_disks() -> None:
+    wanted = spec({}, retain=True)
+    assert RECIPE.export(wanted, site(wanted))["qemu"]["config"]["retain"] is True
+
+
+@pytest.mark.parametrize(
+    ("parameters", "drivers", "path"),
+    [
+        pytest.param({"arch": "vax"}, (), "parameters.arch", id="an unknown architecture"),
+        pytest.param({"machine": "virt"}, (), "parameters.machine", id="an unknown word"),
+        pytest.param(
+            {"firmware": {"url": "https://lab/x"}}, (), "parameters.firmware", id="no digest"
+        ),
+        pytest.param(
+            {"firmware": {"path": "u-boot.bin"}}, (), "parameters.firmware.path", id="no root"
+        ),
+        pytest.param(
+            {"firmware": {"url": "ftp://lab/x", "digest": DIGEST}},
+            (),
+            "parameters.firmware.url",
+            id="a scheme nobody fetches",
+        ),
+        pytest.param(
+            {"firmware": {"path": "/x", "variables": {}}},
+            (),
+            "parameters.firmware.variables",
+            id="a rule deep inside",
+        ),
+        pytest.param(
+            {"disks": [{"name": "a", "size": 1}, {"name": "a", "size": 1}]},
+            (),
+            "parameters.disks[1]",
+            id="two disks of one name",
+        ),
+        pytest.param({"disks": [{"name": "a"}]}, (), "parameters.disks[0]", id="an empty disk"),
+        pytest.param(
+            {"disks": [{"name": "a/b", "size": 1}]}, (), "parameters.disks[0].name", id="a path"
+        ),
+        pytest.param(
+            {"resources": {"memory": "1Ki"}}, (), "parameters.resources.memory", id="too little"
+        ),
+        pytest.param(
+            {"resources": {"memory": "lots"}}, (), "parameters.resources.memory", id="no quantity"
+        ),
+        pytest.param(
+            {"hostfwd": {"console": {"guestPort": 22}}},
+            (),
+            "parameters.hostfwd.console",
+            id="a forward that would hide the console",
+        ),
+        pytest.param(
+            {"extraArguments": "-rtc"}, (), "parameters.extraArguments", id="text for a list"
+        ),
+        pytest.param(
+            {}, (Driver(name="power", ref="board.power"),), "drivers[0].ref", id="a loose reference"
+        ),
+        pytest.param(
+            {}, (Driver(name="qemu", type="a.B"),), "drivers[0].name", id="the machine's name taken"
+        ),
+    ],
+)
+def test_a_mistake_is_named_by_its_path(
+    parameters: dict[str, Any], drivers: tuple[Driver, ...], path: str
+) -> None:
+    assert [cause.field for cause in RECIPE.check(parameters, drivers)] == [path]
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+words = st.sampled_from(
+    ("arch", "accel", "resources", "firmware", "disks", "hostfwd", "extraArguments", "cpu")
+)
+
+
+@given(st.dictionaries(words, json, max_size=4))
+def test_any_parameters_are_either_refused_or_rendered(parameters: dict[str, Any]) -> None:
+    wanted = spec(parameters)
+    if not RECIPE.check(parameters):
+        assert "qemu" in RECIPE.export(wanted, site(wanted))

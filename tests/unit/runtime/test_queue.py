@@ -1,0 +1,131 @@
+"""The work queue: what is due, one worker per key, failures later and later."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from bullpen.kit.clock import EPOCH
+from bullpen.runtime.queue import WorkQueue
+
+SECOND = timedelta(seconds=1)
+
+
+def queue() -> WorkQueue[str]:
+    return WorkQueue(lambda failures: SECOND * 2 ** (failures - 1))
+
+
+def test_keys_come_in_the_order_they_were_added_and_each_once() -> None:
+    work = queue()
+    for key in ("b", "a", "b", "c"):
+        work.add(key)
+    assert [work.take(EPOCH) for _ in range(4)] == ["b", "a", "c", None]
+
+
+def test_news_about_a_key_in_work_brings_it_back_once_it_is_done() -> None:
+    work = queue()
+    work.add("a")
+    assert work.take(EPOCH) == "a"
+    work.add("a")
+    work.add("a")
+    assert work.take(EPOCH) is None, "never two workers for one key"
+    work.done("a")
+    assert work.take(EPOCH) == "a"
+    work.done("a")
+    assert work.take(EPOCH) is None
+
+
+def test_a_later_key_comes_at_its_time() -> None:
+    work = queue()
+    work.add_at("a", EPOCH + 5 * SECOND)
+    assert work.next_due() == EPOCH + 5 * SECOND
+    assert work.take(EPOCH + 4 * SECOND) is None
+    assert work.take(EPOCH + 5 * SECOND) == "a"
+    assert work.next_due() is None
+
+
+def test_many_later_times_make_one_pass_at_the_earliest() -> None:
+    work = queue()
+    for seconds in (5, 3, 9, 3):
+        work.add_at("a", EPOCH + seconds * SECOND)
+    assert work.take(EPOCH + 3 * SECOND) == "a"
+    work.done("a")
+    assert work.take(EPOCH + 60 * SECOND) is None
+
+
+def test_failures_come_back_later_each_time_until_a_success() -> None:
+    work = queue()
+    now = EPOCH
+    work.add("a")
+    for expected in (1, 2, 4):
+        assert work.take(now) == "a"
+        assert work.failed("a", now) == now + expected * SECOND
+        assert work.take(now) is None
+        now += expected * SECOND
+    assert work.take(now) == "a"
+    work.done("a")
+    work.add("a")
+    assert work.take(now) == "a"
+    assert work.failed("a", now) == now + SECOND, "past failures are forgiven"
+
+
+def test_news_do_not_wait_for_a_failure_to_be_retried() -> None:
+    work = queue()
+    work.add("a")
+    work.take(EPOCH)
+    work.failed("a", EPOCH)
+    work.add("a")
+    assert work.take(EPOCH) == "a"
+
+
+class Machine(RuleBasedStateMachine):
+    """Whatever happens: one worker per key, and no news is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work = queue()
+        self.now = EPOCH
+        self.owed: set[str] = set()
+        self.working: set[str] = set()
+        self.later: dict[str, list[int]] = {}
+
+    keys = st.sampled_from("abc")
+
+    @rule(key=keys)
+    def add(self, key: str) -> None:
+        self.work.add(key)
+        self.owed.add(key)
+
+    @rule()
+    def take(self) -> None:
+        found = self.work.take(self.now)
+        if found is None:
+            assert self.owed <= self.working, "a key was owed a pass and nobody has it"
+            return
+        assert found not in self.working
+        self.working.add(found)
+        self.owed.discard(found)
+
+    @precondition(lambda self: self.working)
+    @rule(failed=st.booleans())
+    def finish(self, failed: bool) -> None:
+        key = sorted(self.working)[0]
+        self.working.remove(key)
+        if failed:
+            assert self.work.failed(key, self.now) > self.now
+        else:
+            self.work.done(key)
+
+    @rule(seconds=st.integers(0, 3))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+
+    @invariant()
+    def time_only_goes_on(self) -> None:
+        due = self.work.next_due()
+        assert due is None or due >= EPOCH
+
+
+TestMachine = Machine.TestCase
