@@ -23,9 +23,8 @@ from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
-from bullpen.controllers.sessions import PAUSE, SessionReconciler
+from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
-from bullpen.core.sessions import Session
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import VirtualClock
@@ -59,7 +58,7 @@ class LabWorld:
     leases: Leases
     exporters: Exporters
     switchboard: Switchboard
-    sessions: SessionReconciler
+    sessions: SessionRecorder
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -119,9 +118,9 @@ class LabWorld:
             retry=retry,
         )
         watch_namespaces(views, leasing.add)
-        self.sessions = SessionReconciler(objects, views.leases, events=events)
-        recording: ReconcileLoop[str] = ReconcileLoop(self.sessions, clock=clock, retry=retry)
-        self._record = recording.add_at
+        self.sessions = SessionRecorder(
+            objects, views.leases, clock=clock, events=events, retry=retry
+        )
 
         def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
             value = new or old
@@ -156,7 +155,9 @@ class LabWorld:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(part.run()) for part in (views, events)]
             await views.synced()
-            running += [tasks.create_task(loop.run()) for loop in (presence, leasing, recording)]
+            running += [
+                tasks.create_task(loop.run()) for loop in (presence, leasing, self.sessions)
+            ]
             try:
                 yield
             finally:
@@ -221,10 +222,6 @@ class LabWorld:
         """The reason why the lease is over, once it is."""
         await self.until(lambda: self.lease(name).status.ended)
         return self.lease(name).status.conditions[-1].reason
-
-    def saw(self, session: Session) -> None:
-        self.sessions.seen(session)
-        self._record(session.lease, self.clock.now() + PAUSE)
 
     @contextlib.asynccontextmanager
     async def player(self, name: str = "e1") -> AsyncIterator[Player]:

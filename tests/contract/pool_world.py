@@ -12,7 +12,7 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import virtual_time
@@ -28,6 +28,7 @@ from bullpen.api.exporterset import (
     Template,
     TemplateMetadata,
 )
+from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
@@ -48,6 +49,7 @@ from bullpen.provisioners.base import InstancePhase, Key
 from bullpen.provisioners.fake import NAME, FakeProvisioner, Faults
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
+from bullpen.registry.options import DeleteOptions
 from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
@@ -84,7 +86,8 @@ class Players:
         assert machine is not None
         if machine.instance.owner_uid != exporter.metadata.uid:
             return Outcome()
-        with contextlib.suppress(NotFound):
+        with contextlib.suppress(NotFound, KeyError):
+            # It may be gone between two of its words.
             await self._play(key, exporter)
         return Outcome()
 
@@ -334,6 +337,11 @@ class World:
         found = await self.objects.get(VirtualTargetClass, NAMESPACE, name)
         await self.objects.update(replace(found, spec=replace(found.spec, **spec)))
 
+    async def remove(self, kind: type[Kind], name: str) -> None:
+        """Delete an object whatever state it is in."""
+        resource = self.registry.resources.of(kind)
+        await self.registry.delete(resource, NAMESPACE, name, DeleteOptions())
+
     async def ask(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> None:
         """A client asks for a target."""
         fields: dict[str, Any] = {
@@ -365,6 +373,11 @@ class World:
         found = conditions.get(self.status(name).conditions, type_)
         assert found is not None, f"{name} says nothing about {type_}"
         return found
+
+    def reason(self, type_: str, name: str = "qemu") -> str:
+        """The reason of a condition; empty as long as nothing was said."""
+        found = conditions.get(self.status(name).conditions, type_)
+        return found.reason if found is not None else ""
 
     def members(self, name: str = "qemu") -> list[Exporter]:
         found = self.views.exporters.all(NAMESPACE)
@@ -410,7 +423,3 @@ class World:
         lines += [f"lease {x.metadata.name}: {x.status}" for x in self.views.leases.all()]
         lines += [f"instance {m.instance}" for m in self.provisioner._machines.values()]
         return "\n".join(lines)
-
-
-def seconds_between(start: datetime, end: datetime) -> float:
-    return (end - start).total_seconds()

@@ -169,7 +169,7 @@ def test_gap_03_binding_mode_waits_for_the_first_consumer() -> None:
         await world.make_class(binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER)
         await world.make_set(min_replicas=2, min_available_replicas=2)
         await world.always(lambda: not world.names(), seconds=30)
-        assert world.condition("Available").reason == "OnDemand"
+        assert world.reason("Available") == "OnDemand"
         await world.ask("job")
         await world.until(lambda: world.got("job"))
         assert world.status().created == 1
@@ -275,7 +275,7 @@ def test_gap_07_failing_to_start_backs_off_stops_and_probes_with_one() -> None:
     async def story(world: World) -> None:
         await world.make_class()
         await world.make_set(min_available_replicas=2, max_replicas=0)
-        await world.until(lambda: world.condition("Degraded").reason == "StartStopped", seconds=60)
+        await world.until(lambda: world.reason("Degraded") == "StartStopped", seconds=60)
         created = world.status().created
         assert created <= 10
         assert "StartFailed: it did not boot" in world.condition("Degraded").message
@@ -295,7 +295,7 @@ def test_gap_07_a_member_that_crashes_as_soon_as_it_is_up_backs_off_too() -> Non
         await world.make_set(min_available_replicas=1)
         await world.sleep(600)
         assert world.status().created <= 25
-        assert world.condition("Degraded").reason == "StartStopped"
+        assert world.reason("Degraded") == "StartStopped"
 
     World(faults=Faults(crashed=1.0, crash_seconds_max=3.0)).run(story)
 
@@ -398,8 +398,7 @@ def test_gap_10_a_class_edit_rolls_out_to_idle_members_one_by_one() -> None:
 def test_gap_10_a_rotated_token_replaces_the_member_that_has_the_old_one() -> None:
     async def story(world: World) -> None:
         await warm(world, 1)
-        secret = await world.objects.get(Secret, NAMESPACE, "qemu-0-exporter")
-        await world.objects.delete(secret)
+        await world.remove(Secret, "qemu-0-exporter")
         await world.until(lambda: world.names() == ["qemu-1"], seconds=10)
 
     World().run(story)
@@ -522,7 +521,7 @@ def test_gap_17_sets_that_share_labels_count_their_own_members_only() -> None:
 def test_gap_18_deleting_the_set_removes_every_instance() -> None:
     async def story(world: World) -> None:
         await warm(world, 3)
-        await world.objects.delete(await world.objects.get(ExporterSet, NAMESPACE, "qemu"))
+        await world.remove(ExporterSet, "qemu")
         await world.until(lambda: not world.names() and not world.instances(), seconds=10)
 
     World(faults=Faults(stop_seconds=(1.0, 2.0))).run(story)
@@ -531,8 +530,8 @@ def test_gap_18_deleting_the_set_removes_every_instance() -> None:
 def test_gap_18_deleting_set_and_class_together_removes_every_instance() -> None:
     async def story(world: World) -> None:
         await warm(world, 3)
-        await world.objects.delete(await world.objects.get(VirtualTargetClass, NAMESPACE, "fake"))
-        await world.objects.delete(await world.objects.get(ExporterSet, NAMESPACE, "qemu"))
+        await world.remove(VirtualTargetClass, "fake")
+        await world.remove(ExporterSet, "qemu")
         await world.until(lambda: not world.names() and not world.instances(), seconds=10)
 
     World().run(story)
@@ -631,7 +630,7 @@ def test_without_capacity_the_pool_holds_and_goes_on_when_there_is_room() -> Non
             await world.ask(f"job-{number}")
         await world.until(lambda: world.status().leased_replicas == 2, seconds=6)
         held = [n for n in range(4) if not world.got(f"job-{n}")]
-        await world.until(lambda: world.condition("Degraded").reason == "NoCapacity", seconds=2)
+        await world.until(lambda: world.reason("Degraded") == "NoCapacity", seconds=2)
         await world.until(lambda: "2 of at most 2 instances" in world.waits(f"job-{held[0]}"))
         await world.sleep(300)
         assert world.status().created == 4, "it holds instead of churning"
@@ -648,7 +647,7 @@ def test_a_backend_that_does_not_answer_is_waited_for() -> None:
         world.provisioner.faults = Faults(unreachable=1.0)
         await world.make_set(min_available_replicas=1)
         await world.until(lambda: world.names())
-        await world.until(lambda: world.condition("Degraded").reason == "Unreachable", seconds=5)
+        await world.until(lambda: world.reason("Degraded") == "Unreachable", seconds=5)
         await world.sleep(600)
         assert world.names() == ["qemu-0"]
         world.provisioner.faults = INSTANT
@@ -661,7 +660,7 @@ def test_a_class_that_is_missing_is_said_and_nothing_churns() -> None:
     async def story(world: World) -> None:
         await world.make_set(min_available_replicas=2)
         await world.until(lambda: world.status().conditions)
-        assert world.condition("Available").reason == "VirtualTargetClassNotFound"
+        assert world.reason("Available") == "VirtualTargetClassNotFound"
         assert "spec.virtualTargetClassName" in world.condition("Available").message
         await world.ask("job")
         await world.until(lambda: "no VirtualTargetClass fake" in world.waits("job"))
@@ -674,10 +673,8 @@ def test_a_class_that_is_missing_is_said_and_nothing_churns() -> None:
 def test_a_class_that_goes_leaves_what_runs_alone() -> None:
     async def story(world: World) -> None:
         await warm(world, 2)
-        await world.objects.delete(await world.objects.get(VirtualTargetClass, NAMESPACE, "fake"))
-        await world.until(
-            lambda: world.condition("Degraded").reason == "VirtualTargetClassNotFound"
-        )
+        await world.remove(VirtualTargetClass, "fake")
+        await world.until(lambda: world.reason("Degraded") == "VirtualTargetClassNotFound")
         await world.always(lambda: world.available(2), seconds=60)
         await world.make_class()
         await world.until(lambda: world.condition("Degraded").status == "False")
@@ -775,7 +772,7 @@ def test_instances_nobody_owns_are_removed_at_the_start() -> None:
 def test_a_member_that_is_deleted_by_hand_is_replaced() -> None:
     async def story(world: World) -> None:
         await warm(world, 1)
-        await world.objects.delete(world.members()[0])
+        await world.remove(Exporter, "qemu-0")
         await world.until(lambda: world.instances() == ["qemu-1"] and world.available(1))
 
     World().run(story)
@@ -785,7 +782,7 @@ def test_a_deleted_exporter_does_not_wait_for_ever_for_a_dead_backend() -> None:
     async def story(world: World) -> None:
         await warm(world, 1)
         world.provisioner.faults = Faults(unreachable=1.0)
-        await world.objects.delete(await world.objects.get(ExporterSet, NAMESPACE, "qemu"))
+        await world.remove(ExporterSet, "qemu")
         await world.until(lambda: not world.names(), seconds=700)
         assert await world.events("InstanceLeft")
         assert world.instances() == ["qemu-0"]
@@ -801,7 +798,7 @@ def test_leases_that_wait_for_a_set_that_is_deleted_are_refused() -> None:
         await world.make_set()
         await world.ask("job")
         await world.until(lambda: world.waits("job"))
-        await world.objects.delete(await world.objects.get(ExporterSet, NAMESPACE, "qemu"))
+        await world.remove(ExporterSet, "qemu")
         await world.until(lambda: world.lease("job").status.ended, seconds=5)
 
     World(faults=Faults(boot_seconds=(300, 300))).run(story)
@@ -842,7 +839,7 @@ def test_credentials_reach_the_instance_and_nothing_else() -> None:
         await world.make_class(credentials_secret_ref=LocalObjectReference(name="vault"))
         await world.make_set(min_available_replicas=1)
         await world.until(lambda: world.status().conditions)
-        assert world.condition("Degraded").reason == "SecretNotFound"
+        assert world.reason("Degraded") == "SecretNotFound"
         await world.objects.create(vault)
         await world.until(lambda: world.available(1))
         ((_, machine),) = _machines(world)

@@ -248,14 +248,16 @@ async def test_a_process_that_escapes_its_exporter_does_not_survive_it(
     service: Service, data: Path
 ) -> None:
     config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "escaped"))
-    config["hooks"] = {"beforeLease": {"script": "setsid -f sleep 987654"}}
+    # A number nobody else sleeps for, not even a run of this test that was cut off.
+    marker = f"9{os.getpid()}"
+    config["hooks"] = {"beforeLease": {"script": f"setsid -f sleep {marker}"}}
     async with targets(service, data) as lab:
         spec = spec_for(yaml.safe_dump(config))
         await lab.mock.ensure(spec)
         await lab.until(spec.key, InstancePhase.RUNNING)
         with leased(service, "escaped", abandon=True):
             (escaped,) = [
-                process for process in psutil.process_iter() if "987654" in _arguments(process)
+                process for process in psutil.process_iter() if marker in _arguments(process)
             ]
             assert os.getsid(escaped.pid) != lab.exporter(spec.key).pid
             lab.exporter(spec.key).kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,18 @@ def test_forwarded_ports_are_free_ones_and_differ_between_machines() -> None:
         assert len(set(ports)) == 4
         for port in ports:
             socket.create_connection(("127.0.0.1", port)).close()
+
+
+def test_a_console_opened_late_misses_nothing_and_stays_open_over_power() -> None:
+    with machine() as client:
+        client.power.on()
+        time.sleep(2)
+        with client.console.pexpect() as console:
+            console.expect("U-Boot 20", timeout=20)
+            console.expect("autoboot", timeout=20)
+            client.power.off()
+            client.power.on()
+            console.expect("U-Boot 20", timeout=20)
 
 
 def test_switching_on_twice_and_off_twice_is_no_problem() -> None:

@@ -18,7 +18,7 @@ from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
-from bullpen.controllers.sessions import PAUSE, SessionReconciler
+from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
 from bullpen.core.sessions import Session
 from bullpen.identity.oidc import OutsideTokens
@@ -160,12 +160,7 @@ async def running(
     )
     watch_namespaces(views, lease_loop.add)
 
-    sessions = SessionReconciler(objects, views.leases, events=events)
-    session_loop: ReconcileLoop[str] = ReconcileLoop(sessions, clock=clock, retry=retry)
-
-    def saw_session(session: Session) -> None:
-        sessions.seen(session)
-        session_loop.add_at(session.lease, clock.now() + PAUSE)
+    sessions = SessionRecorder(objects, views.leases, clock=clock, events=events, retry=retry)
 
     def presence_changed(key: Key) -> None:
         presence_loop.add(key)
@@ -202,8 +197,8 @@ async def running(
         running = [tasks.create_task(part.run()) for part in (views, events)]
         # A controller that decided before it has seen everything would end what it misses.
         await views.synced()
-        loops = (credential_loop, authority_loop, presence_loop, lease_loop, session_loop, pools)
+        loops = (credential_loop, authority_loop, presence_loop, lease_loop, sessions, pools)
         running += [tasks.create_task(loop.run()) for loop in loops]
-        yield Lab(views=views, controller=controller, client=client, saw_session=saw_session)
+        yield Lab(views=views, controller=controller, client=client, saw_session=sessions.saw)
         for task in running:
             task.cancel()

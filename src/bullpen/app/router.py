@@ -29,9 +29,12 @@ from bullpen.app.lab import BACKOFF
 from bullpen.app.wiring import fencing, hosts_of
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
+from bullpen.controllers.sessions import SessionRecorder
 from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock, SystemClock
+from bullpen.kit.ids import RandomIds
+from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
 from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import (
@@ -89,7 +92,10 @@ async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> N
         leases: Informer[Lease] = Informer(objects, Lease, retry=retry)
         leases.listen(fencing(router))
         presence = Presence(objects, settings.name, endpoint, router, clock)
-        running = [tasks.create_task(leases.run()), tasks.create_task(presence.run())]
+        events = Events(objects, clock=clock, ids=RandomIds(), component=f"router-{settings.name}")
+        sessions = SessionRecorder(objects, leases, clock=clock, events=events, retry=retry)
+        router.on_session = sessions.saw
+        running = [tasks.create_task(part.run()) for part in (leases, presence, events, sessions)]
         announce(endpoint)
         await stop.wait()
         await presence.leave()

@@ -205,7 +205,10 @@ async def _lab(
         ids=world.ids,
         chance=world.chance,
     ) as lab:
-        lab.views.leases.listen(fencing(router))
+        fence = fencing(router)
+        for lease in lab.views.leases.all():
+            fence(None, lease)
+        lab.views.leases.listen(fence)
         router.on_session = lab.saw_session
         yield lab
 

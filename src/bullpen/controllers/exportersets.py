@@ -92,7 +92,7 @@ class ExporterSetReconciler:
         self._look_after(look)
         if error is not None:
             raise error
-        return Outcome(wake_at=_earliest(look, plan, report))
+        return Outcome(wake_at=_earliest(look, plan, report, now))
 
     async def _act(self, look: Look, plan: Plan) -> tuple[tuple[Action, ...], LabError | None]:
         """What was done of a plan, and the first thing that went wrong."""
@@ -197,7 +197,8 @@ class ExporterSetReconciler:
                 self._nudge((look.owner.metadata.namespace, member.name))
 
 
-def _earliest(look: Look, plan: Plan, report: Report) -> datetime | None:
+def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:
+    """The next moment at which time alone changes something; never one that has passed."""
     failures = report.footing.failures
     moments = (plan.wake_at, look.booking, failures.retry_at if failures else None)
-    return min((moment for moment in moments if moment is not None), default=None)
+    return min((moment for moment in moments if moment is not None and moment > now), default=None)

@@ -16,9 +16,11 @@ from bullpen.controllers.writing import change_status
 from bullpen.core import leasing, sessions
 from bullpen.core.sessions import Session
 from bullpen.errors import NotFound
+from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
-from bullpen.runtime.loop import Outcome
+from bullpen.runtime.loop import Outcome, ReconcileLoop
+from bullpen.runtime.retry import Retry
 
 PAUSE = timedelta(seconds=1)
 STREAMS_MAX = 2 * SESSIONS_MAX
@@ -44,6 +46,32 @@ class _Book:
         return self.streams.pop(stream, None)
 
 
+class SessionRecorder:
+    """What one router tells, on its way into the status of its leases."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        leases: Informer[Lease],
+        *,
+        clock: Clock,
+        events: Events,
+        retry: Retry,
+    ) -> None:
+        self._clock = clock
+        self._reconciler = SessionReconciler(objects, leases, events=events)
+        self._loop: ReconcileLoop[str] = ReconcileLoop(self._reconciler, clock=clock, retry=retry)
+
+    def saw(self, session: Session) -> None:
+        """A router joined two sides, or one of them left. Returns at once."""
+        self._reconciler.seen(session)
+        self._loop.add_at(session.lease, self._clock.now() + PAUSE)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._loop.run()
+
+
 class SessionReconciler:
     """Reconciles the sessions of one lease, named by its uid."""
 
@@ -65,7 +93,7 @@ class SessionReconciler:
             self._books.pop(old.metadata.uid, None)
 
     def seen(self, session: Session) -> None:
-        """A router joined two sides, or one of them left. Returns at once."""
+        """Learn what a router told; nothing is written yet."""
         lease = self._leases.get(session.lease)
         if lease is None:
             return

@@ -89,6 +89,9 @@ def allowance(footing: Footing, members: Sequence[Member], *, now: datetime) -> 
     if held:
         # One more would be held as well; the backend says when there is room.
         return Allowance(count=0, hold=_held(held))
+    if any(m.phase is Phase.FAILED and m.current for m in members):
+        # A failure is noted first: what it means for the next try is known a pass later.
+        return Allowance(count=0)
     starting = sum(m.phase in STARTING for m in members)
     if footing.trusted:
         return Allowance(count=max(0, STARTING_MAX - starting))

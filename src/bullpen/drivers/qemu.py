@@ -1,13 +1,15 @@
 """A QEMU machine as a Jumpstarter driver: the published one, with what pools need on top.
 
-Accelerator, machine, further arguments, disks as overlays and forwarded ports that
-the kernel chooses are ours; clients see the published driver and use its client.
+Accelerator, machine, further arguments, disks as overlays, forwarded ports that the
+kernel chooses and a console that loses nothing are ours; clients see the published
+driver and use its client.
 Every driver instance has directories of its own, so the next lease starts from the
 base images whatever the last one did.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -23,6 +25,7 @@ from jumpstarter_driver_network.driver import TcpNetwork, VsockNetwork
 from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
+from bullpen.drivers.console import Console
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
 from bullpen.drivers.qemu_images import Disk, checked_format, grow, image_info, make_overlay
 from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
@@ -49,18 +52,25 @@ class QemuPower(published.QemuPower):
             self.logger.warning("already powered on, ignoring request")
             return
         self._cloud_init = self.parent.cidata()
-        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as stack:
+            qmp, their_qmp = map(stack.enter_context, socket.socketpair())
+            serial, their_serial = map(stack.enter_context, socket.socketpair())
+            machine = await self.parent.machine(
+                qmp=their_qmp.fileno(),
+                serial=their_serial.fileno(),
+                cidata=self._cloud_init.name,
+            )
+            # From a copy each, because a transport closes its socket when it likes.
+            await self.parent.console.line.plug(serial.dup())
+            self._running = self._start(command(machine), (machine.qmp, machine.serial))
+            their_qmp.close()
+            their_serial.close()
+            await self._let_go(qmp.dup())
+
+    async def _let_go(self, connection: socket.socket) -> None:
+        """Connect what QEMU opened, then let the guest run."""
         try:
-            cidata = self._cloud_init.name
-            machine = await self.parent.machine(qmp=theirs.fileno(), cidata=cidata)
-            self._running = self._start(command(machine), theirs)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        try:
-            async with talking(ours) as qmp:
+            async with talking(connection) as qmp:
                 await self.parent.connect(qmp)
                 await qmp.execute("cont")
         except (QmpError, OSError) as error:
@@ -68,7 +78,7 @@ class QemuPower(published.QemuPower):
             said = " ".join(self._last_lines)
             raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
 
-    def _start(self, line: tuple[str, ...], qmp: socket.socket) -> subprocess.Popen[bytes]:
+    def _start(self, line: tuple[str, ...], inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
         # A machine must not outlive its exporter, however that ends.
         guard = shutil.which("setpriv")
         prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
@@ -77,7 +87,7 @@ class QemuPower(published.QemuPower):
             (*prefix, *line),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=(qmp.fileno(),),
+            pass_fds=inherited,
         )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
@@ -143,6 +153,8 @@ class Qemu(published.Qemu):
             self._tmp_dir: Any = _KeptDirectory()
         self._disks = {disk.name: disk for disk in map(Disk.model_validate, self.disks)}
         children: dict[str, Any] = self.children
+        self.console = Console()  # type: ignore[abstract]
+        children["console"] = self.console
         children["power"] = QemuPower(parent=self)  # type: ignore[abstract]
         children["vnc"].path = self._vnc
         for name in self.forwards:
@@ -169,7 +181,7 @@ class Qemu(published.Qemu):
         found: Path = super().validate_partition(partition, use_default_partitions)
         return found
 
-    async def machine(self, *, qmp: int, cidata: str) -> Machine:
+    async def machine(self, *, qmp: int, serial: int, cidata: str) -> Machine:
         """The machine as it is to be switched on now, its disks ready."""
         vsock = isinstance(self.children.get("ssh"), VsockNetwork)
         return Machine(
@@ -196,25 +208,18 @@ class Qemu(published.Qemu):
             vsock_cid=self._cid if vsock else None,
             vnc=self._vnc,
             qmp=qmp,
+            serial=serial,
             extra=tuple(self.extra_args),
         )
 
     async def connect(self, qmp: Qmp) -> None:
-        """Point console and networks to what QEMU opened for them."""
-        for device in await qmp.execute("query-chardev"):
-            if device["label"] == "serial0":
-                self._link_console(device["filename"].removeprefix("pty:"))
+        """Point the networks to the ports the kernel chose."""
         if self.forwards:
             shown = await qmp.execute("human-monitor-command", **{"command-line": "info usernet"})
             found = forwarded_ports(shown)
             children: dict[str, Any] = self.children
             for name, port in self.forwards.items():
                 children[name].port = found[port]
-
-    def _link_console(self, terminal: str) -> None:
-        path = Path(self._pty)
-        path.unlink(missing_ok=True)
-        path.symlink_to(terminal)
 
     def _present(self, partition: str) -> str:
         path = self.validate_partition(partition, use_default_partitions=True)

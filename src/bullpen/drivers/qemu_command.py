@@ -69,6 +69,9 @@ class Machine:
     qmp: int
     """Open socket on which QEMU is spoken to."""
 
+    serial: int
+    """Open socket that is the machine's first serial line."""
+
     extra: tuple[str, ...] = ()
 
 
@@ -86,7 +89,8 @@ def command(machine: Machine) -> tuple[str, ...]:
         *("-m", machine.memory),
         *("-chardev", f"socket,id=qmp,fd={machine.qmp}"),
         *("-mon", "chardev=qmp,mode=control"),
-        *("-serial", "pty"),
+        *("-chardev", f"socket,id=serial0,fd={machine.serial}"),
+        *("-serial", "chardev:serial0"),
         *(("-vnc", f"unix:{machine.vnc}") if machine.vnc else ()),
         *_firmware(machine),
         *(_with_pci(machine) if board.startswith(_WITH_PCI) else _on_board(machine)),

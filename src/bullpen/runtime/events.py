@@ -7,6 +7,7 @@ oldest are dropped when it is full. The same event again is counted, not repeate
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
@@ -116,7 +117,10 @@ class Events:
 
     async def _sweep_all(self) -> None:
         while True:
-            await self.sweep()
+            try:
+                await self.sweep()
+            except LabError as error:
+                log.warning("old events not swept", extra={"key": "", "cause": str(error)})
             await asyncio.sleep(SWEEP.total_seconds())
 
     async def sweep(self) -> None:
@@ -125,4 +129,6 @@ class Events:
         for event in (await self._objects.list(Event)).items:
             when = event.last_timestamp or event.metadata.creation_timestamp
             if when is not None and when < limit:
-                await self._objects.delete(event)
+                # One that was counted again meanwhile is not old any more.
+                with contextlib.suppress(Conflict, NotFound):
+                    await self._objects.delete(event)

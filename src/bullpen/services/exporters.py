@@ -177,7 +177,7 @@ class Exporters:
         )
         if presence.online(written) != presence.online(exporter):
             reason = "ExporterOnline" if presence.online(written) else "ExporterOffline"
-            self._events.emit(written, reason=reason, message=message or value)
+            self._events.emit(written, reason=reason, message=message or value.value)
 
     async def status(self, exporter: Exporter) -> AsyncGenerator[Notice, None]:
         """What the exporter must know, now and whenever it changes, while it is connected."""

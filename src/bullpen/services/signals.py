@@ -13,7 +13,8 @@ class Signals:
     """Wakes everyone who waits on a key. Says nothing about what changed: look again."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[Hashable, dict[asyncio.Future[None], None]] = {}
+        """In the order they began to wait, which is the order they are woken in."""
 
     def notify(self, key: Hashable) -> None:
         for future in self._waiting.pop(key, ()):
@@ -39,7 +40,7 @@ class Signals:
     async def _wait(self, keys: tuple[Hashable, ...], seconds: float) -> None:
         future = asyncio.get_running_loop().create_future()
         for key in keys:
-            self._waiting.setdefault(key, set()).add(future)
+            self._waiting.setdefault(key, {})[future] = None
         try:
             async with asyncio.timeout(seconds):
                 await future
@@ -49,6 +50,6 @@ class Signals:
             for key in keys:
                 waiters = self._waiting.get(key)
                 if waiters is not None:
-                    waiters.discard(future)
+                    waiters.pop(future, None)
                     if not waiters:
                         del self._waiting[key]

@@ -361,6 +361,11 @@ def test_the_next_try_after_a_failure_is_one_member() -> None:
     assert plan(trying, now=NOON + seconds(11)).actions == ()
 
 
+def test_a_failure_is_noted_before_anything_else_is_tried() -> None:
+    made = plan(pool(member(0, Phase.FAILED), replicas_min=1), now=NOON)
+    assert steps(made) == [("Delete", "rpi4-0")]
+
+
 def test_after_several_failures_creation_stops_and_names_the_error() -> None:
     made = plan(pool(replicas_min=3, footing=failing(5)), now=NOON)
     assert made.hold is not None

@@ -10,14 +10,22 @@ from bullpen.drivers.qemu_command import Drive, Forward, Machine, command
 from bullpen.drivers.qmp import forwarded_ports
 
 UBOOT = Machine(
-    arch="aarch64", smp=1, memory="128M", bios="/u-boot.bin", vnc="/run/vnc", cidata="/ci", qmp=7
+    arch="aarch64",
+    smp=1,
+    memory="128M",
+    bios="/u-boot.bin",
+    vnc="/run/vnc",
+    cidata="/ci",
+    qmp=7,
+    serial=8,
 )
 
 
 def test_an_aarch64_board_with_uboot() -> None:
     assert " ".join(command(UBOOT)) == (
         "qemu-system-aarch64 -nodefaults -nographic -S -machine virt -accel tcg -cpu cortex-a57"
-        " -smp 1 -m 128M -chardev socket,id=qmp,fd=7 -mon chardev=qmp,mode=control -serial pty"
+        " -smp 1 -m 128M -chardev socket,id=qmp,fd=7 -mon chardev=qmp,mode=control"
+        " -chardev socket,id=serial0,fd=8 -serial chardev:serial0"
         " -vnc unix:/run/vnc -bios /u-boot.bin -netdev user,id=eth0"
         " -device virtio-net-pci,netdev=eth0 -vga none -device virtio-gpu-pci"
         " -blockdev driver=vvfat,node-name=cidata,read-only=on,dir=/ci,label=CIDATA"
@@ -39,11 +47,13 @@ def test_an_x86_machine_with_everything() -> None:
         forwards=(Forward(guest_port=22), Forward(guest_port=80, host_port=8080)),
         vsock_cid=5,
         qmp=9,
+        serial=10,
         extra=("-rtc", "base=utc"),
     )
     assert " ".join(command(machine)) == (
         "qemu-system-x86_64 -nodefaults -nographic -S -machine q35 -accel kvm -cpu host -smp 4"
-        " -m 2048M -chardev socket,id=qmp,fd=9 -mon chardev=qmp,mode=control -serial pty"
+        " -m 2048M -chardev socket,id=qmp,fd=9 -mon chardev=qmp,mode=control"
+        " -chardev socket,id=serial0,fd=10 -serial chardev:serial0"
         " -drive file=/code.fd,if=pflash,format=raw,unit=0,readonly=on"
         " -drive file=/vars.fd,if=pflash,format=raw,unit=1"
         " -netdev user,id=eth0,hostfwd=tcp:127.0.0.1:0-:22,hostfwd=tcp:127.0.0.1:8080-:80"
@@ -65,6 +75,7 @@ def test_a_board_without_pci_gets_what_it_has_sockets_for() -> None:
         forwards=(Forward(guest_port=22),),
         cidata="/ci",
         qmp=3,
+        serial=4,
     )
     line = command(board)
 

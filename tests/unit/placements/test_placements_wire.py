@@ -17,6 +17,7 @@ from bullpen.placements.local.wire import (
     Exited,
     Frames,
     Hello,
+    Noted,
     Quit,
     Registered,
     Retire,
@@ -41,6 +42,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
     ),
     st.builds(Stop, key=keys),
     st.builds(Retire, key=keys),
+    st.builds(Noted, key=keys),
     st.builds(Quit),
 )
 exits = st.builds(Exited, key=keys, reason=st.sampled_from(ExitReason), detail=texts)

@@ -34,7 +34,16 @@ from bullpen.placements.local.held import Held
 from bullpen.placements.local.keeper import ZygoteKeeper
 from bullpen.placements.local.kvm import Kvm
 from bullpen.placements.local.layout import Layout
-from bullpen.placements.local.wire import Event, Exited, Hello, Registered, Retire, Spawn, Stop
+from bullpen.placements.local.wire import (
+    Event,
+    Exited,
+    Hello,
+    Noted,
+    Registered,
+    Retire,
+    Spawn,
+    Stop,
+)
 
 log = logging.getLogger("bullpen.placements")
 
@@ -254,13 +263,17 @@ class LocalPlacement:
 
     def _heard(self, event: Event) -> None:
         held = None if isinstance(event, Hello) else self._held.get(event.key)
-        if held is None:
-            return
-        if isinstance(event, Registered):
+        if isinstance(event, Exited):
+            if held is not None:
+                self._exit(held, event.reason, event.detail)
+            self._note(event.key)
+        elif isinstance(event, Registered) and held is not None:
             held.register()
             self._tell(held.key)
-        elif isinstance(event, Exited):
-            self._exit(held, event.reason, event.detail)
+
+    def _note(self, key: Key) -> None:
+        if self._keeper.link is not None:
+            self._keeper.link.send(Noted(key=key))
 
     async def _lost(self) -> None:
         """The zygote ended: finish what it cannot."""
@@ -280,6 +293,8 @@ class LocalPlacement:
                 continue
             held = self._held[state.key] = Held(state, directory, detail="taken over")
             held.take_over(hello)
+            if held.exited:
+                self._note(held.key)
         lost = [held for held in self._held.values() if held.exited]
         await self._kill(lost)
         if self._held:

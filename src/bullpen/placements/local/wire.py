@@ -45,11 +45,17 @@ class Retire(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     key: Key
 
 
+class Noted(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Its end is known. Until this is said, every supervisor is told of it."""
+
+    key: Key
+
+
 class Quit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """End every exporter, then yourself."""
 
 
-Command = Spawn | Stop | Retire | Quit
+Command = Spawn | Stop | Retire | Noted | Quit
 
 
 class ChildState(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +86,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     version: str
     children: tuple[ChildState, ...]
     ended: tuple[Exited, ...]
-    """Those that ended while nobody was there to be told."""
+    """Those whose end nobody has noted yet."""
 
 
 Event = Hello | Spawned | Registered | Exited

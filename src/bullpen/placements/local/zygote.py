@@ -35,6 +35,7 @@ from bullpen.placements.local.wire import (
     Exited,
     Frames,
     Hello,
+    Noted,
     Quit,
     Registered,
     Retire,
@@ -70,8 +71,8 @@ class Zygote:
         self._orphan_seconds_max = orphan_seconds_max
         self._selector = selectors.DefaultSelector()
         self._children: dict[Key, Child] = {}
-        self._untold: list[Child] = []
-        """Those that ended while nobody was there to be told."""
+        self._ended: dict[Key, Child] = {}
+        """Those whose end nobody has noted: who was told may have died before it could."""
 
         self._supervisor: socket.socket | None = None
         self._frames = Frames(COMMANDS)
@@ -92,10 +93,11 @@ class Zygote:
                 if events & selectors.EVENT_READ:
                     ready.data()
             self._tick(time.monotonic())
-        # Nobody came, and nobody may ever come to do this.
-        for child in self._untold:
-            if not child.retain:
-                layout.wipe(child.directory)
+        if self._supervisor is None:
+            # Nobody came, and nobody may ever come to do this.
+            for child in self._ended.values():
+                if not child.retain:
+                    layout.wipe(child.directory)
 
     def _take_signals(self) -> None:
         self._wake.setblocking(False)
@@ -135,8 +137,7 @@ class Zygote:
         self._frames = Frames(COMMANDS)
         self._watch(connection, self._receive)
         states = tuple(child.state for child in self._children.values())
-        ended = tuple(child.verdict() for child in self._untold)
-        self._untold.clear()
+        ended = tuple(child.verdict() for child in self._ended.values())
         self._send(Hello(version=__version__, children=states, ended=ended))
 
     def _part(self) -> None:
@@ -165,6 +166,8 @@ class Zygote:
             self._quit()
         elif isinstance(command, Spawn):
             self._spawn(command)
+        elif isinstance(command, Noted):
+            self._ended.pop(command.key, None)
         elif (child := self._children.get(command.key)) is None:
             detail = "it was not running"
             self._send(Exited(key=command.key, reason=ExitReason.LOST, detail=detail))
@@ -291,8 +294,7 @@ class Zygote:
         child.close()
         del self._children[child.key]
         layout.wipe(child.runtime)
-        if self._supervisor is None:
-            self._untold.append(child)
+        self._ended[child.key] = child
         self._send(child.verdict())
 
 

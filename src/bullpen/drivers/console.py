@@ -1,0 +1,137 @@
+"""A machine's serial console: a line that keeps what nobody has read yet.
+
+A pseudo-terminal drops what a machine prints before somebody opens it, which is when
+machines print what is most worth seeing. Here it waits, as in the buffer of a real
+serial port, and an open console stays open while the machine is switched off and on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from anyio import EndOfStream
+from anyio.abc import ObjectStream
+from jumpstarter.driver import exportstream
+from jumpstarter_driver_pyserial.driver import PySerial
+
+UNREAD_BYTES_MAX = 1 << 16
+"""What is kept while nobody listens; then the oldest goes."""
+
+BEHIND_BYTES_MAX = 1 << 18
+"""How far a reader may fall behind before the machine has to wait for it."""
+
+
+class SerialLine(asyncio.Protocol):
+    """The host's end of a serial line, from one switching on to the next."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._unread = bytearray()
+        self._streams: list[ConsoleStream] = []
+
+    async def plug(self, machine: socket.socket) -> None:
+        """A machine is about to print here. What the last one left unread is old."""
+        self._unread.clear()
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=machine)
+
+    def open(self) -> ConsoleStream:
+        stream = ConsoleStream(self, bytes(self._unread))
+        self._unread.clear()
+        self._streams.append(stream)
+        return stream
+
+    def close(self, stream: ConsoleStream) -> None:
+        self._streams.remove(stream)
+        self.resume()
+
+    def write(self, data: bytes) -> None:
+        """What is typed while the machine is off reaches nobody."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def resume(self) -> None:
+        """Let the machine go on once nobody is far behind."""
+        if self._transport is not None and not self._is_behind():
+            self._transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        for stream in self._streams:
+            stream.feed(data)
+        if not self._streams:
+            self._unread += data
+            del self._unread[:-UNREAD_BYTES_MAX]
+        elif self._transport is not None and self._is_behind():
+            self._transport.pause_reading()
+
+    def _is_behind(self) -> bool:
+        return any(stream.behind > BEHIND_BYTES_MAX for stream in self._streams)
+
+
+class ConsoleStream(ObjectStream[bytes]):
+    """One open console."""
+
+    def __init__(self, line: SerialLine, unread: bytes) -> None:
+        self._line = line
+        self._pending = bytearray(unread)
+        self._news = asyncio.Event()
+        self._closed = False
+
+    @property
+    def behind(self) -> int:
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> None:
+        self._pending += data
+        self._news.set()
+
+    async def receive(self) -> bytes:
+        while not self._pending:
+            if self._closed:
+                raise EndOfStream
+            self._news.clear()
+            await self._news.wait()
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._line.resume()
+        return data
+
+    async def send(self, item: bytes) -> None:
+        self._line.write(item)
+
+    async def send_eof(self) -> None:
+        """A serial line has no end to announce."""
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._line.close(self)
+            self._news.set()
+
+
+@dataclass(kw_only=True)
+class Console(PySerial):
+    """The console driver. Clients see a serial port."""
+
+    url: str = "virtual"
+    check_present: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self.line = SerialLine()
+
+    @exportstream  # type: ignore[untyped-decorator]
+    @contextlib.asynccontextmanager
+    async def connect(self) -> AsyncIterator[ConsoleStream]:
+        async with self.line.open() as stream:
+            yield stream

@@ -1,0 +1,152 @@
+"""The reconcile loop: passes when something happens or time comes, and never two for one key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import Any
+
+import virtual_time
+
+from bullpen.errors import Conflict, Invalid, Unavailable
+from bullpen.kit.clock import VirtualClock
+from bullpen.runtime.loop import Outcome, ReconcileLoop
+
+SECOND = timedelta(seconds=1)
+
+
+class Recorder:
+    """A reconciler that does as it is told and notes when it was called."""
+
+    name = "recorder"
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._start = clock.now()
+        self.passes: list[tuple[str, float]] = []
+        self.results: list[Outcome | Exception] = []
+        self.takes = 0.0
+        self.at_once = 0
+        self.at_once_max = 0
+
+    async def reconcile(self, key: str) -> Outcome:
+        self.passes.append((key, (self._clock.now() - self._start).total_seconds()))
+        self.at_once += 1
+        self.at_once_max = max(self.at_once_max, self.at_once)
+        await asyncio.sleep(self.takes)
+        self.at_once -= 1
+        result = self.results.pop(0) if self.results else Outcome()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def told(
+    story: Callable[[ReconcileLoop[str], Recorder], Coroutine[Any, Any, None]],
+) -> list[tuple[str, float]]:
+    """What passes a story led to."""
+    clock = VirtualClock()
+    recorder = Recorder(clock)
+    loop: ReconcileLoop[str] = ReconcileLoop(
+        recorder, clock=clock, retry=lambda failures: SECOND * 2 ** (failures - 1)
+    )
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(loop.run())
+            await story(loop, recorder)
+            task.cancel()
+
+    virtual_time.run(clock, main())
+    return recorder.passes
+
+
+def soon(clock: VirtualClock, seconds: float) -> datetime:
+    return clock.now() + timedelta(seconds=seconds)
+
+
+def test_without_news_nothing_happens() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        await asyncio.sleep(1000)
+
+    assert told(story) == []
+
+
+def test_news_of_one_moment_make_one_pass() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        for _ in range(5):
+            loop.add("a")
+        await asyncio.sleep(10)
+
+    assert told(story) == [("a", 0.0)]
+
+
+def test_news_during_a_pass_make_another_after_it() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.takes = 3.0
+        loop.add("a")
+        await asyncio.sleep(1)
+        loop.add("a")
+        await asyncio.sleep(10)
+        assert recorder.at_once_max == 1
+
+    assert told(story) == [("a", 0.0), ("a", 3.0)]
+
+
+def test_a_pass_can_ask_to_be_woken_and_is_unless_news_come_first() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.results = [Outcome(wake_at=soon(recorder._clock, 60))]
+        loop.add("a")
+        await asyncio.sleep(100)
+
+    assert told(story) == [("a", 0.0), ("a", 60.0)]
+
+
+def test_many_wishes_for_later_make_one_pass_then() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        for seconds in (5, 9, 7):
+            loop.add_at("a", soon(recorder._clock, seconds))
+        await asyncio.sleep(100)
+
+    assert told(story) == [("a", 5.0)]
+
+
+def test_what_may_pass_is_retried_ever_later_and_then_forgiven() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.results = [Unavailable("away"), Conflict("moved"), Unavailable("away")]
+        loop.add("a")
+        await asyncio.sleep(100)
+        recorder.results = [Conflict("moved")]
+        loop.add("a")
+        await asyncio.sleep(100)
+
+    assert told(story) == [
+        ("a", 0.0),
+        ("a", 1.0),
+        ("a", 3.0),
+        ("a", 7.0),
+        ("a", 100.0),
+        ("a", 101.0),
+    ]
+
+
+def test_what_will_not_pass_waits_for_news() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.results = [Invalid("never")]
+        loop.add("a")
+        await asyncio.sleep(1000)
+        loop.add("a")
+        await asyncio.sleep(1)
+
+    assert told(story) == [("a", 0.0), ("a", 1000.0)]
+
+
+def test_a_bug_in_one_pass_stops_neither_the_key_nor_the_others() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.results = [ZeroDivisionError()]
+        loop.add("a")
+        loop.add("b")
+        await asyncio.sleep(10)
+
+    assert told(story) == [("a", 0.0), ("b", 0.0), ("a", 1.0)]
