@@ -44,12 +44,17 @@ class Recorder:
 
 def told(
     story: Callable[[ReconcileLoop[str], Recorder], Coroutine[Any, Any, None]],
+    *,
+    workers: int = 1,
 ) -> list[tuple[str, float]]:
     """What passes a story led to."""
     clock = VirtualClock()
     recorder = Recorder(clock)
     loop: ReconcileLoop[str] = ReconcileLoop(
-        recorder, clock=clock, retry=lambda failures: SECOND * 2 ** (failures - 1)
+        recorder,
+        clock=clock,
+        retry=lambda failures: SECOND * 2 ** (failures - 1),
+        workers=workers,
     )
 
     async def main() -> None:
@@ -150,3 +155,16 @@ def test_a_bug_in_one_pass_stops_neither_the_key_nor_the_others() -> None:
         await asyncio.sleep(10)
 
     assert told(story) == [("a", 0.0), ("b", 0.0), ("a", 1.0)]
+
+
+def test_several_workers_take_different_keys_and_never_the_same() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.takes = 3.0
+        for key in "abc":
+            loop.add(key)
+        await asyncio.sleep(1)
+        loop.add("a")
+        await asyncio.sleep(20)
+        assert recorder.at_once_max == 2
+
+    assert told(story, workers=2) == [("a", 0.0), ("b", 0.0), ("c", 3.0), ("a", 3.0)]

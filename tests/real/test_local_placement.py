@@ -235,6 +235,18 @@ async def test_exporters_end_by_themselves_when_all_above_them_are_killed(
     assert_nothing_left(data)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3, 2.0])
+async def test_stopping_while_the_zygote_starts_leaves_nothing(
+    service: Service, data: Path, seconds: float
+) -> None:
+    async with targets(service, data) as lab:
+        lab.placement.warm()
+        await asyncio.sleep(seconds)
+    found = [item for item in psutil.process_iter() if str(data) in " ".join(_arguments(item))]
+    assert found == []
+    assert_nothing_left(data)
+
+
 async def test_a_stopped_zygote_is_killed_in_the_end(service: Service, data: Path) -> None:
     async with targets(service, data) as lab:
         await lab.mock_target("frozen")

@@ -40,6 +40,8 @@ from bullpen.services.routing import Routers
 from bullpen.services.signals import Signals
 
 BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
+WORKERS = 32
+"""For what happens to thousands of objects at once: each its own write, all in few commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,9 @@ async def running(
         ids=ids,
         events=events,
     )
-    credential_loop: ReconcileLoop[Holder] = ReconcileLoop(credentials, clock=clock, retry=retry)
+    credential_loop: ReconcileLoop[Holder] = ReconcileLoop(
+        credentials, clock=clock, retry=retry, workers=WORKERS
+    )
     watch_holders(views, credential_loop.add)
 
     authority_loop: ReconcileLoop[str] = ReconcileLoop(
@@ -124,6 +128,7 @@ async def running(
         ),
         clock=clock,
         retry=retry,
+        workers=WORKERS,
     )
 
     def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:

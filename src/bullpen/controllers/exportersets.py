@@ -10,18 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from bullpen.api.exporter import Exporter, ExporterSpec
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.controllers.acting import together
+from bullpen.controllers.blueprints import Blueprint
 from bullpen.controllers.pooling import Look, PoolObserver
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change_status
 from bullpen.core import ledger, outlook, pools, profiles, ramp, scaling
-from bullpen.core.members import REVISION, Phase, Stage
+from bullpen.core.members import Phase, Stage
 from bullpen.core.pools import Report
 from bullpen.core.profiles import Profile
 from bullpen.core.scaling import Action, Create, Delete, Drain, Plan, Rule
@@ -31,6 +32,11 @@ from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
+
+PACE = timedelta(microseconds=50)
+"""Between two passes, for each member: a storm of changes in a large pool is few passes."""
+
+PACE_MAX = timedelta(milliseconds=100)
 
 
 class ExporterSetReconciler:
@@ -65,6 +71,12 @@ class ExporterSetReconciler:
         self._collided: dict[Key, set[str]] = {}
         """Names a set cannot use, because somebody else's exporters have them."""
 
+        self._rest: dict[Key, datetime] = {}
+        """Until when a set is left alone after its last pass."""
+
+        self._blueprints: dict[Key, Blueprint] = {}
+        """What a set's members were to be made from at its last pass."""
+
     def supplies(self, namespace: str) -> tuple[Supply, ...]:
         """The pools of a namespace, for whoever decides about waiting leases."""
         return tuple(
@@ -82,22 +94,28 @@ class ExporterSetReconciler:
             self._forget(key)
             return Outcome()
         now = self._clock.now()
+        if now < self._rest.get(key, now):
+            return Outcome(wake_at=self._rest[key])
         taken = frozenset(self._collided.get(key, ()))
         look = self._observer.observe(owner, taken=taken, now=now)
+        self._rest[key] = now + min(PACE * len(look.pool.members), PACE_MAX)
         plan = scaling.plan(look.pool, now=now)
         done, error = await self._act(look, plan)
         report = self._report(look, plan, done, now)
         await self._say(owner, report, now)
         self._announce(key, outlook.message(look.pool, plan, boot=look.boot, now=now))
-        self._look_after(look)
+        self._look_after(key, look)
         if error is not None:
             raise error
         return Outcome(wake_at=_earliest(look, plan, report, now))
 
     async def _act(self, look: Look, plan: Plan) -> tuple[tuple[Action, ...], LabError | None]:
         """What was done of a plan, and the first thing that went wrong."""
+        owner = look.owner
         acts = [self._perform(look, action) for action in plan.actions]
-        acts += [self._relabel(look.owner, exporter) for exporter in self._unlabelled(look)]
+        # Registering takes some labels away; without them no lease would find the member.
+        bare = self._observer.rosters.unlabelled(owner, look.revision)
+        acts += [self._relabel(owner, exporter) for exporter in bare]
         errors = await together(acts)
         outcomes = zip(plan.actions, errors, strict=False)
         done = tuple(action for action, error in outcomes if error is None)
@@ -132,17 +150,6 @@ class ExporterSetReconciler:
 
     async def _update(self, exporter: Exporter) -> None:
         self._views.exporters.observe(await self._objects.update(exporter))
-
-    def _unlabelled(self, look: Look) -> list[Exporter]:
-        """Members that have lost the labels leases look for; registering takes some away."""
-        selector = look.owner.spec.selector.selector()
-        return [
-            exporter
-            for exporter in self._observer.rosters.exporters(look.owner.metadata.uid)
-            if not selector.matches(exporter.metadata.labels)
-            and exporter.metadata.labels.get(REVISION) == look.revision
-            and exporter.metadata.deletion_timestamp is None
-        ]
 
     async def _relabel(self, owner: ExporterSet, exporter: Exporter) -> None:
         labels = {**exporter.metadata.labels, **profiles.labels(owner)}
@@ -186,15 +193,19 @@ class ExporterSetReconciler:
 
     def _forget(self, key: Key) -> None:
         """The set is gone or going: leases that wait for it need another hope."""
-        self._collided.pop(key, None)
+        for known in (self._collided, self._rest, self._blueprints):
+            known.pop(key, None)
         if self._messages.pop(key, None) is not None:
             self._supply_changed(key[0])
 
-    def _look_after(self, look: Look) -> None:
-        """Members without an instance may have waited for what has changed now."""
+    def _look_after(self, key: Key, look: Look) -> None:
+        """Members without an instance may have waited for what can be made only now."""
+        if self._blueprints.get(key) == look.blueprint:
+            return
+        self._blueprints[key] = look.blueprint
         for member in look.pool.members:
             if member.stage is Stage.ABSENT and member.phase is Phase.STARTING:
-                self._nudge((look.owner.metadata.namespace, member.name))
+                self._nudge((key[0], member.name))
 
 
 def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:

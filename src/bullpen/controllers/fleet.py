@@ -23,6 +23,11 @@ from bullpen.runtime.loop import Outcome
 SWEEP = timedelta(minutes=1)
 """How often a backend is looked at although it has said nothing."""
 
+PACE = timedelta(microseconds=20)
+"""Between two looks, for each instance: a storm of changes is few looks."""
+
+PACE_MAX = timedelta(milliseconds=100)
+
 
 class Fleet:
     """What is known of every instance."""
@@ -182,11 +187,17 @@ class FleetReconciler:
     def __init__(self, fleet: Fleet, *, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
+        self._rest: dict[str, datetime] = {}
+        """Until when a provisioner is left alone after the last look."""
 
     async def reconcile(self, provisioner: str) -> Outcome:
+        now = self._clock.now()
+        if now < self._rest.get(provisioner, now):
+            return Outcome(wake_at=self._rest[provisioner])
         self._fleet.look(provisioner)
         found = await self._fleet.provisioners[provisioner].observe_all()
         self._fleet.replace(provisioner, found)
+        self._rest[provisioner] = self._clock.now() + min(PACE * len(found), PACE_MAX)
         return Outcome(wake_at=self._clock.now() + SWEEP)
 
 

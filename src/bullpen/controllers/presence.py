@@ -50,9 +50,10 @@ class Connections:
         """The exporter was removed."""
         self._lost.pop(key, None)
 
-    def lost_since(self, key: Key) -> datetime:
-        """Whoever has not come since we started counts from then."""
-        return self._lost.get(key, self._started)
+    def missed_at(self, key: Key) -> datetime:
+        """When an exporter that is not connected counts as gone."""
+        lost = self._lost.get(key)
+        return lost + presence.GRACE if lost else self._started + presence.START_GRACE
 
 
 class PresenceReconciler:
@@ -106,7 +107,7 @@ class PresenceReconciler:
     async def _absent(self, key: Key, exporter: Exporter) -> Outcome:
         if not presence.online(exporter):
             return Outcome()
-        due = self._connections.lost_since(key) + presence.GRACE
+        due = self._connections.missed_at(key)
         if due > self._clock.now():
             return Outcome(wake_at=due)
         text = "the connection was lost"

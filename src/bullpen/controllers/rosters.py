@@ -13,12 +13,13 @@ from datetime import datetime
 
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet
 from bullpen.api.lease import Lease
 from bullpen.controllers.blueprints import Blueprints, owner_of
 from bullpen.controllers.fleet import Fleet
 from bullpen.controllers.views import Views
 from bullpen.core import members, presence
-from bullpen.core.members import Member, Patience, Phase, Sighting
+from bullpen.core.members import REVISION, Member, Patience, Phase, Sighting
 from bullpen.kit.clock import Clock
 from bullpen.runtime.informer import Key, key_of
 
@@ -32,6 +33,9 @@ class _Entry:
     revision: str = ""
     deleted: bool = False
     """We deleted it, and have not heard back yet."""
+
+    labelled: int = 0
+    """For which generation of its set its labels were found to be right."""
 
 
 class Rosters:
@@ -66,8 +70,20 @@ class Rosters:
     def exporter(self, uid: str, name: str) -> Exporter:
         return self._entries[uid][name].exporter
 
-    def exporters(self, uid: str) -> tuple[Exporter, ...]:
-        return tuple(entry.exporter for entry in self._entries.get(uid, {}).values())
+    def unlabelled(self, owner: ExporterSet, revision: str) -> list[Exporter]:
+        """Members of the present revision that do not have the labels their set looks for."""
+        selector, generation = owner.spec.selector.selector(), owner.metadata.generation
+        found = []
+        for entry in self._entries.get(owner.metadata.uid, {}).values():
+            if entry.labelled == generation:
+                continue
+            meta = entry.exporter.metadata
+            present = meta.labels.get(REVISION) == revision and meta.deletion_timestamp is None
+            if present and not selector.matches(meta.labels):
+                found.append(entry.exporter)
+            else:
+                entry.labelled = generation
+        return found
 
     def deleted(self, uid: str, name: str) -> None:
         """We deleted it; until that is seen it counts as ending."""

@@ -23,6 +23,7 @@ from bullpen.runtime.loop import Outcome, ReconcileLoop
 from bullpen.runtime.retry import Retry
 
 PAUSE = timedelta(seconds=1)
+WORKERS = 16
 STREAMS_MAX = 2 * SESSIONS_MAX
 """Streams of one lease that are known here; beyond that the oldest are not written."""
 
@@ -60,7 +61,9 @@ class SessionRecorder:
     ) -> None:
         self._clock = clock
         self._reconciler = SessionReconciler(objects, leases, events=events)
-        self._loop: ReconcileLoop[str] = ReconcileLoop(self._reconciler, clock=clock, retry=retry)
+        self._loop: ReconcileLoop[str] = ReconcileLoop(
+            self._reconciler, clock=clock, retry=retry, workers=WORKERS
+        )
 
     def saw(self, session: Session) -> None:
         """A router joined two sides, or one of them left. Returns at once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum, auto
+from enum import StrEnum, auto
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import Condition, ConditionStatus
@@ -22,7 +22,7 @@ REVISION = "exporterset.jumpstarter.dev/revision"
 """Label that says which template and class a member was made from."""
 
 
-class Stage(Enum):
+class Stage(StrEnum):
     """How far the instance behind a member is."""
 
     ABSENT = auto()
@@ -53,7 +53,7 @@ class Backing:
     """When its boot began, as far as anybody knows."""
 
 
-class Phase(Enum):
+class Phase(StrEnum):
     STARTING = auto()
     """On its way to be ready."""
 

@@ -14,6 +14,10 @@ GRACE = timedelta(seconds=3)
 Longer than its own retry (1 s), shorter than the promised 5 s.
 """
 
+START_GRACE = timedelta(seconds=15)
+"""The same for an exporter that has not come back since the service started: thousands may
+be on their way, and none that is alive takes longer."""
+
 USABLE = frozenset({None, ExporterStatusValue.UNSPECIFIED, ExporterStatusValue.AVAILABLE})
 """What an exporter that can take a lease says. Old ones never say anything."""
 

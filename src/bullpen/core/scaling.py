@@ -237,6 +237,8 @@ def _creates(
     missing = max(0, sizes.target - len(supply)) + rollout.surges(supply, sizes)
     allowed = ramp.allowance(footing, pool.members, now=now)
     count = min(sizes.fitting(missing), allowed.count, CREATED_AT_ONCE_MAX)
+    if not count:
+        return (), allowed.hold
     first = naming.next_number(pool.name, pool.created, (m.name for m in pool.members))
     taken = pool.taken | {m.name for m in pool.members}
     names = naming.new_names(pool.name, count, first=first, taken=taken)

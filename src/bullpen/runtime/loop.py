@@ -1,4 +1,4 @@
-"""The reconcile loop: takes due keys and runs a reconciler on each, one at a time per loop.
+"""The reconcile loop: takes due keys and runs a reconciler on each, never twice at once on one.
 
 There is no "requeue now": a pass ends because nothing is left to do until an event
 comes or time passes.
@@ -47,8 +47,12 @@ class Reconciler(Protocol[Q_contra]):
 
 
 class ReconcileLoop(Generic[Q]):
-    def __init__(self, reconciler: Reconciler[Q], *, clock: Clock, retry: Retry) -> None:
+    def __init__(
+        self, reconciler: Reconciler[Q], *, clock: Clock, retry: Retry, workers: int = 1
+    ) -> None:
+        """``workers``: passes of different keys at the same time, so that they share commits."""
         self._reconciler = reconciler
+        self._workers = workers
         self._clock = clock
         self._queue: WorkQueue[Q] = WorkQueue(retry)
         self._news = asyncio.Event()
@@ -64,12 +68,28 @@ class ReconcileLoop(Generic[Q]):
 
     async def run(self) -> None:
         """Work until cancelled."""
-        while True:
-            key = self._queue.take(self._clock.now())
-            if key is None:
-                await self._wait()
-            else:
-                await self._pass(key)
+        slots = asyncio.Semaphore(self._workers)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await slots.acquire()
+                key = await self._next()
+                if self._workers == 1:
+                    await self._pass(key)
+                    slots.release()
+                else:
+                    tasks.create_task(self._side_pass(key, slots))
+
+    async def _next(self) -> Q:
+        """The next key that is due, as soon as one is."""
+        while (key := self._queue.take(self._clock.now())) is None:
+            await self._wait()
+        return key
+
+    async def _side_pass(self, key: Q, slots: asyncio.Semaphore) -> None:
+        """A pass beside others; whoever waits for keys must look again, this one may be due."""
+        await self._pass(key)
+        slots.release()
+        self._news.set()
 
     async def _wait(self) -> None:
         self._news.clear()

@@ -135,46 +135,62 @@ def _give_up(state: ZygoteState, error: Exception) -> None:
 
 
 async def start(places: Layout, settings: ZygoteSettings) -> Link:
-    """A new zygote, ready to fork. Raises ``Unreachable`` with its last words."""
+    """A new zygote, ready to fork. Raises ``Unreachable`` with its last words.
+
+    Whoever is cancelled while waiting for it leaves none behind.
+    """
     runtime = layout.make_runtime(settings.runtime_base)
     try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(runtime / CONTROL))
-            listener.listen()
-            process = await asyncio.to_thread(_execute, places, settings, runtime, listener)
+        # Not in a thread: a cancellation must not part us from what was started.
+        process = _execute(places, settings, runtime)
     except OSError as error:
         layout.wipe(runtime)
         raise Unreachable(f"the zygote cannot be started: {error}") from None
+    try:
+        return await _meet(places, runtime, process)
+    except BaseException as error:
+        _undo(places, runtime, process)
+        if isinstance(error, Unreachable):
+            raise Unreachable(f"{error.message}: {_last_words(places.zygote_log)}") from None
+        raise
+
+
+async def _meet(places: Layout, runtime: Path, process: subprocess.Popen[bytes]) -> Link:
     state = ZygoteState(process=processes.identify(process.pid), runtime=str(runtime))
     layout.write(places.zygote, msgspec.json.encode(state))
     reader, writer = await asyncio.open_unix_connection(str(runtime / CONTROL))
     link = Link(reader, writer, state, process)
     try:
         await link.greet(START_SECONDS_MAX)
-    except BaseException as error:
-        process.kill()
-        await link.ended()
-        layout.wipe(runtime)
-        if isinstance(error, Unreachable):
-            raise Unreachable(f"{error.message}: {_last_words(places.zygote_log)}") from None
+    except BaseException:
+        writer.close()
         raise
     return link
 
 
-def _execute(
-    places: Layout, settings: ZygoteSettings, runtime: Path, listener: socket.socket
-) -> subprocess.Popen[bytes]:
-    command = [
-        settings.python, "-m", "bullpen.placements.local.zygote",
-        "--listener", str(listener.fileno()),
-        "--runtime", str(runtime),
-        "--state", str(places.zygote),
-        "--orphan-seconds-max", str(settings.orphan_seconds_max),
-        *(part for name in settings.load for part in ("--load", name)),
-    ]  # fmt: skip
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    output = os.open(places.zygote_log, flags, layout.SECRET)
-    try:
+def _undo(places: Layout, runtime: Path, process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    places.zygote.unlink(missing_ok=True)
+    layout.wipe(runtime)
+
+
+def _execute(places: Layout, settings: ZygoteSettings, runtime: Path) -> subprocess.Popen[bytes]:
+    """Start the program. Its socket is there before it is, so that nobody has to wait for it."""
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        open(places.zygote_log, "wb", opener=_private) as output,
+    ):
+        listener.bind(str(runtime / CONTROL))
+        listener.listen()
+        command = [
+            settings.python, "-m", "bullpen.placements.local.zygote",
+            "--listener", str(listener.fileno()),
+            "--runtime", str(runtime),
+            "--state", str(places.zygote),
+            "--orphan-seconds-max", str(settings.orphan_seconds_max),
+            *(part for name in settings.load for part in ("--load", name)),
+        ]  # fmt: skip
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -184,8 +200,10 @@ def _execute(
             start_new_session=True,
             cwd="/",
         )
-    finally:
-        os.close(output)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, layout.SECRET)
 
 
 def _last_words(path: Path) -> str:
