@@ -15,8 +15,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import virtual_time
-
 from bullpen.api.client import Client
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec
@@ -39,6 +37,7 @@ from bullpen.services.exporters import Exporters, Notice
 from bullpen.services.leases import Leases
 from bullpen.services.routing import Router, Routers
 from bullpen.services.signals import Signals
+from bullpen.sim import virtual_time
 from bullpen.store.memory import MemoryStore
 
 SPACE = "default"
@@ -110,7 +109,7 @@ class LabWorld:
                 views,
                 clock=clock,
                 events=events,
-                connected=self.connections.connected,
+                connections=self.connections,
                 supplies=lambda namespace: (),
                 retention=RETENTION,
             ),

@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import virtual_time
 from joserfc.jwk import ECKey
 
 from bullpen.api.client import Client
@@ -54,6 +53,7 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome, ReconcileLoop
+from bullpen.sim import virtual_time
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"
@@ -261,7 +261,7 @@ class World:
                 views,
                 clock=clock,
                 events=events,
-                connected=self.connections.connected,
+                connections=self.connections,
                 supplies=self.pools.supplies,
                 retention=timedelta(hours=24),
             ),

@@ -7,11 +7,10 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
-import virtual_time
-
 from bullpen.errors import Conflict, Invalid, Unavailable
 from bullpen.kit.clock import VirtualClock
 from bullpen.runtime.loop import Outcome, ReconcileLoop
+from bullpen.sim import virtual_time
 
 SECOND = timedelta(seconds=1)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import virtual_time
 
 from bullpen.kit.clock import VirtualClock
 from bullpen.services.signals import Signals
+from bullpen.sim import virtual_time
 
 
 def run(story: Callable[[Signals], Coroutine[Any, Any, None]]) -> float:

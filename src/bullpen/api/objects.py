@@ -2,7 +2,7 @@
 
 Values in, values out. Every write that changes an object carries the revision it
 was decided on and fails with ``Conflict`` if the object moved on; there are no
-transactions, because a Kubernetes cluster has none.
+transactions, because a Kubernetes cluster has none, only an order.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta
 
 K = TypeVar("K", bound=Kind)
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,13 @@ class Objects(Protocol):
 
     async def update_status(self, value: K) -> K:
         """Write status only; compares ``metadata.resource_version``."""
+
+    async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
+        """Write the status of both: the second only if the first was written.
+
+        After a crash the first may be there alone, never the second. A home that keeps
+        its writes in order makes one commit of them.
+        """
 
     async def delete(self, value: K) -> None:
         """Remove exactly this object at this revision; an absent one is a success."""

@@ -17,6 +17,7 @@ from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
+from bullpen.controllers.pooling import TUNING, Tuning
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
@@ -60,6 +61,7 @@ class LabSettings:
     stuck_after: timedelta = timedelta(minutes=5)
     """How long an exporter may take to become available after a lease."""
 
+    pools: Tuning = TUNING
     labels: LabelSettings = field(default_factory=LabelSettings)
     provisioning: bool = False
     """Whether an unknown user of an outside issuer gets a Client at the first call."""
@@ -72,6 +74,12 @@ class Lab:
     views: Views
     controller: ControllerServicer
     client: ClientServicer
+    callers: Callers
+    leases: Leases
+    exporters: Exporters
+    switchboard: Switchboard
+    """The services behind ``controller`` and ``client``, for who calls them without gRPC."""
+
     saw_session: Callable[[Session], None]
     """What a router tells its sessions to."""
 
@@ -149,6 +157,7 @@ async def running(
         events=events,
         chance=chance,
         retry=retry,
+        tuning=settings.pools,
     )
     lease_loop: ReconcileLoop[str] = ReconcileLoop(
         LeaseReconciler(
@@ -156,7 +165,7 @@ async def running(
             views,
             clock=clock,
             events=events,
-            connected=connections.connected,
+            connections=connections,
             supplies=pools.supplies,
             retention=settings.retention,
         ),
@@ -204,6 +213,15 @@ async def running(
         await views.synced()
         loops = (credential_loop, authority_loop, presence_loop, lease_loop, sessions, pools)
         running += [tasks.create_task(loop.run()) for loop in loops]
-        yield Lab(views=views, controller=controller, client=client, saw_session=sessions.saw)
+        yield Lab(
+            views=views,
+            controller=controller,
+            client=client,
+            callers=callers,
+            leases=leases,
+            exporters=exporters,
+            switchboard=switchboard,
+            saw_session=sessions.saw,
+        )
         for task in running:
             task.cancel()

@@ -19,6 +19,8 @@ from bullpen.api.resources import RESOURCES, Resource
 from bullpen.cluster.kubeconfig import Access
 
 K = TypeVar("K", bound=Kind)
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
 
 PAGE = 500
 CONNECT_SECONDS_MAX = 5.0
@@ -87,6 +89,9 @@ class ClusterObjects:
 
     async def update_status(self, value: K) -> K:
         return await self._put(value, "status")
+
+    async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
+        return await self.update_status(first), await self.update_status(second)
 
     async def _put(self, value: K, subresource: str) -> K:
         meta = meta_of(value)

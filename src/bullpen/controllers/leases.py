@@ -1,41 +1,41 @@
 """Keeps leases and exporters together: assigns, ends, mends, forgets.
 
-One pass looks at a whole namespace, because who gets what can only be decided over
-everybody. Passes are started by events and by the clock, never by polling.
+One pass decides for a whole namespace, because who gets what can only be decided over
+everybody, but looks only at what changed. Passes are started by events and by the clock,
+never by polling.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import TypeVar, assert_never
 
-from bullpen.api.exporter import Exporter, ExporterStatus
+from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Objects
-from bullpen.controllers.observing import approval, holder_of, observe
+from bullpen.controllers.acting import together
+from bullpen.controllers.book import Book, News
+from bullpen.controllers.observing import Offers, approval, holder_of, request
+from bullpen.controllers.presence import Connections
 from bullpen.controllers.shelf import Shelf
 from bullpen.controllers.views import Views
-from bullpen.core import leasing, scheduling
+from bullpen.core import access, leasing, scheduling
 from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
 from bullpen.core.leasing import ENDED_LABEL, Phase
-from bullpen.core.scheduling import Assign, Evict, Refuse, Supply, Wait
-from bullpen.errors import Conflict, NotFound
+from bullpen.core.scheduling import Assign, Evict, Lab, Refuse, Supply, Wait
+from bullpen.errors import NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
-from bullpen.runtime.informer import Key, key_of, revision_of
+from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 
-log = logging.getLogger("bullpen.leases")
-
-WRITES_AT_ONCE_MAX = 64
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
 
 
 class LeaseReconciler:
@@ -50,7 +50,7 @@ class LeaseReconciler:
         *,
         clock: Clock,
         events: Events,
-        connected: Callable[[Key], bool],
+        connections: Connections,
         supplies: Callable[[str], tuple[Supply, ...]],
         retention: timedelta,
     ) -> None:
@@ -58,43 +58,38 @@ class LeaseReconciler:
         self._views = views
         self._clock = clock
         self._events = events
-        self._connected = connected
         self._supplies = supplies
-        self._open: dict[str, dict[str, Lease]] = defaultdict(dict)
+        self._book = Book(views)
+        self._offers = Offers(views, connections)
         self._over = Shelf(retention)
-        self._arrived: dict[tuple[str, str], int] = {}
-        views.leases.listen(self._sort)
+        views.leases.listen(self._shelve)
 
-    def _sort(self, old: Lease | None, new: Lease | None) -> None:
-        """Keep leases that matter apart from those that are only kept to be read."""
-        lease = new or old
-        assert lease is not None
-        namespace, name = lease.metadata.namespace, lease.metadata.name
-        self._open[namespace].pop(name, None)
-        if new is None:
-            self._over.remove(lease)
-        if old is None and self._views.leases.live:
-            self._arrived[namespace, name] = revision_of(lease)
-        if new is None or new.status.ended:
-            self._arrived.pop((namespace, name), None)
-        if new is not None and new.status.ended:
+    def _shelve(self, old: Lease | None, new: Lease | None) -> None:
+        """Keep ended leases apart: they are only there to be read."""
+        if new is None and old is not None:
+            self._over.remove(old)
+        elif new is not None and new.status.ended:
             self._over.put(new)
-        elif new is not None:
-            self._open[namespace][name] = new
 
     async def reconcile(self, namespace: str) -> Outcome:
         now = self._clock.now()
-        await self._end_due(namespace, now)
-        await self._mend(namespace, now)
-        await self._hand_over(namespace)
-        await self._schedule(namespace, now)
-        await self._forget(namespace, now)
-        return Outcome(wake_at=self._next(namespace))
+        news = self._book.take(namespace, now)
+        try:
+            await self._end_due(namespace, news, now)
+            await self._mend(namespace, news, now)
+            await self._hand_over(namespace, news)
+            await self._schedule(namespace, now)
+            await self._forget(namespace, now)
+        except BaseException:
+            self._book.give_back(namespace, news)
+            raise
+        moments = (self._over.next_due(namespace), self._book.next(namespace))
+        return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
-    async def _end_due(self, namespace: str, now: datetime) -> None:
+    async def _end_due(self, namespace: str, news: News, now: datetime) -> None:
         due = [
             (lease, reason)
-            for lease in self._open[namespace].values()
+            for lease in self._book.open(namespace, news.leases)
             if (reason := leasing.due_to_end(lease, now=now) or self._orphaned(lease))
         ]
         await _all(self._end(lease, reason, now) for lease, reason in due)
@@ -110,28 +105,30 @@ class LeaseReconciler:
         """End the lease, then free its exporter; in that order, so that none is ever doubled."""
         message = leasing.end_message(reason)
         status = leasing.ended(lease, reason=reason, message=message, now=now)
-        lease = await self._put_lease(lease, status)
-        self._events.emit(lease, reason=f"Lease{reason}", message=message)
         exporter = self._exporter_of(lease)
         if exporter and exporter.status.lease_uid == lease.metadata.uid:
-            await self._free(exporter)
-        await self._label(lease)
+            lease, _ = await self._put_both(replace(lease, status=status), _freed(exporter))
+        else:
+            lease = await self._put_lease(lease, status)
+        self._events.emit(lease, reason=f"Lease{reason}", message=message)
+        if ENDED_LABEL not in lease.metadata.labels:
+            await self._label(lease)
 
     async def _label(self, lease: Lease) -> None:
-        labels = {**lease.metadata.labels, ENDED_LABEL: "true"}
-        value = replace(lease, metadata=replace(lease.metadata, labels=labels))
+        value = leasing.labelled_ended(lease)
         self._views.leases.observe(await self._objects.update(value))
 
-    async def _mend(self, namespace: str, now: datetime) -> None:
+    async def _mend(self, namespace: str, news: News, now: datetime) -> None:
         torn = [
             (mend, exporter)
-            for exporter in self._views.exporters.all(namespace)
-            if (mend := mend_exporter(exporter, self._lease_of(exporter))) is not Mend.NOTHING
+            for name in sorted(news.exporters)
+            if (exporter := self._views.exporters.get(namespace, name)) is not None
+            and (mend := mend_exporter(exporter, self._lease_of(exporter))) is not Mend.NOTHING
         ]
         await _all(self._mend_exporter(mend, exporter, now) for mend, exporter in torn)
         forgotten = [
             (mend, lease)
-            for lease in self._open[namespace].values()
+            for lease in self._book.open(namespace, news.leases)
             if lease.status.exporter_ref is not None
             and (mend := mend_lease(lease, self._exporter_of(lease))) is not Mend.NOTHING
         ]
@@ -140,7 +137,7 @@ class LeaseReconciler:
 
     async def _mend_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
         if mend is Mend.FREE:
-            await self._free(exporter)
+            await self._put_exporter(_freed(exporter))
         elif mend is Mend.FINISH:
             lease = self._lease_of(exporter)
             assert lease is not None
@@ -150,7 +147,7 @@ class LeaseReconciler:
         if mend is Mend.RETAKE:
             exporter = self._exporter_of(lease)
             assert exporter is not None
-            await self._put_exporter(exporter, _taken(exporter, lease, lease.status.epoch))
+            await self._put_exporter(_taken(exporter, lease, lease.status.epoch))
         else:
             removed = mend is Mend.END_REMOVED
             await self._end(lease, "ExporterRemoved" if removed else "ExporterTaken", now)
@@ -162,11 +159,11 @@ class LeaseReconciler:
         held = lease.status.exporter_ref
         return self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
 
-    async def _hand_over(self, namespace: str) -> None:
+    async def _hand_over(self, namespace: str, news: News) -> None:
         """Give leases to the clients they were transferred to, and shut out the ones before."""
         moving = [
             lease
-            for lease in self._open[namespace].values()
+            for lease in self._book.open(namespace, news.leases)
             if lease.status.exporter_ref is not None and leasing.handing_over(lease)
         ]
         await _all(self._give(lease) for lease in moving)
@@ -176,26 +173,26 @@ class LeaseReconciler:
         exporter = self._exporter_of(lease)
         assert exporter is not None, "a lease without its exporter was ended before"
         epoch = exporter.status.lease_epoch + 1
-        await self._put_exporter(exporter, replace(exporter.status, lease_epoch=epoch))
+        counted = replace(exporter, status=replace(exporter.status, lease_epoch=epoch))
         before = leasing.holder(lease)
-        lease = await self._put_lease(lease, leasing.handed_over(lease, epoch=epoch))
+        given = replace(lease, status=leasing.handed_over(lease, epoch=epoch))
+        _, lease = await self._put_both(counted, given)
         text = f"{before} handed the lease over to {leasing.holder(lease)}"
         self._events.emit(lease, reason="LeaseTransferred", message=text)
 
     async def _schedule(self, namespace: str, now: datetime) -> None:
         waiting = {
             lease.metadata.name: lease
-            for lease in self._open[namespace].values()
+            for lease in self._book.waiting(namespace)
             if leasing.phase(lease, now=now) is Phase.WAITING
         }
         if not waiting:
             return
-        lab = observe(
-            self._views,
-            namespace,
-            waiting,
-            connected=self._connected,
-            arrived=self._arrived,
+        arrived = self._book.arrived
+        lab = Lab(
+            offers=self._offers.of(namespace),
+            requests=tuple(request(self._views, lease, arrived) for lease in waiting.values()),
+            policies=access.policies(self._views.policies.all(namespace)),
             supplies=self._supplies(namespace),
         )
         await _all(self._perform(decision, waiting, now) for decision in scheduling.schedule(lab))
@@ -225,65 +222,71 @@ class LeaseReconciler:
     async def _assign(self, lease: Lease, target: str, approval: Approval, now: datetime) -> None:
         exporter = self._views.exporters.get(lease.metadata.namespace, target)
         assert exporter is not None
-        epoch = exporter.status.lease_epoch + 1
-        exporter = await self._put_exporter(exporter, _taken(exporter, lease, epoch))
-        await self._finish(lease, exporter, approval, now)
+        taken = _taken(exporter, lease, exporter.status.lease_epoch + 1)
+        _, lease = await self._put_both(taken, _assigned(lease, taken, approval, now))
+        self._tell_assigned(lease)
 
     async def _finish(
         self, lease: Lease, exporter: Exporter, approval: Approval, now: datetime
     ) -> None:
-        status = leasing.assigned(
-            lease,
-            exporter=exporter.metadata.name,
-            priority=approval.priority,
-            spot=approval.spot,
-            epoch=exporter.status.lease_epoch,
-            now=now,
-        )
-        lease = await self._put_lease(lease, status)
-        self._events.emit(
-            lease, reason="LeaseAssigned", message=f"got exporter {exporter.metadata.name}"
-        )
+        """The second half of an assignment whose first half was seen."""
+        status = _assigned(lease, exporter, approval, now).status
+        self._tell_assigned(await self._put_lease(lease, status))
+
+    def _tell_assigned(self, lease: Lease) -> None:
+        assert lease.status.exporter_ref is not None
+        text = f"got exporter {lease.status.exporter_ref.name}"
+        self._events.emit(lease, reason="LeaseAssigned", message=text)
 
     async def _evict(self, by: Lease, name: str, now: datetime) -> None:
-        victim = self._open[by.metadata.namespace].get(name)
-        if victim is not None:
+        for victim in self._book.open(by.metadata.namespace, (name,)):
             await self._end(victim, "Evicted", now)
 
     async def _forget(self, namespace: str, now: datetime) -> None:
         """Delete leases that ended long enough ago."""
         await _all(self._objects.delete(lease) for lease in self._over.due(namespace, now))
 
-    def _next(self, namespace: str) -> datetime | None:
-        """The next moment at which time alone changes something here."""
-        moments = [moment for moment in (self._over.next_due(namespace),) if moment is not None]
-        for lease in self._open[namespace].values():
-            begin, end = leasing.begins_at(lease.spec), leasing.expires_at(lease)
-            if begin is not None and lease.status.exporter_ref is None:
-                moments.append(begin)
-            if end is not None:
-                moments.append(end)
-        now = self._clock.now()
-        return min((moment for moment in moments if moment > now), default=None)
-
-    async def _free(self, exporter: Exporter) -> None:
-        await self._put_exporter(exporter, replace(exporter.status, lease_ref=None, lease_uid=""))
-
-    async def _put_exporter(self, exporter: Exporter, status: ExporterStatus) -> Exporter:
-        written = await self._objects.update_status(replace(exporter, status=status))
-        self._views.exporters.observe(written)
-        return written
+    async def _put_exporter(self, exporter: Exporter) -> None:
+        self._views.exporters.observe(await self._objects.update_status(exporter))
 
     async def _put_lease(self, lease: Lease, status: LeaseStatus) -> Lease:
         written = await self._objects.update_status(replace(lease, status=status))
         self._views.leases.observe(written)
         return written
 
+    async def _put_both(self, first: A, second: B) -> tuple[A, B]:
+        """An exporter and a lease, in the order that a crash in between may be seen in."""
+        written = await self._objects.update_statuses(first, second)
+        for value in written:
+            if isinstance(value, Lease):
+                self._views.leases.observe(value)
+            else:
+                assert isinstance(value, Exporter)
+                self._views.exporters.observe(value)
+        return written
 
-def _taken(exporter: Exporter, lease: Lease, epoch: int) -> ExporterStatus:
+
+def _taken(exporter: Exporter, lease: Lease, epoch: int) -> Exporter:
     reference = LocalObjectReference(name=lease.metadata.name)
     uid = lease.metadata.uid
-    return replace(exporter.status, lease_ref=reference, lease_uid=uid, lease_epoch=epoch)
+    status = replace(exporter.status, lease_ref=reference, lease_uid=uid, lease_epoch=epoch)
+    return replace(exporter, status=status)
+
+
+def _freed(exporter: Exporter) -> Exporter:
+    return replace(exporter, status=replace(exporter.status, lease_ref=None, lease_uid=""))
+
+
+def _assigned(lease: Lease, exporter: Exporter, approval: Approval, now: datetime) -> Lease:
+    status = leasing.assigned(
+        lease,
+        exporter=exporter.metadata.name,
+        priority=approval.priority,
+        spot=approval.spot,
+        epoch=exporter.status.lease_epoch,
+        now=now,
+    )
+    return replace(lease, status=status)
 
 
 async def _all(acts: Iterable[Awaitable[None]]) -> None:
@@ -292,22 +295,9 @@ async def _all(acts: Iterable[Awaitable[None]]) -> None:
     What moved on meanwhile is left to the next pass, which the move itself starts;
     one conflict does not keep the others from happening.
     """
-    slots = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
-    lost: list[Conflict | NotFound] = []
-
-    async def one(act: Awaitable[None]) -> None:
-        async with slots:
-            try:
-                await act
-            except (Conflict, NotFound) as error:
-                lost.append(error)
-
-    async with asyncio.TaskGroup() as tasks:
-        for act in acts:
-            tasks.create_task(one(act))
-    conflicts = [error for error in lost if isinstance(error, Conflict)]
-    if conflicts:
-        raise conflicts[0]
+    for error in await together(acts):
+        if error is not None and not isinstance(error, NotFound):
+            raise error
 
 
 def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:

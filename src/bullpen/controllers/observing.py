@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
+from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
 from bullpen.core import access, leasing, members, presence
 from bullpen.core.access import Approval
-from bullpen.core.scheduling import Lab, Offer, Request, Supply
+from bullpen.core.scheduling import Request
+from bullpen.core.stock import Offer, Stock
 from bullpen.runtime.informer import Key, key_of
 
 
-def observe(
-    views: Views,
-    namespace: str,
-    waiting: Mapping[str, Lease],
-    *,
-    connected: Callable[[Key], bool],
-    arrived: Mapping[Key, int],
-    supplies: tuple[Supply, ...] = (),
-) -> Lab:
-    """Everything a decision about ``waiting`` may look at.
+class Offers:
+    """The exporters of every namespace as offers, kept current as they change."""
 
-    ``arrived`` says in which order leases came that were created in the same second.
-    """
-    return Lab(
-        offers=tuple(offer(views, e, connected) for e in views.exporters.all(namespace)),
-        requests=tuple(request(views, lease, arrived) for lease in waiting.values()),
-        policies=access.policies(views.policies.all(namespace)),
-        supplies=supplies,
-    )
+    def __init__(self, views: Views, connections: Connections) -> None:
+        self._views = views
+        self._connections = connections
+        self._stocks: dict[str, Stock] = defaultdict(Stock)
+        views.exporters.listen(self._exporter_changed)
+        views.leases.listen(self._lease_changed)
+        connections.listen(self._connection_changed)
+
+    def of(self, namespace: str) -> Stock:
+        return self._stocks[namespace]
+
+    def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        if new is not None:
+            offered = offer(self._views, new, self._connections.connected)
+            self._stocks[new.metadata.namespace].put(offered)
+        elif old is not None:
+            self._stocks[old.metadata.namespace].remove(old.metadata.name)
+
+    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Whether an exporter can be taken away depends on the lease that has it."""
+        spot = new is not None and new.status.spot_access
+        if spot == (old is not None and old.status.spot_access):
+            return
+        lease = new or old
+        if lease is not None and lease.status.exporter_ref is not None:
+            self._connection_changed((lease.metadata.namespace, lease.status.exporter_ref.name))
+
+    def _connection_changed(self, key: Key) -> None:
+        exporter = self._views.exporters.get(*key)
+        if exporter is not None:
+            self._exporter_changed(None, exporter)
 
 
 def approval(views: Views, lease: Lease, exporter: Exporter) -> Approval:

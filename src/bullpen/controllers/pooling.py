@@ -19,6 +19,7 @@ from bullpen.core.members import PATIENCE, Member, Patience
 from bullpen.core.ramp import RAMP, Footing, Ramp
 from bullpen.core.scaling import Pool
 from bullpen.core.scheduling import Lab
+from bullpen.core.stock import Stock
 from bullpen.kit.clock import Clock
 from bullpen.runtime.informer import Key, key_of
 
@@ -145,7 +146,7 @@ class PoolObserver:
             return Share(), None
         free = self.queue.free(namespace)
         lab = Lab(
-            offers=tuple(observing.offer(self._views, e, self._connected) for e in free),
+            offers=Stock(observing.offer(self._views, e, self._connected) for e in free),
             requests=tuple(observing.request(self._views, w, {}) for w in waiting.values()),
             policies=access.policies(self._views.policies.all(namespace)),
         )

@@ -27,16 +27,28 @@ class Connections:
         self._started = started
         self._open: dict[Key, int] = {}
         self._lost: dict[Key, datetime] = {}
+        self._listeners: list[Callable[[Key], None]] = []
+
+    def listen(self, listener: Callable[[Key], None]) -> None:
+        """Be told when an exporter becomes connected, and when it is no longer."""
+        self._listeners.append(listener)
 
     def opened(self, key: Key) -> None:
         self._open[key] = self._open.get(key, 0) + 1
         self._lost.pop(key, None)
+        if self._open[key] == 1:
+            self._tell(key)
 
     def closed(self, key: Key, *, now: datetime) -> None:
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
             self._lost[key] = now
+            self._tell(key)
+
+    def _tell(self, key: Key) -> None:
+        for listener in self._listeners:
+            listener(key)
 
     def heard(self, key: Key, *, now: datetime) -> None:
         """The exporter called without being connected: about to be, or just was."""

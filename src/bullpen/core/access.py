@@ -35,6 +35,10 @@ class Approval:
     """The lease may be taken away again for one that has a right to the exporter."""
 
 
+UNLIMITED = Approval()
+"""Everybody's right as long as there is no policy."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
     """All rules of a namespace. ``enforced`` is False while no policy object exists."""
@@ -76,7 +80,7 @@ def approve(
     A lease without an end asks for longer than any maximum.
     """
     if not found.enforced:
-        return Approval()
+        return UNLIMITED
     allowed = [
         Approval(priority=rule.priority, spot=rule.spot)
         for rule in _concerning(found, client, exporter)

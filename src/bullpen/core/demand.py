@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 
 from bullpen.core import access
 from bullpen.core.access import Policies
-from bullpen.core.scheduling import Assign, Lab, Offer, Request, schedule
+from bullpen.core.scheduling import Assign, Lab, Request, schedule
+from bullpen.core.stock import Offer, Stock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime)
 
 def _outlook(lab: Lab, requests: tuple[Request, ...]) -> Iterable[Assign | _Unserved]:
     """Who will be served by what is free, and who is left, in the order of the queue."""
-    offers = tuple(_soon(o) for o in lab.offers if o.enabled and (o.free or o.settling))
+    offers = Stock(_soon(o) for o in lab.offers if o.enabled and (o.free or o.settling))
     for decision in schedule(Lab(offers=offers, requests=requests, policies=lab.policies)):
         yield decision if isinstance(decision, Assign) else _Unserved(lease=decision.lease)
 

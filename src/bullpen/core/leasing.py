@@ -191,6 +191,12 @@ def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseSta
     )
 
 
+def labelled_ended(lease: Lease) -> Lease:
+    """The lease with the label by which lists leave out what is over."""
+    labels = {**lease.metadata.labels, ENDED_LABEL: "true"}
+    return replace(lease, metadata=replace(lease.metadata, labels=labels))
+
+
 def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime) -> LeaseStatus:
     """The final status of a lease that can never be served: Unsatisfiable or Invalid."""
     conditions = condition(

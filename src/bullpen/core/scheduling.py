@@ -8,47 +8,21 @@ ones by age. A lease that cannot be served now learns why and its place in the q
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from bullpen.core import access
 from bullpen.core.access import Approval, Policies
+from bullpen.core.stock import Offer, Stock
 from bullpen.kit import durations
 from bullpen.kit.selectors import Selector
 
 MESSAGE_MAX = 4096
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """An exporter, as far as scheduling looks at it."""
-
-    name: str
-    labels: Mapping[str, str]
-    enabled: bool = True
-    online: bool = True
-    """Registered and connected."""
-
-    idle: bool = True
-    """It says it is available, or never says anything."""
-
-    holder: str = ""
-    """Name of the lease that has it."""
-
-    holder_spot: bool = False
-
-    stuck: bool = False
-    """It has been winding down for so long that nobody should count on it."""
-
-    @property
-    def free(self) -> bool:
-        return self.online and self.idle and not self.holder
-
-    @property
-    def settling(self) -> bool:
-        """Soon free: its last lease is over and it winds down."""
-        return self.online and not self.idle and not self.holder and not self.stuck
+EXACT_MAX = 10
+"""Up to which place in the queue it is told exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +61,7 @@ class Supply:
 class Lab:
     """Everything ``schedule`` may look at, in one namespace."""
 
-    offers: tuple[Offer, ...]
+    offers: Stock
     requests: tuple[Request, ...]
     policies: Policies = access.OPEN
     supplies: tuple[Supply, ...] = field(default=())
@@ -143,70 +117,111 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
     The same lab always gives the same decisions, whatever the order its parts
     are listed in.
     """
-    options = {request.name: _options(lab, request) for request in lab.requests}
+    wishes: dict[object, _Wish] = {}
+    queue = [(wishes.setdefault(_kind(r), _Wish(lab, r)), r) for r in lab.requests]
     taken: set[str] = set()
     promised: set[str] = set()
     decisions: list[Decision] = []
-    ahead: dict[str, int] = {}
-    for request in sorted(lab.requests, key=lambda r: _turn(r, options[r.name])):
-        found = options[request.name]
-        chosen = _choose(found, taken)
+    places = _Places()
+    for wish, request in sorted(queue, key=lambda item: _turn(*item)):
+        chosen = wish.next_free(taken)
         if chosen is not None:
             taken.add(chosen.offer.name)
             decisions.append(
                 Assign(lease=request.name, exporter=chosen.offer.name, approval=chosen.approval)
             )
             continue
-        next_free = _settling(found, promised) or _victim(found, promised)
+        next_free = _settling(wish.options, promised) or _victim(wish.options, promised)
         if next_free is not None:
             promised.add(next_free.offer.name)
             if next_free.offer.holder:
                 decisions.append(_eviction(next_free.offer, request))
-        decisions.append(_unserved(lab, request, found, _position(found, ahead)))
+        decisions.append(_unserved(lab, request, wish.options, places.next(wish)))
     return tuple(decisions)
 
 
-def _options(lab: Lab, request: Request) -> list[_Option]:
-    """Every exporter the request could ever have, free or not, sorted by preference."""
-    if request.client_labels is None:
-        return []
-    options = []
-    for offer in _matching(lab, request):
-        approval = access.approve(
-            lab.policies,
-            client=request.client_labels,
-            exporter=offer.labels,
-            duration=request.duration,
-        )
-        if approval is not None:
-            options.append(_Option(offer, approval))
+def _kind(request: Request) -> object:
+    """What requests have in common for which the same exporters will do."""
+    client = request.client_labels
+    return (
+        request.selector,
+        request.exporter,
+        request.allow_disabled,
+        request.duration,
+        None if client is None else frozenset(client.items()),
+    )
+
+
+class _Wish:
+    """What all requests of one kind could have. Looked up once for all of them."""
+
+    def __init__(self, lab: Lab, request: Request) -> None:
+        self._lab = lab
+        self._request = request
+        self._free = self._options_free()
+
+    def next_free(self, taken: set[str]) -> _Option | None:
+        """The best that is free and not taken; what was once taken stays so."""
+        return next((o for o in self._free if o.offer.name not in taken), None)
+
+    @cached_property
+    def options(self) -> list[_Option]:
+        """Every exporter there is for it, free or not, sorted by preference."""
+        return _sorted(self._allowed(self._matching()))
+
+    @property
+    def best(self) -> Approval | None:
+        """The best right to anything."""
+        if not self._lab.policies.enforced:
+            return access.UNLIMITED
+        return self.options[0].approval if self.options else None
+
+    def _options_free(self) -> Iterator[_Option]:
+        """What is free, by preference. Without policies one is as good as another."""
+        if self._request.exporter or self._lab.policies.enforced:
+            yield from (option for option in self.options if option.offer.free)
+        elif self._request.selector and self._request.client_labels is not None:
+            for offer in self._lab.offers.free(self._request.selector):
+                yield _Option(offer, access.UNLIMITED)
+
+    def _matching(self) -> Iterator[Offer]:
+        request, offers = self._request, self._lab.offers
+        if request.exporter:
+            pinned = offers.get(request.exporter)
+            if pinned is not None and _suits(request, pinned):
+                yield pinned
+        elif request.selector:
+            yield from offers.enabled(request.selector)
+
+    def _allowed(self, offers: Iterator[Offer]) -> Iterator[_Option]:
+        client = self._request.client_labels
+        if client is None:
+            return
+        for offer in offers:
+            approval = access.approve(
+                self._lab.policies,
+                client=client,
+                exporter=offer.labels,
+                duration=self._request.duration,
+            )
+            if approval is not None:
+                yield _Option(offer, approval)
+
+
+def _suits(request: Request, pinned: Offer) -> bool:
+    usable = pinned.enabled or request.allow_disabled
+    return usable and request.selector.matches(pinned.labels)
+
+
+def _sorted(options: Iterator[_Option]) -> list[_Option]:
     return sorted(options, key=lambda o: (o.approval.spot, -o.approval.priority, o.offer.name))
 
 
-def _matching(lab: Lab, request: Request) -> list[Offer]:
-    if request.exporter:
-        return [
-            offer
-            for offer in lab.offers
-            if offer.name == request.exporter
-            and request.selector.matches(offer.labels)
-            and (offer.enabled or request.allow_disabled)
-        ]
-    if not request.selector:
-        return []
-    return [o for o in lab.offers if o.enabled and request.selector.matches(o.labels)]
-
-
-def _turn(request: Request, options: list[_Option]) -> tuple[bool, int, datetime, int, str]:
+def _turn(wish: _Wish, request: Request) -> tuple[bool, int, datetime, int, str]:
     """Sort key of the queue: lasting rights first, then priority, then age, then name."""
-    spot, priority = True, 0
-    if options:
-        spot, priority = options[0].approval.spot, options[0].approval.priority
+    best = wish.best
+    spot, priority = (best.spot, best.priority) if best is not None else (True, 0)
     return (spot, -priority, request.since, request.sequence, request.name)
-
-
-def _choose(options: list[_Option], taken: set[str]) -> _Option | None:
-    return next((o for o in options if o.offer.free and o.offer.name not in taken), None)
 
 
 def _settling(options: list[_Option], promised: set[str]) -> _Option | None:
@@ -228,12 +243,28 @@ def _eviction(offer: Offer, request: Request) -> Evict:
     return Evict(lease=offer.holder, exporter=offer.name, by=request.name)
 
 
-def _position(options: list[_Option], ahead: dict[str, int]) -> int:
-    """The place in the queue: one behind the longest queue for any of its exporters."""
-    position = 1 + max((ahead.get(o.offer.name, 0) for o in options), default=0)
-    for option in options:
-        ahead[option.offer.name] = position
-    return position
+class _Places:
+    """Places in the queue: one behind the longest queue for any of a wish's exporters."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, int] = {}
+        self._last: _Wish | None = None
+        self._place = 0
+
+    def next(self, wish: _Wish) -> int:
+        if wish is self._last:
+            self._place += 1
+            return self._place
+        self._settle()
+        ahead = (self._ahead.get(option.offer.name, 0) for option in wish.options)
+        self._last, self._place = wish, 1 + max(ahead, default=0)
+        return self._place
+
+    def _settle(self) -> None:
+        """Let others see how long the queue has become that was counted last."""
+        if self._last is not None:
+            for option in self._last.options:
+                self._ahead[option.offer.name] = self._place
 
 
 def _unserved(lab: Lab, request: Request, options: list[_Option], position: int) -> Decision:
@@ -255,10 +286,18 @@ def _unserved(lab: Lab, request: Request, options: list[_Option], position: int)
 
 def _wait(request: Request, options: list[_Option], position: int, supply: Supply | None) -> Wait:
     reason, cause = _cause(options)
-    message = f"position {position} in the queue: {cause}"
+    message = f"position {_rounded(position)} in the queue: {cause}"
     if supply is not None and supply.message:
         message = f"{message}; {supply.message}"
     return Wait(lease=request.name, reason=reason, message=message[:MESSAGE_MAX])
+
+
+def _rounded(position: int) -> str:
+    """Exact where it matters. Far back it is not said anew for everybody whenever one is served."""
+    if position <= EXACT_MAX:
+        return str(position)
+    step = 10 ** (len(str(position)) - 1)
+    return f"about {-(-position // step) * step}"
 
 
 def _cause(options: list[_Option]) -> tuple[str, str]:
@@ -300,7 +339,7 @@ def _refusal(lab: Lab, request: Request) -> Refuse:
     if request.client_labels is None:
         return _no_access(request, f"client {request.client} does not exist")
     if request.exporter:
-        pinned = next((o for o in lab.offers if o.name == request.exporter), None)
+        pinned = lab.offers.get(request.exporter)
         if pinned is None:
             return _unsatisfiable(
                 request, "ExporterNotFound", f"there is no exporter {request.exporter}"

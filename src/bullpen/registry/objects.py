@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from bullpen.api import codec
@@ -10,12 +11,17 @@ from bullpen.api.document import decode
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Listing, Seen, meta_of
 from bullpen.api.resources import Resource
-from bullpen.errors import NotFound
+from bullpen.errors import LabError, NotFound
 from bullpen.registry.options import DeleteOptions, FieldValidation, WriteOptions
 from bullpen.registry.registry import Registry
 from bullpen.registry.watching import ObjectWatch
 
 K = TypeVar("K", bound=Kind)
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
+
+
+RECENT_MAX = 1_000
 
 
 class RegistryObjects:
@@ -24,10 +30,12 @@ class RegistryObjects:
     def __init__(self, registry: Registry, *, manager: str) -> None:
         self._registry = registry
         self._manager = manager
+        self._recent: dict[bytes, Kind] = {}
+        """What was read lately, oldest first: what we write comes back through a watch."""
 
     async def get(self, kind: type[K], namespace: str, name: str) -> K:
         value = self._registry.get(self._resource(kind), namespace, name)
-        return codec.decode(kind, decode(value))
+        return self._value(kind, value)
 
     async def list(self, kind: type[K]) -> Listing[K]:
         listed = self._registry.list(self._resource(kind), None)
@@ -35,20 +43,36 @@ class RegistryObjects:
         return Listing(items, listed.revision)
 
     def watch(self, kind: type[K], *, since: int) -> _Feed[K]:
-        return _Feed(kind, self._registry.watch(self._resource(kind), None, since=since))
+        watch = self._registry.watch(self._resource(kind), None, since=since)
+        return _Feed(watch, lambda value: self._value(kind, value))
 
     async def create(self, value: K) -> K:
         meta = meta_of(value)
         written = await self._registry.create(
             self._resource(type(value)), meta.namespace, codec.encode(value), self._options()
         )
-        return codec.decode(type(value), decode(written.value))
+        return self._value(type(value), written.value)
 
     async def update(self, value: K) -> K:
         return await self._put(value, "")
 
     async def update_status(self, value: K) -> K:
         return await self._put(value, "status")
+
+    async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
+        async with asyncio.TaskGroup() as tasks:
+            one = tasks.create_task(_outcome(self.update_status(first)))
+            two = tasks.create_task(_outcome(self._behind(one, second)))
+        return _checked(one.result()), _checked(two.result())
+
+    async def _behind(self, one: asyncio.Task[A | LabError], second: B) -> B:
+        """Write ``second`` unless ``one``, which began before, was refused.
+
+        A write is accepted or refused in its first step, so both go into one commit.
+        """
+        if one.done():
+            _checked(one.result())
+        return await self.update_status(second)
 
     async def _put(self, value: K, subresource: str) -> K:
         meta = meta_of(value)
@@ -60,7 +84,7 @@ class RegistryObjects:
             codec.encode(value),
             self._options(subresource),
         )
-        return codec.decode(type(value), decode(written.value))
+        return self._value(type(value), written.value)
 
     async def delete(self, value: Kind) -> None:
         meta = meta_of(value)
@@ -70,6 +94,15 @@ class RegistryObjects:
             await self._registry.delete(resource, meta.namespace, meta.name, options)
         except NotFound:
             return
+
+    def _value(self, kind: type[K], stored: bytes) -> K:
+        found = self._recent.get(stored)
+        if not isinstance(found, kind):
+            found = codec.decode(kind, decode(stored))
+            self._recent[stored] = found
+            if len(self._recent) > RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
+        return found
 
     def _resource(self, kind: type[Kind]) -> Resource:
         return self._registry.resources.of(kind)
@@ -82,17 +115,27 @@ class RegistryObjects:
         )
 
 
+async def _outcome(act: Awaitable[K]) -> K | LabError:
+    try:
+        return await act
+    except LabError as error:
+        return error
+
+
+def _checked(outcome: K | LabError) -> K:
+    if isinstance(outcome, LabError):
+        raise outcome
+    return outcome
+
+
 class _Feed(Generic[K]):
-    def __init__(self, kind: type[K], watch: ObjectWatch) -> None:
-        self._kind = kind
+    def __init__(self, watch: ObjectWatch, read: Callable[[bytes], K]) -> None:
         self._watch = watch
+        self._read = read
 
     async def next(self) -> Iterable[Seen[K]]:
         events = await self._watch.next()
-        return [
-            Seen(codec.decode(self._kind, decode(event.value)), event.type == "DELETED")
-            for event in events
-        ]
+        return [Seen(self._read(event.value), event.type == "DELETED") for event in events]
 
     def close(self) -> None:
         self._watch.close()

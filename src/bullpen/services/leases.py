@@ -230,7 +230,8 @@ class Leases:
         def released(newest: Lease) -> Lease:
             if newest.status.ended:
                 return newest
-            return replace(newest, spec=replace(newest.spec, release=True))
+            # Labelled with the same write: what is released is over within the same breath.
+            return leasing.labelled_ended(replace(newest, spec=replace(newest.spec, release=True)))
 
         await change(self._objects, self._views.leases, lease, released)
         await self._held(lease, DECIDE_SECONDS_MAX, lambda found: found.status.ended)

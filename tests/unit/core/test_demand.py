@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bullpen.core.access import Policies, Rule
 from bullpen.core.demand import Share, Source, next_booking, share
-from bullpen.core.scheduling import Lab, Offer, Request
+from bullpen.core.scheduling import Lab, Request
+from bullpen.core.stock import Offer, Stock
 from bullpen.kit.clock import EPOCH
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
@@ -48,7 +49,7 @@ def shares(
     members: dict[str, str] | None = None,
     policies: Policies | None = None,
 ) -> dict[str, Share]:
-    lab = Lab(offers=offers, requests=requests, policies=policies or Policies())
+    lab = Lab(offers=Stock(offers), requests=requests, policies=policies or Policies())
     return share(lab, sources, members=members or {}, now=NOON)
 
 

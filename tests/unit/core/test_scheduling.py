@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,13 +17,13 @@ from bullpen.core.scheduling import (
     Assign,
     Evict,
     Lab,
-    Offer,
     Refuse,
     Request,
     Supply,
     Wait,
     schedule,
 )
+from bullpen.core.stock import Offer, Stock
 from bullpen.kit.clock import EPOCH
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
@@ -31,6 +33,10 @@ HOUR = timedelta(hours=1)
 
 def offer(name: str = "e1", **overrides: object) -> Offer:
     return Offer(**{"name": name, "labels": RPI, **overrides})  # type: ignore[arg-type]
+
+
+def a_lab(*, offers: Iterable[Offer], requests: Iterable[Request], **more: Any) -> Lab:
+    return Lab(offers=Stock(offers), requests=tuple(requests), **more)
 
 
 def request(
@@ -70,12 +76,12 @@ def assigned(lease: str, exporter: str) -> Assign:
 
 
 def test_a_free_matching_exporter_is_assigned() -> None:
-    lab = Lab(offers=(offer(),), requests=(request(),))
+    lab = a_lab(offers=(offer(),), requests=(request(),))
     assert schedule(lab) == (assigned("l1", "e1"),)
 
 
 def test_the_oldest_request_is_served_first() -> None:
-    lab = Lab(offers=(offer(),), requests=(request("young", age_s=1), request("old", age_s=9)))
+    lab = a_lab(offers=(offer(),), requests=(request("young", age_s=1), request("old", age_s=9)))
     first, second = schedule(lab)
     assert first == assigned("old", "e1")
     assert isinstance(second, Wait)
@@ -83,12 +89,12 @@ def test_the_oldest_request_is_served_first() -> None:
 
 
 def test_requests_of_the_same_moment_are_served_by_name() -> None:
-    lab = Lab(offers=(offer(),), requests=(request("b"), request("a")))
+    lab = a_lab(offers=(offer(),), requests=(request("b"), request("a")))
     assert schedule(lab)[0] == assigned("a", "e1")
 
 
 def test_a_later_request_does_not_wait_for_one_that_wants_something_else() -> None:
-    lab = Lab(
+    lab = a_lab(
         offers=(offer("e1", holder="x"), offer("e2", labels={"board": "imx8"})),
         requests=(request("first", age_s=9), request("second", "board=imx8")),
     )
@@ -106,14 +112,14 @@ def test_a_later_request_does_not_wait_for_one_that_wants_something_else() -> No
 def test_a_request_that_must_wait_says_why_and_where_it_stands(
     given_offer: Offer, reason: str
 ) -> None:
-    (decision,) = schedule(Lab(offers=(given_offer,), requests=(request(),)))
+    (decision,) = schedule(a_lab(offers=(given_offer,), requests=(request(),)))
     assert isinstance(decision, Wait)
     assert decision.reason == reason
     assert decision.message.startswith("position 1 in the queue: 1 exporter match")
 
 
 def test_positions_count_up_along_one_queue() -> None:
-    lab = Lab(
+    lab = a_lab(
         offers=(offer(holder="x"),),
         requests=(request("a", age_s=3), request("b", age_s=2), request("c", age_s=1)),
     )
@@ -150,33 +156,33 @@ def test_positions_count_up_along_one_queue() -> None:
 def test_a_request_nothing_can_serve_is_refused(
     given_request: Request, offers: tuple[Offer, ...], reason: str
 ) -> None:
-    (decision,) = schedule(Lab(offers=offers, requests=(given_request,)))
+    (decision,) = schedule(a_lab(offers=offers, requests=(given_request,)))
     assert isinstance(decision, Refuse)
     assert decision.reason == reason
 
 
 def test_a_disabled_exporter_can_be_had_by_name_when_allowed() -> None:
     wanted = request(selector="", exporter="e1", allow_disabled=True)
-    assert schedule(Lab(offers=(offer(enabled=False),), requests=(wanted,))) == (
+    assert schedule(a_lab(offers=(offer(enabled=False),), requests=(wanted,))) == (
         assigned("l1", "e1"),
     )
 
 
 def test_an_empty_pool_that_matches_keeps_the_lease_waiting() -> None:
     supply = Supply(name="pool", labels=RPI, message="1 starting, about 4 s")
-    (decision,) = schedule(Lab(offers=(), requests=(request(),), supplies=(supply,)))
+    (decision,) = schedule(a_lab(offers=(), requests=(request(),), supplies=(supply,)))
     assert decision == Wait(lease="l1", reason="Provisioning", message="1 starting, about 4 s")
 
 
 def test_a_pool_of_other_labels_does_not_help() -> None:
     supply = Supply(name="pool", labels={"board": "imx8"})
-    (decision,) = schedule(Lab(offers=(), requests=(request(),), supplies=(supply,)))
+    (decision,) = schedule(a_lab(offers=(), requests=(request(),), supplies=(supply,)))
     assert isinstance(decision, Refuse)
 
 
 def test_any_policy_makes_the_namespace_deny_by_default() -> None:
     nobody = rule(clients=(), description="ask the lab team")
-    lab = Lab(offers=(offer(),), requests=(request(),), policies=enforced(nobody))
+    lab = a_lab(offers=(offer(),), requests=(request(),), policies=enforced(nobody))
     (decision,) = schedule(lab)
     assert isinstance(decision, Refuse)
     assert decision.reason == "NoAccess"
@@ -185,7 +191,7 @@ def test_any_policy_makes_the_namespace_deny_by_default() -> None:
 
 def test_a_lease_that_is_too_long_is_told_how_long_it_may_be() -> None:
     short = rule(maximum=timedelta(minutes=30))
-    lab = Lab(offers=(offer(),), requests=(request(),), policies=enforced(short))
+    lab = a_lab(offers=(offer(),), requests=(request(),), policies=enforced(short))
     (decision,) = schedule(lab)
     assert isinstance(decision, Refuse)
     assert "at most 30m0s" in decision.message
@@ -193,7 +199,7 @@ def test_a_lease_that_is_too_long_is_told_how_long_it_may_be() -> None:
 
 def test_a_higher_priority_is_served_before_an_older_request() -> None:
     urgent = rule(clients=(parse_labels("team=b"),), priority=10)
-    lab = Lab(
+    lab = a_lab(
         offers=(offer(),),
         requests=(request("old", age_s=99), request("urgent", client_labels={"team": "b"})),
         policies=enforced(rule(), urgent),
@@ -205,7 +211,7 @@ def test_a_higher_priority_is_served_before_an_older_request() -> None:
 
 
 def test_the_exporter_with_the_higher_priority_is_preferred() -> None:
-    lab = Lab(
+    lab = a_lab(
         offers=(offer("a"), offer("b", labels={**RPI, "fast": "yes"})),
         requests=(request(),),
         policies=enforced(rule(), rule(exporters=parse_labels("fast=yes"), priority=5)),
@@ -217,40 +223,40 @@ def test_the_exporter_with_the_higher_priority_is_preferred() -> None:
 
 def test_a_lasting_right_evicts_a_spot_lease() -> None:
     held = offer(holder="guest", holder_spot=True)
-    decisions = schedule(Lab(offers=(held,), requests=(request(),)))
+    decisions = schedule(a_lab(offers=(held,), requests=(request(),)))
     assert decisions[0] == Evict(lease="guest", exporter="e1", by="l1")
     assert isinstance(decisions[1], Wait)
 
 
 def test_a_spot_right_evicts_nobody() -> None:
     held = offer(holder="guest", holder_spot=True)
-    lab = Lab(offers=(held,), requests=(request(),), policies=enforced(rule(spot=True)))
+    lab = a_lab(offers=(held,), requests=(request(),), policies=enforced(rule(spot=True)))
     assert [type(d) for d in schedule(lab)] == [Wait]
 
 
 def test_one_spot_lease_is_evicted_for_one_request_only() -> None:
     held = offer(holder="guest", holder_spot=True)
-    decisions = schedule(Lab(offers=(held,), requests=(request("a"), request("b"))))
+    decisions = schedule(a_lab(offers=(held,), requests=(request("a"), request("b"))))
     assert sorted(type(d).__name__ for d in decisions) == ["Evict", "Wait", "Wait"]
 
 
 def test_a_request_waits_for_what_is_winding_down_instead_of_evicting_a_second_lease() -> None:
     """The pass after an eviction: the exporter is free of its lease but not yet ready."""
     freed, other = offer("e1", idle=False), offer("e2", holder="guest", holder_spot=True)
-    decisions = schedule(Lab(offers=(freed, other), requests=(request(),)))
+    decisions = schedule(a_lab(offers=(freed, other), requests=(request(),)))
     assert [type(d) for d in decisions] == [Wait]
 
 
 def test_what_winds_down_is_promised_to_one_request_only() -> None:
     freed, other = offer("e1", idle=False), offer("e2", holder="guest", holder_spot=True)
-    decisions = schedule(Lab(offers=(freed, other), requests=(request("a"), request("b"))))
+    decisions = schedule(a_lab(offers=(freed, other), requests=(request("a"), request("b"))))
     assert [type(d).__name__ for d in decisions] == ["Wait", "Evict", "Wait"]
 
 
 def test_nobody_counts_on_an_exporter_that_is_stuck() -> None:
     hung = offer("e1", idle=False, stuck=True)
     other = offer("e2", holder="guest", holder_spot=True)
-    decisions = schedule(Lab(offers=(hung, other), requests=(request(),)))
+    decisions = schedule(a_lab(offers=(hung, other), requests=(request(),)))
     assert decisions[0] == Evict(lease="guest", exporter="e2", by="l1")
 
 
@@ -292,7 +298,7 @@ def test_nobody_counts_on_an_exporter_that_is_stuck() -> None:
     ],
 )
 def test_what_a_waiting_client_reads(offers: tuple[Offer, ...], text: str) -> None:
-    (decision,) = schedule(Lab(offers=offers, requests=(request(),)))
+    (decision,) = schedule(a_lab(offers=offers, requests=(request(),)))
     assert isinstance(decision, Wait)
     assert decision.message == f"position 1 in the queue: {text}"
 
@@ -328,7 +334,7 @@ rules = st.lists(
     max_size=2,
 )
 labs = st.builds(
-    lambda o, r, p: Lab(
+    lambda o, r, p: a_lab(
         offers=tuple(o), requests=tuple(r), policies=Policies(enforced=bool(p), rules=tuple(p))
     ),
     offers,
@@ -354,8 +360,8 @@ def test_every_request_gets_exactly_one_answer(lab: Lab) -> None:
 @given(labs, st.integers())
 def test_the_order_in_which_things_are_listed_does_not_matter(lab: Lab, seed: int) -> None:
     chance = random.Random(seed)
-    shuffled = Lab(
-        offers=tuple(chance.sample(lab.offers, len(lab.offers))),
+    shuffled = a_lab(
+        offers=tuple(chance.sample(list(lab.offers), len(lab.offers))),
         requests=tuple(chance.sample(lab.requests, len(lab.requests))),
         policies=lab.policies,
     )

@@ -1,14 +1,17 @@
 """An event loop in which waiting takes no time: a day passes in milliseconds.
 
-A wait that nothing can end is an error instead of a hang.
+A wait that nothing can end is an error instead of a hang. Tasks are told apart by the
+order they were made in and not by their address, so that whoever keeps them in a set
+goes through it in the same order in every run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -37,14 +40,39 @@ class _JumpingSelector(selectors.DefaultSelector):
         return []
 
 
+class _NumberedTask(asyncio.Task[T]):
+    """A task whose hash is its number."""
+
+    def __init__(self, coro: Coroutine[Any, Any, T], *, number: int, **kwargs: Any) -> None:
+        self._number = number
+        super().__init__(coro, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock) -> None:
         self._virtual = clock
         self._start = clock.now()
+        self._numbers = itertools.count()
         super().__init__(_JumpingSelector(clock))
+        self.set_task_factory(self._make)
 
     def time(self) -> float:
         return (self._virtual.now() - self._start).total_seconds()
+
+    def _make(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        **kwargs: Any,
+    ) -> asyncio.Task[T]:
+        assert asyncio.iscoroutine(coro)
+        return _NumberedTask(coro, number=next(self._numbers), loop=loop, **kwargs)
 
 
 def run(clock: VirtualClock, main: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,161 @@
+"""Open leases of every namespace, and which of them and of the exporters a pass must look at.
+
+A pass looks at what changed since the last one and at what the clock has made due, never
+at everything: a lab has thousands of leases of which one is released at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from bullpen.api.client import Client
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease
+from bullpen.controllers.observing import holder_of
+from bullpen.controllers.views import Views
+from bullpen.core import leasing
+from bullpen.runtime.informer import Key, key_of, revision_of
+
+
+@dataclass(slots=True)
+class News:
+    """Names of what has changed in a namespace."""
+
+    leases: set[str] = field(default_factory=set)
+    exporters: set[str] = field(default_factory=set)
+
+
+class Book:
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self._pages: dict[str, _Page] = defaultdict(_Page)
+        self.arrived: dict[Key, int] = {}
+        """In which order leases came that were created in the same second."""
+
+        views.leases.listen(self._lease_changed)
+        views.exporters.listen(self._exporter_changed)
+        views.clients.listen(self._client_changed)
+
+    def take(self, namespace: str, now: datetime) -> News:
+        """What to look at; whoever cannot finish gives it back."""
+        page = self._pages[namespace]
+        news, page.news = page.news, News()
+        news.leases |= page.due(now)
+        return news
+
+    def give_back(self, namespace: str, news: News) -> None:
+        page = self._pages[namespace]
+        page.news.leases |= news.leases
+        page.news.exporters |= news.exporters
+
+    def open(self, namespace: str, names: Iterable[str]) -> list[Lease]:
+        """Those of ``names`` that are open leases, in name order."""
+        found = self._pages[namespace].open
+        return [found[name] for name in sorted(names) if name in found]
+
+    def waiting(self, namespace: str) -> Iterable[Lease]:
+        """Leases that have no exporter yet, booked ones too."""
+        return self._pages[namespace].waiting.values()
+
+    def next(self, namespace: str) -> datetime | None:
+        """The next moment at which time alone changes something."""
+        return self._pages[namespace].next()
+
+    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        lease = new or old
+        assert lease is not None
+        page = self._pages[lease.metadata.namespace]
+        if old is None and self._views.leases.live:
+            self.arrived[key_of(lease)] = revision_of(lease)
+        if new is None or new.status.ended:
+            self.arrived.pop(key_of(lease), None)
+        for value in (old, new):
+            if value is not None and value.status.exporter_ref is not None:
+                page.news.exporters.add(value.status.exporter_ref.name)
+        page.put(lease.metadata.name, new if new is not None and not new.status.ended else None)
+
+    def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        exporter = new or old
+        assert exporter is not None
+        self._pages[exporter.metadata.namespace].exporter_changed(
+            exporter.metadata.name, holder_of(new) if new is not None else ""
+        )
+
+    def _client_changed(self, old: Client | None, new: Client | None) -> None:
+        if new is None and old is not None:
+            page = self._pages[old.metadata.namespace]
+            mine = (n for n, x in page.open.items() if x.spec.client_ref.name == old.metadata.name)
+            page.news.leases.update(mine)
+
+
+class _Page:
+    """One namespace."""
+
+    def __init__(self) -> None:
+        self.news = News()
+        self.open: dict[str, Lease] = {}
+        self.waiting: dict[str, Lease] = {}
+        self._users: dict[str, set[str]] = defaultdict(set)
+        """By exporter, the open leases that say they have it."""
+
+        self._held: dict[str, str] = {}
+        """By exporter, the lease it says has it; and the other way round."""
+
+        self._holding: dict[str, str] = {}
+        self._agenda: list[tuple[datetime, str]] = []
+        """When time alone may change a lease; also times that are no longer right."""
+
+    def put(self, name: str, lease: Lease | None) -> None:
+        """A lease is now this; None if it is not open any more."""
+        old = self.open.pop(name, None)
+        if old is not None and old.status.exporter_ref is not None:
+            self._users[old.status.exporter_ref.name].discard(name)
+        self.waiting.pop(name, None)
+        self.news.leases.add(name)
+        if name in self._holding:
+            self.news.exporters.add(self._holding[name])
+        if lease is None:
+            return
+        self.open[name] = lease
+        if lease.status.exporter_ref is None:
+            self.waiting[name] = lease
+        else:
+            self._users[lease.status.exporter_ref.name].add(name)
+        before = set(_moments(old)) if old is not None else set()
+        for moment in _moments(lease):
+            if moment not in before:
+                heapq.heappush(self._agenda, (moment, name))
+
+    def exporter_changed(self, name: str, holder: str) -> None:
+        self._holding.pop(self._held.pop(name, ""), None)
+        if holder:
+            self._held[name] = holder
+            self._holding[holder] = name
+        self.news.exporters.add(name)
+        self.news.leases |= self._users[name]
+
+    def due(self, now: datetime) -> set[str]:
+        """Leases whose moment has come; it comes once."""
+        found = set()
+        while self._agenda and self._agenda[0][0] <= now:
+            found.add(heapq.heappop(self._agenda)[1])
+        return found
+
+    def next(self) -> datetime | None:
+        while self._agenda:
+            moment, name = self._agenda[0]
+            lease = self.open.get(name)
+            if lease is not None and moment in _moments(lease):
+                return moment
+            heapq.heappop(self._agenda)
+        return None
+
+
+def _moments(lease: Lease) -> list[datetime]:
+    begin, end = leasing.begins_at(lease.spec), leasing.expires_at(lease)
+    begins = begin if lease.status.exporter_ref is None else None
+    return [moment for moment in (begins, end) if moment is not None]

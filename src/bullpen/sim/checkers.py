@@ -1,0 +1,194 @@
+"""The safety promises, each as something that looks at every committed change.
+
+They read raw documents and decide for themselves what an active lease or a member is. Each
+may be fed any history, so that it can be shown to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bullpen.sim.truth import Fact, Raw, is_active, status
+
+SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
+
+
+class OneLeaseEach:
+    """An exporter has at most one active lease, at any revision."""
+
+    promise = "one active lease per exporter"
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[str, str], dict[str, None]] = {}
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Lease" or not _is_ours(fact):
+            return
+        if is_active(fact.old):
+            self._of(fact.namespace, fact.old).pop(fact.name, None)
+        if is_active(fact.new):
+            holders = self._of(fact.namespace, fact.new)
+            holders[fact.name] = None
+            if len(holders) > 1:
+                exporter = status(fact.new)["exporterRef"]["name"]
+                yield f"exporter {exporter} is held by {' and '.join(holders)}"
+
+    def _of(self, namespace: str, lease: Raw | None) -> dict[str, None]:
+        exporter = status(lease)["exporterRef"]["name"]
+        return self._holders.setdefault((namespace, exporter), {})
+
+
+class EndedStaysEnded:
+    """An ended lease never becomes active again."""
+
+    promise = "an ended lease stays ended"
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Lease" or not _is_ours(fact) or not status(fact.old).get("ended"):
+            return
+        if fact.new is None or _uid(fact.new) != _uid(fact.old):
+            return
+        if not status(fact.new).get("ended"):
+            yield f"lease {fact.name} had ended and goes on"
+        for field in ("exporterRef", "endTime"):
+            if status(fact.new).get(field) != status(fact.old).get(field):
+                yield f"lease {fact.name} had ended and got another {field}"
+
+
+class LeasesAreKept:
+    """A lease goes only after it has ended, or when somebody deletes it."""
+
+    promise = "an acknowledged lease is never lost"
+
+    def __init__(self, deleted: Callable[[str], bool]) -> None:
+        self._deleted = deleted
+        """Whether an operator asked for the deletion of the lease with this uid."""
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Lease" or not _is_ours(fact) or fact.new is not None:
+            return
+        if not status(fact.old).get("ended") and not self._deleted(_uid(fact.old)):
+            yield f"lease {fact.name} is gone and had not ended"
+
+
+class EpochsGrow:
+    """Every lease of an exporter has a higher epoch than the one before."""
+
+    promise = "epochs grow"
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Exporter" or fact.old is None or fact.new is None:
+            return
+        if _uid(fact.old) != _uid(fact.new):
+            return
+        before, after = status(fact.old), status(fact.new)
+        old, new = before.get("leaseEpoch", 0), after.get("leaseEpoch", 0)
+        if new < old:
+            yield f"the epoch of {fact.name} fell from {old} to {new}"
+        taken = after.get("leaseUid") and after.get("leaseUid") != before.get("leaseUid")
+        if taken and before.get("leaseUid"):
+            yield f"exporter {fact.name} went from one lease to another without being free"
+
+
+class OneLeasePerLife:
+    """An ExitAndReplace instance serves one lease in its life."""
+
+    promise = "a single-use target serves one lease"
+
+    def __init__(self) -> None:
+        self._served: dict[str, str] = {}
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Exporter" or fact.new is None:
+            return
+        if SINGLE_USE not in (fact.new["metadata"].get("annotations") or {}):
+            return
+        lease = status(fact.new).get("leaseUid")
+        if lease and self._served.setdefault(_uid(fact.new), lease) != lease:
+            yield f"exporter {fact.name} is given a second lease"
+
+
+class CeilingHolds:
+    """A pool never exceeds its ceiling, draining members included."""
+
+    promise = "a pool stays below its ceiling"
+
+    def __init__(self, slack: float) -> None:
+        self._slack = slack
+        """Seconds for which a ceiling that was lowered may not be known yet."""
+
+        self._ceilings: dict[str, tuple[str, list[tuple[float, int]]]] = {}
+        """By uid of the set, its name and what its ceiling was since when."""
+
+        self._members: dict[str, dict[str, None]] = {}
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind == "ExporterSet" and fact.new is not None:
+            ceiling = fact.new["spec"].get("maxReplicas", 4)
+            _, known = self._ceilings.setdefault(_uid(fact.new), (fact.name, []))
+            if not known or known[-1][1] != ceiling:
+                known.append((fact.at, ceiling))
+        if fact.kind == "Exporter":
+            yield from self._count(fact)
+
+    def _count(self, fact: Fact) -> Iterator[str]:
+        owner = _owner(fact.last)
+        members = self._members.setdefault(owner, {})
+        if fact.new is None:
+            members.pop(_uid(fact.last), None)
+        elif owner and _uid(fact.new) not in members:
+            members[_uid(fact.new)] = None
+            name, ceiling = self._ceiling(owner, fact.at)
+            if ceiling and len(members) > ceiling:
+                yield f"{fact.name} makes {len(members)} members of {name}, at most {ceiling}"
+
+    def _ceiling(self, owner: str, at: float) -> tuple[str, int]:
+        """The highest ceiling that may still be believed in; 0 for none."""
+        name, known = self._ceilings.get(owner, ("", []))
+        believed = [
+            ceiling
+            for number, (_, ceiling) in enumerate(known)
+            if number + 1 == len(known) or known[number + 1][0] > at - self._slack
+        ]
+        return name, 0 if 0 in believed else max(believed, default=0)
+
+
+class LeasedMembersStay:
+    """A leased member is never removed by scale-down."""
+
+    promise = "a leased member is not removed"
+
+    def __init__(
+        self,
+        lease: Callable[[str, str], Raw | None],
+        excused: Callable[[Fact], bool],
+    ) -> None:
+        self._lease = lease
+        self._excused = excused
+        """Whether there is another reason: its machine died, or somebody deleted it."""
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Exporter" or fact.old is None or not _owner(fact.old):
+            return
+        if fact.old["metadata"].get("deletionTimestamp"):
+            return
+        if fact.new is not None and not fact.new["metadata"].get("deletionTimestamp"):
+            return
+        held = (status(fact.old).get("leaseRef") or {}).get("name", "")
+        if is_active(self._lease(fact.namespace, held)) and not self._excused(fact):
+            yield f"{fact.name} was removed while lease {held} had it"
+
+
+def _is_ours(fact: Fact) -> bool:
+    """Leases of the lab, not those of coordination."""
+    return str(fact.last.get("apiVersion", "")).startswith("jumpstarter.dev/")
+
+
+def _uid(document: Raw | None) -> str:
+    return str((document or {}).get("metadata", {}).get("uid", ""))
+
+
+def _owner(document: Raw) -> str:
+    """Uid of the set that controls an exporter; empty for none."""
+    owners = document["metadata"].get("ownerReferences") or ()
+    return next((str(o["uid"]) for o in owners if o.get("kind") == "ExporterSet"), "")

@@ -1,0 +1,131 @@
+"""A store whose disk is played: it takes its time, gets stuck, fills up, and outlives a crash.
+
+What was accepted and not yet committed when the process dies may or may not be there
+afterwards, a whole batch at a time and in order, as with SQLite's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+
+from bullpen.store.base import Change, Entry, Verb
+from bullpen.store.history import Write
+from bullpen.store.journaled import Batch, JournaledStore, Listener
+from bullpen.store.ledger import Ledger
+from bullpen.store.limits import Limits
+
+Committed = Callable[[list[Change]], None]
+
+
+class Disk:
+    """What is durable."""
+
+    def __init__(self, chance: random.Random, committed: Committed, *, history: int) -> None:
+        self.limits = Limits(history_count_max=history)
+        self.delay_max = 0.0
+        self.stuck_until = 0.0
+        self.full_until = 0.0
+        self._chance = chance
+        self._committed = committed
+        self._entries: dict[str, Entry] = {}
+        self._history: deque[Write] = deque(maxlen=history)
+        self._oldest = 0
+        self._newest = 0
+
+    def open(self) -> DiskStore:
+        """The store of a new process."""
+        ledger = Ledger(
+            self.limits,
+            oldest=self._oldest,
+            entries=dict(self._entries),
+            history=tuple(self._history),
+        )
+        return DiskStore(self, ledger)
+
+    def delay(self) -> float:
+        """How long the next commit takes from now."""
+        stuck = self.stuck_until - asyncio.get_running_loop().time()
+        return max(0.0, stuck) + self._chance.uniform(0, self.delay_max)
+
+    @property
+    def full(self) -> bool:
+        return asyncio.get_running_loop().time() < self.full_until
+
+    def keep(self, batch: Batch) -> None:
+        """A batch has become durable."""
+        for write in batch.writes:
+            if write.change.verb is Verb.DELETED:
+                del self._entries[write.change.key]
+            else:
+                self._entries[write.change.key] = write.entry
+            if self._history.maxlen and len(self._history) == self._history.maxlen:
+                self._oldest = self._history[0].change.revision
+            self._history.append(write)
+        self._committed([write.change for write in batch.writes])
+
+    def crash(self, pending: deque[Batch]) -> None:
+        """The process died; of what was on its way, the beginning may have arrived."""
+        for _ in range(self._chance.randint(0, len(pending))):
+            self.keep(pending.popleft())
+        pending.clear()
+
+
+class DiskStore(JournaledStore):
+    def __init__(self, disk: Disk, ledger: Ledger) -> None:
+        super().__init__(ledger, self._connect, disk.limits)
+        self._disk = disk
+        self._spindle.disk = disk
+
+    def _connect(self, listener: Listener) -> _Spindle:
+        self._spindle = _Spindle(listener)
+        return self._spindle
+
+    def crash(self) -> None:
+        """Nothing this store is told from now on reaches the disk."""
+        self._disk.crash(self._spindle.pending)
+        self._spindle.dead = True
+
+
+class _Spindle:
+    """A journal that commits one batch after the other."""
+
+    disk: Disk
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.pending: deque[Batch] = deque()
+        self.dead = False
+
+    def submit(self, batch: Batch) -> None:
+        if self.dead:
+            return
+        self.pending.append(batch)
+        if len(self.pending) == 1:
+            self._start()
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        delay = self.disk.delay()
+        if delay > 0:
+            loop.call_later(delay, self._commit)
+        else:
+            loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        if self.dead:
+            return
+        if self.disk.full:
+            self.pending.clear()
+            self._listener.failed("no space left on device")
+            return
+        batch = self.pending.popleft()
+        self.disk.keep(batch)
+        self._listener.committed(len(batch.writes))
+        if self.pending:
+            self._start()
+
+    def close(self) -> None:
+        self._listener.closed()

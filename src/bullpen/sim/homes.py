@@ -1,0 +1,187 @@
+"""Where the objects live: in the process's own store, or behind an API that misbehaves.
+
+The API of the cluster home keeps what it acknowledged, but answers late or not at all,
+speaks of conflicts that are none, and shows changes late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from bullpen.api.fields import Kind
+from bullpen.api.objects import Feed, Listing, Objects, Seen
+from bullpen.errors import Conflict, Unavailable
+from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids
+from bullpen.registry.garbage import GarbageCollector
+from bullpen.registry.objects import RegistryObjects
+from bullpen.registry.registry import Registry
+from bullpen.sim.disk import Disk, DiskStore
+from bullpen.sim.plan import Weather
+from bullpen.sim.process import Process
+
+K = TypeVar("K", bound=Kind)
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
+T = TypeVar("T")
+
+NAMESPACES = ("default", "other", "kube-system")
+MANAGER = "bullpen"
+
+
+class EmbeddedHome:
+    """Each process opens the disk and serves the objects itself."""
+
+    def __init__(self, disk: Disk, clock: Clock, ids: Ids) -> None:
+        self.registry: Registry | None = None
+        """That of the process that runs now."""
+
+        self._disk = disk
+        self._clock = clock
+        self._ids = ids
+        self._stores: dict[Process, DiskStore] = {}
+
+    @contextlib.asynccontextmanager
+    async def connected(self, process: Process) -> AsyncIterator[Objects]:
+        store = self._stores[process] = self._disk.open()
+        self.registry = registry = Registry(store, clock=self._clock, ids=self._ids)
+        await registry.ensure_namespaces(NAMESPACES)
+        async with asyncio.TaskGroup() as tasks:
+            collecting = tasks.create_task(GarbageCollector(registry).run())
+            yield RegistryObjects(registry, manager=MANAGER)
+            collecting.cancel()
+
+    def crashed(self, process: Process) -> None:
+        store = self._stores.pop(process, None)
+        if store is not None:
+            store.crash()
+        self.registry = None
+
+
+class ClusterHome:
+    """One registry for all processes, which stays."""
+
+    def __init__(self, disk: Disk, clock: Clock, ids: Ids, api: PlayedApi) -> None:
+        self.registry = Registry(disk.open(), clock=clock, ids=ids)
+        self._api = api
+
+    async def run(self) -> None:
+        await self.registry.ensure_namespaces(NAMESPACES)
+        await GarbageCollector(self.registry).run()
+
+    @contextlib.asynccontextmanager
+    async def connected(self, process: Process) -> AsyncIterator[Objects]:
+        yield ApiObjects(RegistryObjects(self.registry, manager=MANAGER), process, self._api)
+
+    def crashed(self, process: Process) -> None:
+        """Nothing of the objects was in the process."""
+
+
+class PlayedApi:
+    """How the API behaves."""
+
+    def __init__(self, chance: random.Random, weather: Weather) -> None:
+        self.weather = weather
+        self._chance = chance
+        self._cut: dict[str, float] = {}
+
+    def cut(self, process: str, seconds: float) -> None:
+        self._cut[process] = asyncio.get_running_loop().time() + seconds
+
+    def heal(self) -> None:
+        self._cut.clear()
+        self.weather = Weather()
+
+    async def hop(self, process: Process) -> None:
+        """One way, there or back."""
+        if not process.alive:
+            await asyncio.get_running_loop().create_future()
+        if asyncio.get_running_loop().time() < self._cut.get(process.name, 0.0):
+            await asyncio.sleep(1.0)
+            raise Unavailable("the API does not answer")
+        await asyncio.sleep(self._chance.uniform(0.0001, self.weather.delay_max))
+
+    def happens(self, of: Callable[[Weather], float]) -> bool:
+        chance = of(self.weather)
+        return chance > 0 and self._chance.random() < chance
+
+    def lag(self) -> float:
+        return self._chance.uniform(0, self.weather.lag_max)
+
+
+class ApiObjects:
+    """The objects as one process sees them through the API."""
+
+    def __init__(self, objects: RegistryObjects, process: Process, api: PlayedApi) -> None:
+        self._objects = objects
+        self._process = process
+        self._api = api
+
+    async def get(self, kind: type[K], namespace: str, name: str) -> K:
+        await self._api.hop(self._process)
+        found = await self._objects.get(kind, namespace, name)
+        await self._api.hop(self._process)
+        return found
+
+    async def list(self, kind: type[K]) -> Listing[K]:
+        await self._api.hop(self._process)
+        found = await self._objects.list(kind)
+        await self._api.hop(self._process)
+        return found
+
+    def watch(self, kind: type[K], *, since: int) -> Feed[K]:
+        return _LaggingFeed(self._objects.watch(kind, since=since), self._process, self._api)
+
+    async def create(self, value: K) -> K:
+        return await self._write(self._objects.create, value)
+
+    async def update(self, value: K) -> K:
+        return await self._change(self._objects.update, value)
+
+    async def update_status(self, value: K) -> K:
+        return await self._change(self._objects.update_status, value)
+
+    async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
+        return await self.update_status(first), await self.update_status(second)
+
+    async def delete(self, value: Kind) -> None:
+        await self._change(self._objects.delete, value)
+
+    async def _change(self, write: Callable[[K], Awaitable[T]], value: K) -> T:
+        if self._api.happens(lambda weather: weather.refused):
+            raise Conflict("the object has been modified; please apply your changes again")
+        return await self._write(write, value)
+
+    async def _write(self, write: Callable[[K], Awaitable[T]], value: K) -> T:
+        await self._api.hop(self._process)
+        if not self._process.alive:
+            await asyncio.get_running_loop().create_future()
+        written = await write(value)
+        if self._api.happens(lambda weather: weather.unanswered):
+            raise Unavailable("the API did not answer in time")
+        await self._api.hop(self._process)
+        return written
+
+
+class _LaggingFeed:
+    """A watch that shows changes late and in order, and breaks now and then."""
+
+    def __init__(self, feed: Feed[Any], process: Process, api: PlayedApi) -> None:
+        self._feed = feed
+        self._process = process
+        self._api = api
+
+    async def next(self) -> Iterable[Seen[Any]]:
+        found = await self._feed.next()
+        await asyncio.sleep(self._api.lag())
+        await self._api.hop(self._process)
+        if self._api.happens(lambda weather: weather.broken):
+            raise Unavailable("the watch was closed")
+        return found
+
+    def close(self) -> None:
+        self._feed.close()

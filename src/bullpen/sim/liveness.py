@@ -1,0 +1,188 @@
+"""What must come true once faults have stopped, in bounded virtual time.
+
+First the lab is left alone until the waits it imposed on itself are over; then a free target
+must be had within a boot time and two seconds, and a dead exporter noticed within five.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from bullpen.app.lab import Lab
+from bullpen.errors import LabError
+from bullpen.sim.clients import Client, Job
+from bullpen.sim.operators import CLIENTS, SPACE, Operator, set_labels, set_name
+from bullpen.sim.plan import CLOCK_JUMP_MAX
+from bullpen.sim.process import SETTINGS
+from bullpen.sim.truth import Raw, Violation, is_active, status
+from bullpen.sim.world import World
+
+SETTLE_MAX = 900.0
+"""Seconds until everything that is left over must be gone: the longest back-off, doubled."""
+
+PROMISED = 2.0
+NOTICED_MAX = 5.0
+LOOK = 1.0
+
+
+async def check(world: World, operator: Operator) -> None:
+    await _settle(world)
+    world.history.check()
+    await _all_served(world, operator)
+    await _dead_is_noticed(world)
+    for text in untidy(world):
+        world.breaks(Violation("once faults stop, everything is tidy", text, world.time))
+    await _forgotten(world)
+
+
+async def _forgotten(world: World) -> None:
+    """Ended leases are kept as long as was promised, and no longer."""
+    await asyncio.sleep(SETTINGS.retention.total_seconds() + LOOK + 2 * CLOCK_JUMP_MAX)
+    for lease in world.truth.all("Lease"):
+        if "clientRef" in lease["spec"] and status(lease).get("ended"):
+            text = f"lease {lease['metadata']['name']} ended long ago and is still there"
+            world.breaks(Violation("ended leases are forgotten", text, world.time))
+
+
+async def _settle(world: World) -> None:
+    """Everybody gives back what they have; then nothing half-done may be left."""
+    await asyncio.sleep(LOOK)
+    await _until(world, lambda: world.front() is not None, SETTLE_MAX, "the service is not ready")
+    await _give_back(world)
+    await _until(world, lambda: not list(untidy(world)), SETTLE_MAX, lambda: _first(untidy(world)))
+
+
+async def _give_back(world: World) -> None:
+    for lease in list(world.truth.all("Lease")):
+        meta, spec = lease["metadata"], lease.get("spec") or {}
+        if status(lease).get("ended") or "clientRef" not in spec:
+            continue
+        client = spec["clientRef"]["name"]
+        if client not in CLIENTS:
+            continue
+
+        async def work(lab: Lab, client: str = client, name: str = meta["name"]) -> None:
+            found = lab.views.clients.get(SPACE, client)
+            assert found is not None
+            await lab.leases.release(found, name, idempotent=True)
+
+        try:
+            await world.network.call(client, work)
+        except LabError as error:
+            world.say(client, f"cannot give back {meta['name']}: {error.reason}")
+
+
+def untidy(world: World) -> Iterator[str]:
+    """What should not be there when nothing goes on."""
+    truth = world.truth
+    exporters = {e["metadata"]["uid"]: e for e in truth.all("Exporter")}
+    backend = world.machines.backend
+    for key in backend.held():
+        found = backend.instance(key)
+        if found is not None and found.owner_uid not in exporters:
+            yield f"the machine of {key[1]} has no owner"
+    for exporter in exporters.values():
+        yield from _untidy_exporter(world, exporter)
+    for lease in truth.all("Lease"):
+        if is_active(lease):
+            yield f"lease {lease['metadata']['name']} is still active"
+    for pool in truth.all("ExporterSet"):
+        yield from _untidy_pool(pool, list(exporters.values()))
+
+
+def _untidy_pool(pool: Raw, exporters: list[Raw]) -> Iterator[str]:
+    meta, spec = pool["metadata"], pool["spec"]
+    members = [e for e in exporters if _owned(e, meta["uid"])]
+    free = [e for e in members if _condition(e, "Online") and not status(e).get("leaseRef")]
+    if len(free) < spec.get("minAvailableReplicas", 0):
+        yield f"pool {meta['name']} has {len(free)} free members, not as many as it should"
+    if spec["maxReplicas"] and len(members) > spec["maxReplicas"]:
+        yield f"pool {meta['name']} has {len(members)} members, more than it may"
+
+
+def _owned(exporter: Raw, uid: str) -> bool:
+    owners = exporter["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == uid for owner in owners)
+
+
+def _untidy_exporter(world: World, exporter: Raw) -> Iterator[str]:
+    meta, said = exporter["metadata"], status(exporter)
+    if said.get("leaseRef"):
+        yield f"exporter {meta['name']} is held by {said['leaseRef']['name']}"
+    if meta.get("deletionTimestamp"):
+        yield f"exporter {meta['name']} is still going"
+    key = (meta["namespace"], meta["name"])
+    if key in world.players and not _condition(exporter, "Online"):
+        yield f"exporter {meta['name']} runs and is not online"
+
+
+async def _all_served(world: World, operator: Operator) -> None:
+    """As many clients as there are targets of each kind, at once."""
+    wanted: list[tuple[str, int]] = [("board=real", world.plan.boards)]
+    for number in range(len(world.plan.ceilings)):
+        found = world.truth.get("ExporterSet", SPACE, set_name(number))
+        if found is not None:
+            labels = set_labels(number)
+            wanted.append((f"board={labels['board']}", found["spec"]["maxReplicas"]))
+    promised = world.plan.boot[1] + PROMISED
+    async with asyncio.TaskGroup() as tasks:
+        for selector, count in wanted:
+            for number in range(count):
+                job = Job(
+                    client=CLIENTS[number % len(CLIENTS)],
+                    selector=selector,
+                    duration=3600.0,
+                    holds=4 * promised,
+                    patience=4 * promised,
+                    dials=1,
+                )
+                tasks.create_task(_served(world, job, promised))
+
+
+async def _served(world: World, job: Job, promised: float) -> None:
+    client = Client(world, job)
+    await client.run()
+    waited = world.history.waited(SPACE, client.lease)
+    text = ""
+    if waited is None:
+        text = f"a lease for {job.selector} was not served"
+    elif waited > promised:
+        text = f"a lease for {job.selector} took {waited:.1f} s, not {promised:.1f} s"
+    elif not client.connected:
+        text = f"the holder of a lease for {job.selector} could not connect"
+    if text:
+        world.breaks(Violation("once faults stop, leases are served", text, world.time))
+
+
+async def _dead_is_noticed(world: World) -> None:
+    world.unplug((SPACE, "board0"))
+
+    def offline() -> bool:
+        return not _condition(world.truth.get("Exporter", SPACE, "board0"), "Online")
+
+    await _until(world, offline, NOTICED_MAX, "a dead exporter is still online")
+    world.plug(SPACE, "board0")
+    await asyncio.sleep(NOTICED_MAX)
+
+
+def _condition(document: Raw | None, type_: str) -> bool:
+    found = status(document).get("conditions") or ()
+    return any(item["type"] == type_ and item["status"] == "True" for item in found)
+
+
+def _first(texts: Iterator[str]) -> str:
+    return next(texts, "")
+
+
+async def _until(
+    world: World, holds: Callable[[], bool], seconds: float, what: str | Callable[[], str]
+) -> None:
+    end = world.time + seconds
+    while not holds():
+        if world.time >= end:
+            text = what if isinstance(what, str) else what()
+            promise = "once faults stop, the lab converges"
+            world.breaks(Violation(promise, f"{text} after {seconds:.0f} s", world.time))
+            return
+        await asyncio.sleep(min(LOOK, seconds / 50))

@@ -1,0 +1,112 @@
+"""The backend of virtual targets: it outlives the service, and answers as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from bullpen.api.exporterset import Driver
+from bullpen.errors import Cause, LabError, Refused, Unreachable
+from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener
+from bullpen.provisioners.fake import FakeProvisioner, Faults
+from bullpen.sim.process import Process
+
+T = TypeVar("T")
+
+PATIENCE = 20.0
+"""How long a caller waits for a backend that hangs."""
+
+
+class Machines:
+    """All instances, and how their backend behaves towards who asks."""
+
+    def __init__(self, chance: random.Random, faults: Faults, tasks: asyncio.TaskGroup) -> None:
+        self.backend = FakeProvisioner(chance, faults=faults)
+        self.specs: dict[Key, InstanceSpec] = {}
+        self.away_until = 0.0
+        self.hangs_until = 0.0
+        self.refuses_until = 0.0
+        self._chance = chance
+        self._tasks = tasks
+
+    def heal(self) -> None:
+        self.away_until = self.hangs_until = self.refuses_until = 0.0
+        self.backend.faults = Faults(boot_seconds=self.backend.faults.boot_seconds)
+
+    async def ask(self, process: Process, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something for a process; it may have given up, or be dead, before it is done."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self.away_until:
+            raise Unreachable("the backend does not answer")
+        if loop.time() < self.hangs_until:
+            answer: asyncio.Future[T] = loop.create_future()
+            self._tasks.create_task(self._late(work, answer))
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await answer
+            except TimeoutError:
+                raise Unreachable("the backend took too long") from None
+        if not process.alive:
+            await loop.create_future()
+        return await work()
+
+    async def _late(self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+        """Do it all the same, though nobody may be waiting for it any more."""
+        await asyncio.sleep(self._chance.uniform(0.0, 2 * PATIENCE))
+        try:
+            result = await work()
+        except LabError as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(result)
+
+    @property
+    def refuses(self) -> bool:
+        return asyncio.get_running_loop().time() < self.refuses_until
+
+
+class Handle:
+    """The provisioner of one process."""
+
+    def __init__(self, machines: Machines, process: Process) -> None:
+        self.name = machines.backend.name
+        self._machines = machines
+        self._process = process
+
+    def check(
+        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
+    ) -> tuple[Cause, ...]:
+        # Everything may be asked for: a parameter is how the operator makes a new revision.
+        return ()
+
+    async def ensure(self, spec: InstanceSpec) -> Instance:
+        if self._machines.refuses:
+            raise Refused("the backend will not make it")
+        return await self._machines.ask(self._process, lambda: self._ensure(spec))
+
+    async def _ensure(self, spec: InstanceSpec) -> Instance:
+        made = await self._machines.backend.ensure(replace(spec, parameters={}))
+        if made.owner_uid == spec.owner_uid:
+            self._machines.specs[spec.key] = spec
+        return made
+
+    async def remove(self, key: Key) -> None:
+        await self._machines.ask(self._process, lambda: self._machines.backend.remove(key))
+
+    async def retire(self, key: Key) -> None:
+        await self._machines.ask(self._process, lambda: self._machines.backend.retire(key))
+
+    async def observe_all(self) -> tuple[Instance, ...]:
+        return await self._machines.ask(self._process, self._machines.backend.observe_all)
+
+    def listen(self, listener: Listener) -> None:
+        def told(key: Key) -> None:
+            if self._process.alive:
+                listener(key)
+
+        self._machines.backend.listen(told)

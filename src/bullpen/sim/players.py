@@ -1,0 +1,181 @@
+"""Exporters, played: they register, say what they do, hear of leases, and are called.
+
+They behave as ``jmp run`` 0.9: a failed registration ends the attempt, a lost Status stream
+is opened again after a second, and a lease that is exchanged for another without a word in
+between is not noticed. They outlive the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bullpen.api.exporter import Device, ExporterStatusValue
+from bullpen.app.lab import Lab
+from bullpen.errors import LabError, NotFound, Unavailable
+from bullpen.identity.subjects import Role
+from bullpen.services.callers import Claim
+from bullpen.services.dialing import Call
+from bullpen.services.exporters import Notice
+from bullpen.sim.network import Network
+from bullpen.sim.routers import PlayedRouter
+
+RETRY = 1.0
+"""Before a lost Status stream is opened again, and before a dead exporter is started again."""
+
+STREAM_RETRIES_MAX = 5
+REPORT_RETRIES_MAX = 6
+NOTICE_SECONDS = 0.3
+"""From hearing of a lease to Listen."""
+
+
+class Stage(Protocol):
+    """What a player needs of its world."""
+
+    network: Network
+
+    def router(self, endpoint: str) -> PlayedRouter | None: ...
+
+    def say(self, who: str, what: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Who plays, and what becomes of it around its leases."""
+
+    namespace: str
+    name: str
+    token: Callable[[], str]
+    began: Callable[[str], None] = lambda lease: None
+    ended: Callable[[str], None] = lambda lease: None
+
+
+class Player:
+    def __init__(self, stage: Stage, part: Part) -> None:
+        self._stage = stage
+        self._part = part
+        self._held = ""
+        """The lease it believes to have."""
+
+    async def run(self) -> None:
+        """Play until cancelled, or until nobody knows it any more."""
+        while True:
+            try:
+                await self._session()
+            except NotFound:
+                if self._part.token() == "":
+                    return
+            except LabError as error:
+                self._say(f"fails: {error.reason}")
+            self._lose()
+            await asyncio.sleep(RETRY)
+
+    async def _session(self) -> None:
+        await self._register()
+        await self._report(ExporterStatusValue.AVAILABLE)
+        lost = 0
+        while lost < STREAM_RETRIES_MAX:
+            try:
+                async with asyncio.TaskGroup() as serving:
+                    await self._hear(serving)
+            except* LabError:
+                lost += 1
+            await asyncio.sleep(RETRY)
+
+    async def _register(self) -> None:
+        async def work(lab: Lab) -> None:
+            exporter = await lab.callers.exporter(self._claim())
+            device = Device(uuid=exporter.metadata.uid, labels={})
+            await lab.exporters.register(exporter, labels={}, devices=(device,))
+
+        await self._stage.network.call(self._part.name, work)
+        self._say("registered")
+
+    async def _report(self, value: ExporterStatusValue) -> None:
+        async def work(lab: Lab) -> None:
+            exporter = await lab.callers.exporter(self._claim())
+            await lab.exporters.report(exporter, value=value, message="")
+
+        for attempt in range(REPORT_RETRIES_MAX):
+            try:
+                await self._stage.network.call(self._part.name, work)
+            except Unavailable:
+                await asyncio.sleep(2.0**attempt)
+            except LabError as error:
+                # As jmp does: logged, and what the service knows is out of date.
+                self._say(f"could not say {value}: {error.reason}")
+                return
+            else:
+                return
+
+    async def _hear(self, serving: asyncio.TaskGroup) -> None:
+        async def work(lab: Lab) -> AsyncGenerator[Notice, None]:
+            return lab.exporters.status(await lab.callers.exporter(self._claim()))
+
+        listening: asyncio.Task[None] | None = None
+        async with self._stage.network.stream(self._part.name, work) as notices:
+            if self._held:
+                listening = serving.create_task(self._listen(self._held))
+            async for notice in notices:
+                if notice.leased and not self._held:
+                    self._begin(notice.lease)
+                    listening = serving.create_task(self._serve(notice.lease))
+                elif not notice.leased and self._held:
+                    if listening is not None:
+                        listening.cancel()
+                    await self._end()
+
+    def _begin(self, lease: str) -> None:
+        self._held = lease
+        self._say(f"hears of lease {lease}")
+        self._part.began(lease)
+
+    async def _end(self) -> None:
+        lease, self._held = self._held, ""
+        self._say(f"hears that lease {lease} is over")
+        await self._report(ExporterStatusValue.AVAILABLE)
+        self._part.ended(lease)
+
+    def _lose(self) -> None:
+        """The process ended; what it believed is gone with it."""
+        self._held = ""
+
+    async def _serve(self, lease: str) -> None:
+        await asyncio.sleep(NOTICE_SECONDS)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen(lease))
+            await self._report(ExporterStatusValue.LEASE_READY)
+
+    async def _listen(self, lease: str) -> None:
+        async def work(lab: Lab) -> AsyncGenerator[Call, None]:
+            exporter = await lab.callers.exporter(self._claim())
+            lab.exporters.listens(exporter, lease)
+            return lab.switchboard.listen(exporter, lease)
+
+        for _ in range(STREAM_RETRIES_MAX):
+            try:
+                async with self._stage.network.stream(self._part.name, work) as calls:
+                    async for call in calls:
+                        self._answer(call)
+            except LabError as error:
+                self._say(f"listens no more on {lease}: {error.reason}")
+            await asyncio.sleep(RETRY)
+
+    def _answer(self, call: Call) -> None:
+        router = self._stage.router(call.endpoint)
+        if router is None or self._stage.network.is_cut(f"router-{self._part.name}"):
+            return
+        with contextlib.suppress(LabError):
+            router.arrive(call.token, lambda: None)
+
+    def _claim(self) -> Claim:
+        part = self._part
+        return Claim(
+            token=part.token(), role=Role.EXPORTER, namespace=part.namespace, name=part.name
+        )
+
+    def _say(self, what: str) -> None:
+        self._stage.say(self._part.name, what)

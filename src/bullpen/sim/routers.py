@@ -1,0 +1,77 @@
+"""A router without bytes: who meets whom is decided by the real pairing, on real tickets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bullpen.core.sessions import Session
+from bullpen.errors import Unreachable
+from bullpen.identity.tokens import Ticket, Tickets
+from bullpen.kit.clock import Clock
+from bullpen.services.router.pairing import Pairing
+
+
+@dataclass(slots=True, eq=False)
+class Leg:
+    """One side of a stream."""
+
+    ticket: Ticket
+    closed: Callable[[], None]
+    peer: Leg | None = None
+    session: Session | None = None
+    """Known to the side that came second, which tells when it is over."""
+
+
+class PlayedRouter:
+    def __init__(self, endpoint: str, tickets: Tickets, clock: Clock) -> None:
+        self.endpoint = endpoint
+        self.on_session: Callable[[Session], None] = lambda _: None
+        self.joined: Callable[[Ticket], None] = lambda _: None
+        self._tickets = tickets
+        self._clock = clock
+        self._pairing: Pairing[Leg] = Pairing()
+        self._legs: dict[Leg, None] = {}
+        self._open = True
+
+    def arrive(self, token: str, closed: Callable[[], None]) -> Leg:
+        """A side comes with its token; raises ``Unauthorized`` and its kin."""
+        if not self._open:
+            raise Unreachable("the router is gone")
+        now = self._clock.now()
+        ticket = self._tickets.verify(token, now=now)
+        leg = Leg(ticket, closed)
+        peer = self._pairing.arrive(ticket, leg, now=now)
+        self._legs[leg] = None
+        if peer is not None:
+            leg.peer, peer.peer = peer, leg
+            leg.session = Session(stream=ticket.stream, lease=ticket.lease, started=now)
+            self.on_session(leg.session)
+            self.joined(ticket)
+        return leg
+
+    def leave(self, leg: Leg) -> None:
+        if leg not in self._legs:
+            return
+        del self._legs[leg]
+        self._pairing.leave(leg.ticket, leg)
+        peer, leg.peer = leg.peer, None
+        leg.closed()
+        if leg.session is not None and self._open:
+            now = self._clock.now()
+            self.on_session(replace(leg.session, ended=now, from_client=1_000, from_exporter=1_000))
+        if peer is not None:
+            self.leave(peer)
+
+    def fence(self, lease: str, epoch: int) -> None:
+        for leg in self._pairing.fence(lease, epoch):
+            self.leave(leg)
+
+    def streams(self) -> list[Ticket]:
+        """What is joined now."""
+        return [leg.ticket for leg in self._legs if leg.peer is not None]
+
+    def close(self) -> None:
+        self._open = False
+        for leg in tuple(self._legs):
+            self.leave(leg)

@@ -1,0 +1,88 @@
+"""One run of one seed: prepare, let things happen and go wrong, stop the faults, look again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from bullpen.kit.clock import VirtualClock
+from bullpen.sim import liveness, virtual_time
+from bullpen.sim.operators import SPACE, Operator
+from bullpen.sim.plan import Plan
+from bullpen.sim.story import Story
+from bullpen.sim.truth import Violation
+from bullpen.sim.world import World, listening_to_logs
+
+READY = 5.0
+"""Seconds a lab is given to come up before anything happens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run went."""
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    digest: str
+    events: int
+    leases: int
+    commits: int
+    seconds: float
+    """Of virtual time."""
+
+    tail: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+
+def run(plan: Plan, *, tail: int = 60) -> Outcome:
+    """Run a plan to its end, or to the first broken promise."""
+    clock = VirtualClock()
+    return virtual_time.run(clock, _run(plan, clock, tail))
+
+
+async def _run(plan: Plan, clock: VirtualClock, tail: int) -> Outcome:
+    world = World(plan, clock)
+    with listening_to_logs(world.logged):
+        await _until_over(world)
+    return Outcome(
+        plan=plan,
+        violations=tuple(world.violations),
+        digest=world.trace.digest,
+        events=world.trace.count,
+        leases=world.history.count,
+        commits=len(world.truth.order),
+        seconds=world.time,
+        tail=tuple(world.trace.tail(tail)),
+    )
+
+
+async def _until_over(world: World) -> None:
+    """Let things happen until the story is told or a promise is broken."""
+    try:
+        async with world.tasks as tasks:
+            telling = tasks.create_task(_tell(world))
+            breaking = tasks.create_task(world.broken.wait())
+            await asyncio.wait((telling, breaking), return_when=asyncio.FIRST_COMPLETED)
+            raise _Over
+    except* _Over:
+        world.say("run", "is over")
+
+
+class _Over(Exception):
+    """The run has ended; everything that still goes on is stopped."""
+
+
+async def _tell(world: World) -> None:
+    operator = Operator(world)
+    world.tasks.create_task(world.supervise())
+    if world.plan.home == "cluster":
+        world.tasks.create_task(world.keep_api())
+    await operator.prepare(world.plan.boards, world.plan.ceilings)
+    for number in range(world.plan.boards):
+        world.plug(SPACE, f"board{number}")
+    await asyncio.sleep(READY)
+    await Story(world, operator).tell()
+    await liveness.check(world, operator)

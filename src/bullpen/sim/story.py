@@ -1,0 +1,281 @@
+"""Carries out the steps of a plan: what people do, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from bullpen.app.lab import Lab
+from bullpen.errors import LabError
+from bullpen.identity.subjects import Role
+from bullpen.provisioners.base import InstancePhase, Key
+from bullpen.services.callers import Claim
+from bullpen.services.wishes import Edit
+from bullpen.sim.clients import Client, Job
+from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
+from bullpen.sim.plan import CLOCK_JUMP_MAX, Act, Step
+from bullpen.sim.truth import Violation
+from bullpen.sim.world import World
+
+STEPS_TO_CRASH_MAX = 60
+"""Turns of the event loop after which a crash happens, so that it falls on any await."""
+
+
+class Story:
+    def __init__(self, world: World, operator: Operator) -> None:
+        self._world = world
+        self._operator = operator
+        self._acts: dict[Act, Callable[[random.Random], Awaitable[None]]] = {
+            Act.LEASE: self._lease,
+            Act.BOOK: self._book,
+            Act.NAMED: self._named,
+            Act.STRANGER: self._stranger,
+            Act.SCALE: self._scale,
+            Act.EDIT_CLASS: self._operator.edit_class,
+            Act.REMAKE_SET: self._remake_set,
+            Act.DISABLE: self._disable,
+            Act.POLICY: self._police,
+            Act.DELETE_LEASE: self._delete_lease,
+            Act.DELETE_EXPORTER: self._delete_exporter,
+            Act.CRASH: self._crash,
+            Act.SUCCESSION: self._succession,
+            Act.CUT_CLIENT: self._cut_client,
+            Act.CUT_EXPORTER: self._cut_exporter,
+            Act.CUT_ROUTER: self._cut_router,
+            Act.CUT_API: self._cut_api,
+            Act.SLOW_DISK: self._slow_disk,
+            Act.STUCK_DISK: self._stuck_disk,
+            Act.FULL_DISK: self._full_disk,
+            Act.CLOCK: self._jump,
+            Act.MACHINE_DIES: self._machine_dies,
+            Act.BACKEND_AWAY: self._backend_away,
+            Act.BACKEND_HANGS: self._backend_hangs,
+            Act.BACKEND_REFUSES: self._backend_refuses,
+            Act.EXPORTER_VANISHES: self._exporter_vanishes,
+            Act.EXPORTER_FLAPS: self._exporter_flaps,
+            Act.EXPORTER_TWICE: self._exporter_twice,
+        }
+
+    async def tell(self) -> None:
+        """Each step at its time; those that take long go on beside the next ones.
+
+        Faults stop when the plan says so; whoever is still at work then finishes it.
+        """
+        began, plan = self._world.time, self._world.plan
+        async with asyncio.TaskGroup() as acting:
+            for step in plan.steps:
+                await asyncio.sleep(max(0.0, began + step.at - self._world.time))
+                self._world.say("step", f"{step.number} {step.act}")
+                acting.create_task(self._step(step))
+            await asyncio.sleep(max(0.0, began + plan.lasts - self._world.time))
+            self._world.say("faults", "stop")
+            self._world.heal()
+
+    async def _step(self, step: Step) -> None:
+        await self._acts[step.act](random.Random(step.seed))
+
+    # People
+
+    def _job(self, chance: random.Random, **asked: str | float | None) -> Job:
+        client = chance.choice(CLIENTS)
+        rest = [name for name in CLIENTS if name != client]
+        return Job(
+            client=client,
+            duration=float(chance.choice((10, 30, 120, 3600))),
+            holds=chance.uniform(0, 20),
+            patience=chance.choice((5.0, 30.0, 120.0)),
+            dials=chance.randint(0, 2),
+            extends=chance.random() < 0.2,
+            hands_to=chance.choice(rest) if chance.random() < 0.15 else "",
+            vanishes=chance.random() < 0.15,
+            **asked,  # type: ignore[arg-type]
+        )
+
+    async def _run(self, job: Job) -> None:
+        await Client(self._world, job).run()
+
+    def _selector(self, chance: random.Random) -> str:
+        pools = [f"virtual{number}" for number in range(len(self._world.plan.ceilings))]
+        return f"board={chance.choice(['real', *pools, *pools])}"
+
+    async def _lease(self, chance: random.Random) -> None:
+        selector = self._selector(chance)
+        await self._run(self._job(chance, selector=selector))
+
+    async def _book(self, chance: random.Random) -> None:
+        selector, later = self._selector(chance), chance.uniform(1, 30)
+        await self._run(self._job(chance, selector=selector, begin_in=later))
+
+    async def _named(self, chance: random.Random) -> None:
+        names = [where[2] for where in self._world.truth.objects if where[0] == "Exporter"]
+        if names:
+            await self._run(self._job(chance, exporter=chance.choice(sorted(names))))
+
+    async def _stranger(self, chance: random.Random) -> None:
+        """Somebody of another namespace tries what is not theirs."""
+        names = [where[2] for where in self._world.truth.objects if where[0] == "Lease"]
+        if not names:
+            return
+        name = chance.choice(sorted(names))
+        token = self._world.token(Role.CLIENT, OTHER, STRANGER)
+        own = Claim(token=token, role=Role.CLIENT, namespace=OTHER, name=STRANGER)
+        forged = Claim(token=token, role=Role.CLIENT, namespace=SPACE, name=chance.choice(CLIENTS))
+        for claim in (own, forged):
+            for attempt in (_dial, _release, _take_over):
+                await self._must_fail(claim, name, attempt)
+
+    async def _must_fail(
+        self, claim: Claim, lease: str, attempt: Callable[[Lab, Claim, str], Awaitable[None]]
+    ) -> None:
+        async def work(lab: Lab) -> None:
+            await attempt(lab, claim, lease)
+
+        try:
+            await self._world.network.call(STRANGER, work)
+        except LabError:
+            return
+        text = f"{STRANGER} could {attempt.__name__.strip('_')} lease {lease}"
+        self._world.breaks(Violation("nobody takes what is another's", text, self._world.time))
+
+    async def _scale(self, chance: random.Random) -> None:
+        number = chance.randrange(len(self._world.plan.ceilings))
+        await self._operator.scale(number, chance)
+
+    async def _remake_set(self, chance: random.Random) -> None:
+        number = chance.randrange(len(self._world.plan.ceilings))
+        await self._operator.remake_set(number, self._world.plan.ceilings[number], chance)
+
+    async def _disable(self, chance: random.Random) -> None:
+        name = f"board{chance.randrange(self._world.plan.boards)}"
+        await self._operator.disable(name, chance.uniform(1, 20))
+
+    async def _police(self, chance: random.Random) -> None:
+        vip = chance.choice(CLIENTS)
+        await self._operator.change("Client", vip, {"metadata": {"labels": {"vip": "yes"}}})
+        await self._operator.police(chance.uniform(5, 30))
+
+    async def _delete_lease(self, chance: random.Random) -> None:
+        leases = [lease["metadata"]["name"] for lease in self._world.truth.all("Lease")]
+        if leases:
+            await self._operator.delete("Lease", SPACE, chance.choice(sorted(leases)))
+
+    async def _delete_exporter(self, chance: random.Random) -> None:
+        found = [e["metadata"]["name"] for e in self._world.truth.all("Exporter")]
+        members = sorted(name for name in found if not name.startswith("board"))
+        if members:
+            await self._operator.delete("Exporter", SPACE, chance.choice(members))
+
+    # The service
+
+    async def _crash(self, chance: random.Random) -> None:
+        """Kill the service, at whatever it happens to wait for."""
+        for _ in range(chance.randrange(STEPS_TO_CRASH_MAX)):
+            await asyncio.sleep(0)
+        front = self._world.front() or self._world.processes[-1]
+        front.crash()
+
+    async def _succession(self, chance: random.Random) -> None:
+        """Another process takes over while the old one has not noticed."""
+        old = [process for process in self._world.processes if process.alive]
+        self._world.start()
+        await asyncio.sleep(chance.uniform(0, 20))
+        for process in old:
+            process.crash()
+
+    async def _jump(self, chance: random.Random) -> None:
+        jump = timedelta(seconds=chance.uniform(-CLOCK_JUMP_MAX, CLOCK_JUMP_MAX))
+        self._world.clock.offset += jump
+        self._world.say("clock", f"jumps by {jump.total_seconds():.3f} s")
+
+    async def _cut_api(self, chance: random.Random) -> None:
+        for process in self._world.processes:
+            self._world.api.cut(process.name, chance.uniform(0.5, 15))
+
+    async def _slow_disk(self, chance: random.Random) -> None:
+        self._world.disk.delay_max = chance.uniform(0.01, 0.5)
+        await asyncio.sleep(chance.uniform(1, 20))
+        self._world.disk.delay_max = 0.0
+
+    async def _stuck_disk(self, chance: random.Random) -> None:
+        self._world.disk.stuck_until = self._world.time + chance.uniform(1, 10)
+
+    async def _full_disk(self, chance: random.Random) -> None:
+        self._world.disk.full_until = self._world.time + chance.uniform(0.1, 5)
+
+    # The network
+
+    async def _cut_client(self, chance: random.Random) -> None:
+        self._world.network.cut(chance.choice(CLIENTS), chance.uniform(1, 20))
+
+    async def _cut_exporter(self, chance: random.Random) -> None:
+        if key := self._any_player(chance):
+            self._world.network.cut(key[1], chance.uniform(1, 30))
+
+    async def _cut_router(self, chance: random.Random) -> None:
+        peers = [*CLIENTS, *(name for _, name in sorted(self._world.players))]
+        self._world.network.cut(f"router-{chance.choice(peers)}", chance.uniform(1, 20))
+
+    # Machines and exporters
+
+    async def _machine_dies(self, chance: random.Random) -> None:
+        backend = self._world.machines.backend
+        up = [key for key in backend.held() if _is_running(backend.instance(key))]
+        if up:
+            key = chance.choice(up)
+            self._world.say(key[1], "dies")
+            backend.crash(key)
+
+    async def _backend_away(self, chance: random.Random) -> None:
+        self._world.machines.away_until = self._world.time + chance.uniform(1, 20)
+
+    async def _backend_hangs(self, chance: random.Random) -> None:
+        self._world.machines.hangs_until = self._world.time + chance.uniform(1, 20)
+
+    async def _backend_refuses(self, chance: random.Random) -> None:
+        self._world.machines.refuses_until = self._world.time + chance.uniform(1, 10)
+
+    async def _exporter_vanishes(self, chance: random.Random) -> None:
+        await self._off_and_on(chance, chance.uniform(5, 40))
+
+    async def _exporter_flaps(self, chance: random.Random) -> None:
+        for _ in range(chance.randint(2, 4)):
+            await self._off_and_on(chance, chance.uniform(0.1, 4))
+            await asyncio.sleep(chance.uniform(0.1, 3))
+
+    async def _off_and_on(self, chance: random.Random, seconds: float) -> None:
+        name = f"board{chance.randrange(self._world.plan.boards)}"
+        if name in self._world.down:
+            return
+        self._world.down[name] = self._world.time + seconds
+        self._world.say(name, f"is off for {seconds:.3f} s")
+        self._world.unplug((SPACE, name))
+        await asyncio.sleep(seconds)
+        del self._world.down[name]
+        self._world.plug(SPACE, name)
+
+    async def _exporter_twice(self, chance: random.Random) -> None:
+        """A second process with the same config, for a while."""
+        name = f"board{chance.randrange(self._world.plan.boards)}"
+        if name not in self._world.down:
+            await self._world.shadow(SPACE, name, chance.uniform(1, 10))
+
+    def _any_player(self, chance: random.Random) -> Key | None:
+        return chance.choice(sorted(self._world.players)) if self._world.players else None
+
+
+def _is_running(instance: object) -> bool:
+    return getattr(instance, "phase", None) is InstancePhase.RUNNING
+
+
+async def _dial(lab: Lab, claim: Claim, lease: str) -> None:
+    await lab.switchboard.dial(await lab.callers.client(claim), lease)
+
+
+async def _release(lab: Lab, claim: Claim, lease: str) -> None:
+    await lab.leases.release(await lab.callers.client(claim), lease, idempotent=True)
+
+
+async def _take_over(lab: Lab, claim: Claim, lease: str) -> None:
+    await lab.leases.update(await lab.callers.client(claim), lease, Edit(client=STRANGER))

@@ -1,0 +1,114 @@
+"""What is durable, read from the raw documents as they are committed, and who looks at it.
+
+Shares nothing with what it checks: documents are dicts here, and stay dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from bullpen.store.base import Change, Verb
+
+Raw = dict[str, Any]
+Where = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    promise: str
+    message: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.message} (at {self.at:.3f} s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One committed change."""
+
+    kind: str
+    namespace: str
+    name: str
+    old: Raw | None
+    new: Raw | None
+    """None when it was deleted."""
+
+    revision: int
+    at: float
+
+    @property
+    def last(self) -> Raw:
+        found = self.new if self.new is not None else self.old
+        assert found is not None
+        return found
+
+
+class Checker(Protocol):
+    promise: str
+
+    def see(self, fact: Fact) -> Iterable[str]:
+        """What the change breaks, in words."""
+
+
+class Truth:
+    def __init__(self, time: Callable[[], float], broken: Callable[[Violation], None]) -> None:
+        self.objects: dict[Where, Raw] = {}
+        self.revision = 0
+        self.order: list[tuple[int, str]] = []
+        """Revision and key of every change, in order."""
+
+        self._checkers: list[Checker] = []
+        self._time = time
+        self._broken = broken
+
+    def check(self, *checkers: Checker) -> None:
+        self._checkers += checkers
+
+    def committed(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._commit(change)
+
+    def _commit(self, change: Change) -> None:
+        at = self._time()
+        if change.revision <= self.revision:
+            text = f"revision {change.revision} came after {self.revision}"
+            self._broken(Violation("revisions only grow", text, at))
+        self.revision = change.revision
+        self.order.append((change.revision, change.key))
+        document: Raw = msgspec.json.decode(change.value)
+        meta = document["metadata"]
+        where = (document["kind"], meta.get("namespace", ""), meta["name"])
+        old = self.objects.get(where)
+        if change.verb is Verb.DELETED:
+            self.objects.pop(where, None)
+            fact = Fact(*where, old, None, change.revision, at)
+        else:
+            self.objects[where] = document
+            fact = Fact(*where, old, document, change.revision, at)
+        for checker in self._checkers:
+            for text in checker.see(fact):
+                self._broken(Violation(checker.promise, text, at))
+
+    def all(self, kind: str) -> Iterator[Raw]:
+        return (found for where, found in self.objects.items() if where[0] == kind)
+
+    def get(self, kind: str, namespace: str, name: str) -> Raw | None:
+        return self.objects.get((kind, namespace, name))
+
+
+def status(document: Raw | None) -> Raw:
+    return (document or {}).get("status") or {}
+
+
+def is_active(lease: Raw | None) -> bool:
+    """Whether a lease has an exporter and is not over."""
+    said = status(lease)
+    return bool(said.get("exporterRef")) and not said.get("ended")

@@ -1,0 +1,333 @@
+"""Everything a run consists of, put together: one seed, one thread, one clock.
+
+The random sources of its parts are separate, so that what one part draws changes nothing
+for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+from bullpen.identity.subjects import Role, secret_name
+from bullpen.identity.tokens import Tickets
+from bullpen.kit.clock import VirtualClock
+from bullpen.kit.ids import RandomIds
+from bullpen.provisioners.base import InstancePhase, InstanceSpec, Key, Provisioner
+from bullpen.provisioners.fake import Faults
+from bullpen.registry.registry import Registry
+from bullpen.sim.checkers import (
+    CeilingHolds,
+    EndedStaysEnded,
+    EpochsGrow,
+    LeasedMembersStay,
+    LeasesAreKept,
+    OneLeaseEach,
+    OneLeasePerLife,
+)
+from bullpen.sim.clocks import SkewedClock
+from bullpen.sim.disk import Disk
+from bullpen.sim.history import History
+from bullpen.sim.homes import ClusterHome, EmbeddedHome, PlayedApi
+from bullpen.sim.machines import Handle, Machines
+from bullpen.sim.network import Network
+from bullpen.sim.plan import Home, Plan
+from bullpen.sim.players import Part, Player
+from bullpen.sim.process import Process, Surroundings
+from bullpen.sim.routers import PlayedRouter
+from bullpen.sim.trace import Trace
+from bullpen.sim.truth import Fact, Truth, Violation
+
+RESTART = 1.0
+"""Seconds until a process that died is started again."""
+
+PULSE, PULSE_CALM = 0.5, 30.0
+"""Seconds between two looks at whether the service lives, with faults and without."""
+
+KNOWN_LATE = 2.0
+"""Seconds that may pass until everybody knows what is on disk, besides the lag of a watch."""
+
+
+class World:
+    def __init__(self, plan: Plan, clock: VirtualClock) -> None:
+        loop = asyncio.get_running_loop()
+        self.plan = plan
+        self.tasks = asyncio.TaskGroup()
+        self.clock = SkewedClock(clock)
+        self.trace = Trace(loop.time)
+        self.violations: list[Violation] = []
+        self.broken = asyncio.Event()
+        self.deleted: set[str] = set()
+        """Uids of what an operator has deleted."""
+
+        self.truth = Truth(loop.time, self.breaks)
+        slack = KNOWN_LATE + 3 * plan.weather.lag_max + 4 * plan.weather.delay_max
+        self.history = History(self.truth, loop.time, self.breaks, slack=slack)
+        self._watch_truth(slack)
+        ids = RandomIds(self.chance("ids"))
+        self.disk = Disk(self.chance("disk"), self.truth.committed, history=plan.weather.history)
+        self.api = PlayedApi(self.chance("api"), plan.weather)
+        self.home: EmbeddedHome | ClusterHome
+        if plan.home is Home.EMBEDDED:
+            self.home = EmbeddedHome(self.disk, self.clock, ids)
+        else:
+            self.home = ClusterHome(self.disk, self.clock, ids, self.api)
+        faults = Faults(boot_seconds=plan.boot, start_failed=plan.weather.start_failed)
+        self.machines = Machines(self.chance("machines"), faults, self.tasks)
+        self.machines.backend.listen(self._machine_changed)
+        self.network = Network(self.chance("network"), plan.weather, self._front)
+        self.processes: list[Process] = []
+        self.players: dict[Key, asyncio.Task[None]] = {}
+        self.down: dict[str, float] = {}
+        """Boards that are switched off, until when."""
+
+        self._calm = False
+        self._around = Surroundings(
+            home=self.home,
+            provisioner=self._provisioner,
+            clock=self.clock,
+            ids=ids,
+            chance=self.chance("service"),
+            tickets=Tickets(b"k" * 32),
+            failed=self._failed,
+            say=self.say,
+            events=plan.events,
+        )
+
+    def chance(self, part: str) -> random.Random:
+        return random.Random(f"{part}-{self.plan.seed}-{self.plan.home}")
+
+    def say(self, who: str, what: str) -> None:
+        self.trace.say(who, what)
+
+    # Promises
+
+    def _watch_truth(self, slack: float) -> None:
+        self.truth.check(
+            OneLeaseEach(),
+            EndedStaysEnded(),
+            LeasesAreKept(self.deleted.__contains__),
+            EpochsGrow(),
+            OneLeasePerLife(),
+            CeilingHolds(slack),
+            LeasedMembersStay(
+                lambda namespace, name: self.truth.get("Lease", namespace, name), self._excused
+            ),
+            _Noticing(self),
+        )
+
+    def _excused(self, fact: Fact) -> bool:
+        """Whether a leased member may go: its machine is gone, or somebody wanted that."""
+        meta = fact.last["metadata"]
+        owners = {owner["uid"] for owner in meta.get("ownerReferences") or ()}
+        asked = meta["uid"] in self.deleted or owners & self.deleted
+        return bool(asked) or not self.is_up((fact.namespace, fact.name), meta["uid"])
+
+    def is_up(self, key: Key, uid: str) -> bool:
+        found = self.machines.backend.instance(key)
+        up = found is not None and found.phase is InstancePhase.RUNNING
+        return up and found is not None and found.owner_uid == uid
+
+    def breaks(self, violation: Violation) -> None:
+        self.say("VIOLATION", str(violation))
+        self.violations.append(violation)
+        self.broken.set()
+
+    def _failed(self, process: Process, error: BaseException) -> None:
+        text = f"{process.name}: {type(error).__name__}: {error}"
+        self.breaks(Violation("nothing fails by surprise", text, self.time))
+
+    @property
+    def time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # Processes
+
+    def _front(self) -> Process | None:
+        """Who answers calls: the newest process that is ready."""
+        return next((p for p in reversed(self.processes) if p.ready), None)
+
+    def front(self) -> Process | None:
+        return self._front()
+
+    def start(self) -> Process:
+        process = Process(f"lab-{len(self.processes)}", self._around)
+        process.router.joined = lambda ticket: self.history.joined(ticket.stream)
+        self.processes.append(process)
+        process.start(self.tasks)
+        return process
+
+    async def supervise(self) -> None:
+        """Start the service whenever none of its processes is alive."""
+        while True:
+            if not any(process.alive for process in self.processes):
+                await asyncio.sleep(RESTART if self.processes else 0.0)
+                self.start()
+            self.history.streams([t.lease for p in self.processes for t in p.router.streams()])
+            await asyncio.sleep(PULSE_CALM if self._calm else PULSE)
+
+    async def keep_api(self) -> None:
+        """The API of the cluster home, which is always there."""
+        assert isinstance(self.home, ClusterHome)
+        await self.home.run()
+
+    def _provisioner(self, process: Process) -> Provisioner:
+        return Handle(self.machines, process)
+
+    def router(self, endpoint: str) -> PlayedRouter | None:
+        return next((p.router for p in self.processes if p.name == endpoint and p.alive), None)
+
+    def registry(self) -> Registry | None:
+        return self.home.registry
+
+    # Exporters
+
+    def _machine_changed(self, key: Key) -> None:
+        """A machine that runs has an exporter; one that does not has none."""
+        found = self.machines.backend.instance(key)
+        if found is not None and found.phase is InstancePhase.RUNNING:
+            if key not in self.players:
+                self._play(key, self._virtual(self.machines.specs[key]))
+        else:
+            self.unplug(key)
+
+    def _virtual(self, spec: InstanceSpec) -> Part:
+        backend = self.machines.backend
+        token = _token(spec.exporter_config)
+        served: list[str] = []
+
+        def began(lease: str) -> None:
+            served.append(lease)
+            if spec.recycle.value == "ExitAndReplace" and len(set(served)) > 1:
+                text = f"the machine of {spec.key[1]} served {' and '.join(served)}"
+                self.breaks(Violation("a single-use target serves one lease", text, self.time))
+            backend.begin_lease(spec.key)
+
+        return Part(
+            namespace=spec.key[0],
+            name=spec.key[1],
+            token=lambda: token,
+            began=began,
+            ended=lambda lease: backend.end_lease(spec.key),
+        )
+
+    def plug(self, namespace: str, name: str) -> None:
+        """Switch a physical exporter on."""
+        part = Part(
+            namespace=namespace,
+            name=name,
+            token=lambda: self.token(Role.EXPORTER, namespace, name),
+        )
+        self._play((namespace, name), part)
+
+    def _play(self, key: Key, part: Part) -> None:
+        self.players[key] = self.tasks.create_task(Player(self, part).run())
+
+    async def shadow(self, namespace: str, name: str, seconds: float) -> None:
+        """A second exporter with the config of another one."""
+        part = Part(
+            namespace=namespace,
+            name=name,
+            token=lambda: self.token(Role.EXPORTER, namespace, name),
+        )
+        task = self.tasks.create_task(Player(self, part).run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+
+    def unplug(self, key: Key) -> None:
+        """Switch an exporter off without a word."""
+        task = self.players.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    def token(self, role: Role, namespace: str, name: str) -> str:
+        """What is in the Secret now; empty for nothing."""
+        secret = self.truth.get("Secret", namespace, secret_name(role, name))
+        return base64.b64decode((secret or {}).get("data", {}).get("token", "")).decode()
+
+    # The end of all faults
+
+    def heal(self) -> None:
+        self._calm = True
+        self.network.heal()
+        self.api.heal()
+        self.machines.heal()
+        self.disk.delay_max = 0.0
+        self.disk.stuck_until = self.disk.full_until = 0.0
+
+    def logged(self, record: logging.LogRecord) -> None:
+        """What the service logs as a bug is one."""
+        error = record.exc_info[1] if record.exc_info else None
+        if any(process.alive for process in self.processes):
+            text = f"{record.getMessage()}: {type(error).__name__}: {error}"
+            self.breaks(Violation("nothing fails by surprise", text, self.time))
+
+
+@contextlib.contextmanager
+def listening_to_logs(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Hear what is logged with a traceback; nothing is printed meanwhile."""
+    handler = _BugHandler(tell)
+    logger = logging.getLogger("bullpen")
+    propagate = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _Noticing:
+    """Tells the history and the trace what was written."""
+
+    promise = ""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def see(self, fact: Fact) -> tuple[str, ...]:
+        if fact.kind == "Lease" and "clientRef" in fact.last["spec"]:
+            self._world.history.committed(fact)
+        if fact.kind in ("Lease", "Exporter", "ExporterSet"):
+            self._world.say("commit", f"{fact.revision} {fact.kind} {fact.name} {_digest(fact)}")
+        return ()
+
+
+class _BugHandler(logging.Handler):
+    def __init__(self, tell: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._tell(record)
+
+
+def _digest(fact: Fact) -> str:
+    """The part of a change that tells what happened."""
+    if fact.new is None:
+        return "deleted"
+    spec, said = fact.new.get("spec") or {}, fact.new.get("status") or {}
+    if fact.kind == "Lease":
+        ref = (said.get("exporterRef") or {}).get("name", "-")
+        return f"{ref} epoch={said.get('epoch', 0)} ended={said.get('ended', False)}"
+    if fact.kind == "Exporter":
+        ref = (said.get("leaseRef") or {}).get("name", "-")
+        online = next(
+            (c["status"] for c in said.get("conditions", ()) if c["type"] == "Online"), "-"
+        )
+        return (
+            f"lease={ref} epoch={said.get('leaseEpoch', 0)} online={online}"
+            f" says={said.get('exporterStatus', '-')} enabled={spec.get('enabled', True)}"
+        )
+    return f"max={spec.get('maxReplicas')} replicas={said.get('replicas', 0)}"
+
+
+def _token(config: str) -> str:
+    line = next(line for line in config.splitlines() if line.startswith("token:"))
+    return line.partition(":")[2].strip().strip("'\"")

@@ -1,0 +1,84 @@
+"""How much work a lease is. Counted, because a count does not depend on the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from lab_world import LabWorld
+
+from bullpen.controllers import leases as lease_controller
+from bullpen.controllers import observing
+from bullpen.services.wishes import Wish
+
+WISH = Wish(selector="board=x", duration=timedelta(hours=1), tags={})
+
+WRITES = {
+    "jumpstarter.dev/leases": 4,  # created, assigned, released, ended
+    "jumpstarter.dev/exporters": 2,  # taken, freed
+    "core/events": 2,
+}
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_lease_is_six_writes_and_two_events_however_large_the_lab(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    world = LabWorld()
+    looks = Counter[str]()
+
+    def counted(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:
+            looks[name] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    async def story(world: LabWorld) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(others):
+                await world.make_exporter(f"other-{number}")
+            player = await stack.enter_async_context(world.player("a"))
+            await world.settle()
+            player.obeys = False
+            counted(observing, "offer")
+            counted(lease_controller, "mend_exporter")
+            counted(lease_controller, "mend_lease")
+            watch = world.registry.store.watch("", since=world.registry.revision)
+            lease = await world.leases.create(world.client(), WISH)
+            await world.leases.release(world.client(), lease.metadata.name)
+            await asyncio.sleep(1)
+            keys = [change.key for change in await watch.next()]
+            assert Counter("/".join(key.split("/")[:2]) for key in keys) == WRITES
+
+    world.run(story)
+    assert looks["offer"] <= 3, "taken, freed, and gone at the end"
+    assert looks["mend_exporter"] <= 4
+    assert looks["mend_lease"] <= 3
+
+
+def test_taking_an_exporter_and_telling_the_lease_is_one_commit() -> None:
+    world = LabWorld()
+    batches: list[int] = []
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.settle()
+            store = world.registry.store
+            real = store.committed  # type: ignore[attr-defined]
+
+            def committed(count: int) -> None:
+                batches.append(count)
+                real(count)
+
+            store.committed = committed  # type: ignore[attr-defined]
+            await world.leases.create(world.client(), WISH)
+
+    world.run(story)
+    assert batches[:2] == [1, 2], "the lease; then the exporter and the lease's status"
