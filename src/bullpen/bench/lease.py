@@ -47,6 +47,9 @@ from bullpen.store.sqlite import SqliteStore
 EXPORTERS = 300
 WARM = 100
 HAND_OVERS = 50
+SUSTAINED = 200
+SUSTAINED_PER_SECOND = 40
+HELD_SECONDS = 0.1
 NAMESPACE = "default"
 LOOK_SECONDS = 0.05
 WAIT_SECONDS_MAX = 60.0
@@ -57,15 +60,15 @@ HAND_OVER_P99 = Goal(3, at_least=False)
 
 
 async def run(*, rounds: int) -> tuple[Result, ...]:
-    """One at a time, all at once, and from one to the next."""
+    """One at a time, steadily, all at once, and from one to the next."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        served(_serve, Path(directory)) as service,
+        served(serve, Path(directory)) as service,
     ):
         lab = service.facts
         tokens = await _create_all(lab)
         with served(_export, lab, tokens):
-            async with _connected(lab, tokens[""]) as caller:
+            async with connected(lab, tokens[""]) as caller:
                 await _all_online(caller)
                 reference = await Reference.open(Path(directory) / "reference.db", lab)
                 try:
@@ -78,29 +81,21 @@ async def _measured(caller: Caller, reference: Reference, rounds: int) -> tuple[
     await _warm(caller, 10)
     warm: list[list[float]] = []
     bare: list[list[float]] = []
+    steady: list[list[float]] = []
     bursts: list[float] = []
     handed: list[list[float]] = []
     for _ in range(rounds):
         bare.append([await _timed(reference.once) for _ in range(WARM)])
         warm.append(await _warm(caller, WARM))
+        steady.append(await _sustained(caller))
         bursts.append(await _burst(caller))
         handed.append(await _hand_overs(caller))
     p50 = [percentile(samples, 0.5) * 1e3 for samples in bare]
     return (
-        compare(
-            "warm lease p50",
-            [percentile(samples, 0.5) * 1e3 for samples in warm],
-            p50,
-            unit="ms",
-            goal=WARM_P50,
-        ),
-        compare(
-            "warm lease p99",
-            [percentile(samples, 0.99) * 1e3 for samples in warm],
-            p50,
-            unit="ms",
-            goal=WARM_P99,
-        ),
+        _latency("warm lease p50", warm, 0.5, p50, WARM_P50),
+        _latency("warm lease p99", warm, 0.99, p50, WARM_P99),
+        _latency(f"{SUSTAINED_PER_SECOND} leases/s p50", steady, 0.5, p50, WARM_P50),
+        _latency(f"{SUSTAINED_PER_SECOND} leases/s p99", steady, 0.99, p50, WARM_P99),
         compare(
             f"{EXPORTERS} leases at once",
             [seconds * 1e3 for seconds in bursts],
@@ -108,14 +103,21 @@ async def _measured(caller: Caller, reference: Reference, rounds: int) -> tuple[
             unit="ms",
             goal=BURST,
         ),
-        compare(
+        _latency(
             "hand-over p99",
-            [percentile(samples, 0.99) * 1e3 for samples in handed],
+            handed,
+            0.99,
             [percentile(samples, 0.5) * 1e3 for samples in warm],
-            unit="ms",
-            goal=HAND_OVER_P99,
+            HAND_OVER_P99,
         ),
     )
+
+
+def _latency(
+    name: str, rounds: list[list[float]], share: float, reference: list[float], goal: Goal
+) -> Result:
+    ours = [percentile(samples, share) * 1e3 for samples in rounds]
+    return compare(name, ours, reference, unit="ms", goal=goal)
 
 
 async def _warm(caller: Caller, count: int) -> list[float]:
@@ -125,6 +127,26 @@ async def _warm(caller: Caller, count: int) -> list[float]:
         lease = await caller.lease("bench=yes")
         samples.append(time.perf_counter() - started)
         await caller.release(lease)
+    return samples
+
+
+async def _sustained(caller: Caller) -> list[float]:
+    """Leases that come at a steady rate and do not wait for each other."""
+    samples: list[float] = []
+
+    async def one() -> None:
+        started = time.perf_counter()
+        lease = await caller.lease("bench=yes")
+        samples.append(time.perf_counter() - started)
+        await asyncio.sleep(HELD_SECONDS)
+        await caller.release(lease)
+
+    async with asyncio.TaskGroup() as tasks:
+        begun = time.perf_counter()
+        for number in range(SUSTAINED):
+            due = begun + number / SUSTAINED_PER_SECOND
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.create_task(one())
     return samples
 
 
@@ -221,7 +243,7 @@ class Lab:
     ca_pem: bytes
 
 
-class _connected:  # noqa: N801
+class connected:  # noqa: N801
     def __init__(self, lab: Lab, token: str) -> None:
         self._channel = _channel(lab)
         self._token = token
@@ -247,7 +269,7 @@ def _headers(kind: str, name: str, token: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-async def _serve(pipe: Connection, directory: Path) -> None:
+async def serve(pipe: Connection, directory: Path) -> None:
     settings = Settings(data=directory / "lab", port_base=0)
     world = World(clock=SystemClock(), ids=RandomIds(), chance=random.Random())
     with DataDirectory.open(settings.data) as found:
@@ -271,13 +293,13 @@ async def _create_all(lab: Lab) -> dict[str, str]:
             labels = {"bench": "yes", f"bench-{number}": "yes"}
             meta = ObjectMeta(name=f"e{number}", namespace=NAMESPACE, labels=labels)
             await objects.create(Exporter(metadata=meta))
-        tokens = {"": await _token(objects, "bench-client")}
+        tokens = {"": await token(objects, "bench-client")}
         for number in range(EXPORTERS):
-            tokens[f"e{number}"] = await _token(objects, f"e{number}-exporter")
+            tokens[f"e{number}"] = await token(objects, f"e{number}-exporter")
         return tokens
 
 
-async def _token(objects: ClusterObjects, name: str) -> str:
+async def token(objects: ClusterObjects, name: str) -> str:
     deadline = time.perf_counter() + WAIT_SECONDS_MAX
     while time.perf_counter() < deadline:
         try:
