@@ -1,14 +1,24 @@
-"""A small OpenID Connect provider on loopback: discovery, keys, and the password grant."""
+"""OpenID Connect providers on loopback.
+
+One of our own, because ``jmp login`` without a browser needs the password grant and a JWT as
+access token; and a foreign one, whose identity tokens come by the authorization code.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlencode, urlparse
+from urllib.request import HTTPRedirectHandler, build_opener
 
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
@@ -86,3 +96,58 @@ def running_provider() -> Iterator[Provider]:
         finally:
             server.shutdown()
             thread.join()
+
+
+class ForeignProvider:
+    """``oidc-provider-mock``, in a process of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+
+    def token(self, user: str, *, audience: str = "jumpstarter-cli") -> str:
+        """An identity token for ``user``, as a browser would get it."""
+        client = {"client_id": audience, "redirect_uri": "http://127.0.0.1/back"}
+        query = urlencode({**client, "response_type": "code", "scope": "openid"})
+        headers, _ = self._post(f"/oauth2/authorize?{query}", {"sub": user})
+        code = parse_qs(urlparse(headers["Location"]).query)["code"][0]
+        grant = {**client, "grant_type": "authorization_code", "code": code, "client_secret": "-"}
+        _, body = self._post("/oauth2/token", grant)
+        return str(json.loads(body)["id_token"])
+
+    def answers(self) -> bool:
+        address = f"{self.address}/.well-known/openid-configuration"
+        try:
+            with build_opener().open(address, timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def _post(self, path: str, form: dict[str, str]) -> tuple[Message, bytes]:
+        """Headers and body of the answer, of a redirection too."""
+        opener = build_opener(_Stay)
+        try:
+            with opener.open(self.address + path, urlencode(form).encode(), timeout=5) as found:
+                return found.headers, found.read()
+        except HTTPError as redirected:
+            with redirected:
+                return redirected.headers, b""
+
+
+class _Stay(HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+@contextlib.contextmanager
+def running_foreign_provider(port: int, *users: str) -> Iterator[ForeignProvider]:
+    program = Path(sys.executable).with_name("oidc-provider-mock")
+    named = [part for user in users for part in ("--user", user)]
+    with subprocess.Popen(
+        [str(program), "--port", str(port), *named],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield ForeignProvider(port)
+        finally:
+            process.terminate()

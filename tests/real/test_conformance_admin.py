@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 import yaml
 from lab_helpers import Lab, Refusal, at_once
-from oidc_server import Provider, running_provider
-from real_service import Service, eventually, running_service
+from oidc_server import (
+    ForeignProvider,
+    Provider,
+    running_foreign_provider,
+    running_provider,
+)
+from real_service import Service, eventually, free_port_base, running_service
 
 pytestmark = pytest.mark.real
 
@@ -21,6 +27,9 @@ labels:
   deprecated: {{board-type: use board instead}}
 oidc:
   - issuer: {issuer}
+  - issuer: {foreign}
+    usernameClaim: sub
+    usernamePrefix: "foreign:"
 provisioning: true
 """
 
@@ -32,10 +41,19 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Lab]:
+def foreign() -> Iterator[ForeignProvider]:
+    with running_foreign_provider(free_port_base(), "wendy") as running:
+        eventually(running.answers, seconds=30, what="the foreign provider answering")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lab(
+    tmp_path_factory: pytest.TempPathFactory, provider: Provider, foreign: ForeignProvider
+) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("admin")
     config = directory / "bullpen.yaml"
-    config.write_text(CONFIG.format(issuer=provider.address))
+    config.write_text(CONFIG.format(issuer=provider.address, foreign=foreign.address))
     with running_service(directory, "--config", str(config)) as service:
         yield Lab(service)
 
@@ -248,6 +266,25 @@ def test_13_an_outside_user_is_nobody_elses_client(lab: Lab, provider: Provider)
     assert "there is no client somebody" in refused.stderr
     with pytest.raises(Refusal):
         lab.get("clients", "somebody")
+
+
+def test_13_a_token_of_a_foreign_provider_is_understood(
+    lab: Lab, service: Service, foreign: ForeignProvider
+) -> None:
+    content = yaml.safe_load(lab.client("turner-2").read_text())
+    content["metadata"]["name"] = "wendy"
+    path = service.home / "wendy.yaml"
+
+    def get(audience: str) -> subprocess.CompletedProcess[str]:
+        content["token"] = foreign.token("wendy", audience=audience)
+        path.write_text(yaml.safe_dump(content))
+        return lab.jmp(path, "get", "leases", check=False)
+
+    refused = get("another-application")
+    assert refused.returncode
+    assert "the token is meant for somebody else" in refused.stderr
+    assert get("jumpstarter-cli").returncode == 0
+    assert lab.get("clients", "wendy")["spec"]["username"] == "foreign:wendy"
 
 
 def test_13_a_rotated_token_shuts_out_the_one_before(lab: Lab, service: Service) -> None:
