@@ -46,8 +46,13 @@ def kill_family(process: subprocess.Popen[str]) -> None:
 
 
 def free_port_base() -> int:
-    """A base whose ports are free now, for a service that must come back where it was."""
-    for base in range(20_000, 32_000, 10):
+    """A base whose ports are free now, for a service that must come back where it was.
+
+    Test runs beside this one begin to look elsewhere.
+    """
+    bases = list(range(20_000, 32_000, 10))
+    first = os.getpid() * 37 % len(bases)
+    for base in (*bases[first:], *bases[:first]):
         with contextlib.ExitStack() as stack:
             try:
                 for offset in PORT_OFFSETS:
