@@ -21,6 +21,7 @@ LabError
 │   ├── TimedOut            the deadline passed first
 │   └── StorageFailed       the disk refused; nothing was acknowledged
 └── Refused             the other side understood and said no; an operator must act
+    └── Damaged             a file is not what was written; it was left as it was found
 
 ``reason`` is CamelCase, stable and machine-readable: it becomes a Condition
 reason, a metric label and part of the public API. The message is for people
@@ -151,6 +152,10 @@ class StorageFailed(Unavailable):
 
 class Refused(LabError):
     reason = "Refused"
+
+
+class Damaged(Refused):
+    reason = "Damaged"
 
 
 def of_reason(reason: str, message: str, causes: tuple[Cause, ...] = ()) -> LabError | None:

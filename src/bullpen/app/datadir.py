@@ -31,6 +31,15 @@ class Layout:
         return self.root / "state.db"
 
     @property
+    def backups(self) -> Path:
+        return self.root / "backups"
+
+    @property
+    def restoring(self) -> Path:
+        """Exists while a backup is put in the database's place."""
+        return self.root / "state.db.restoring"
+
+    @property
     def lock(self) -> Path:
         return self.root / "lock"
 
@@ -88,9 +97,9 @@ class DataDirectory:
         try:
             if not layout.marker.exists():
                 write_atomically(layout.marker, json.dumps({"format": FORMAT}) + "\n", mode=PUBLIC)
-        except OSError as error:
+        except Refused:
             os.close(handle)
-            raise Refused(f"{root} cannot be written: {error.strerror}") from None
+            raise
         return cls(root, handle)
 
     def close(self) -> None:

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
+
+from bullpen.errors import Refused
 
 SECRET = 0o600
 PUBLIC = 0o644
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int) -> None:
-    """Replace ``path`` durably. The mode holds from the first byte on."""
+    """Replace ``path`` durably. The mode holds from the first byte on. Raises ``Refused``."""
     data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # Always the same name: what a crash leaves of one attempt, the next one removes.
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        _write(temporary, data, mode)
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise Refused(
+            f"{path} cannot be written: {error.strerror};"
+            " check that its directory is writable and has space left"
+        ) from error
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
 
 
 def _sync_directory(path: Path) -> None:

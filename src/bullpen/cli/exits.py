@@ -18,6 +18,7 @@ class Exit(IntEnum):
     FORBIDDEN = 7
     UNHEALTHY = 8
     REFUSED = 9
+    VIOLATED = 10
     INTERRUPTED = 130
 
 

@@ -17,12 +17,11 @@ from typing import Protocol
 import apsw
 
 from bullpen.errors import LabError, Refused, StorageFailed
-from bullpen.store import file
+from bullpen.store import file, inspecting
+from bullpen.store.replay import Check, anything
 
 COPY_PAGES = 256
 """Pages copied between two commits: 2 MiB."""
-
-_NEWEST = "SELECT max((SELECT value FROM meta), (SELECT ifnull(max(revision), 0) FROM log))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +116,18 @@ class Source(Protocol):
         """Begin a copy. Raises ``apsw.Error`` or ``OSError``."""
 
 
-def publish(copy: Path, target: Path) -> int:
+def publish(copy: Path, target: Path, check: Check = anything) -> int:
     """Verify a finished copy and give it its name; returns its newest revision.
 
     Raises ``StorageFailed`` and removes the copy when it is not sound.
     """
     try:
-        newest = _verify(copy)
+        content = inspecting.inspect(copy, check=check)
         file.move_into_place(copy, target)
-    except (apsw.Error, OSError, Refused) as error:
+    except (OSError, Refused) as error:
         copy.unlink(missing_ok=True)
         raise _failure(error) from error
-    return newest
-
-
-def _verify(copy: Path) -> int:
-    uri = f"{copy.absolute().as_uri()}?immutable=1"
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    with contextlib.closing(apsw.Connection(uri, flags=flags)) as connection:
-        file.check_content(connection, copy)
-        return int(connection.execute(_NEWEST).get)
+    return content.revision
 
 
 def _failure(error: Exception) -> StorageFailed:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import apsw
 
-from bullpen.store import file
+from bullpen.store import file, inspecting
 from bullpen.store.copying import Copy
 from bullpen.store.history import Forgotten, Write
 from bullpen.store.ledger import Ledger
 from bullpen.store.limits import Limits
 from bullpen.store.lock import FileLock
-from bullpen.store.replay import replay, row
+from bullpen.store.replay import Check, anything, row
 
 TRIM_AHEAD_MAX = 500
 """Forgotten changes a commit clears out beyond the number it adds, at two rows each."""
@@ -29,9 +29,7 @@ TRIM_AHEAD_MAX = 500
 CHECKPOINT_PAGES = 1000
 """Pages in the write-ahead log from which on they are moved to the database."""
 
-_SELECT_OLDEST = "SELECT value FROM meta WHERE name = 'oldest'"
 _UPDATE_OLDEST = "UPDATE meta SET value = ? WHERE name = 'oldest'"
-_SELECT_LOG = "SELECT revision, key, verb, value FROM log ORDER BY revision"
 _INSERT = "INSERT INTO log VALUES (?, ?, ?, ?)"
 _DELETE = "DELETE FROM log WHERE revision = ?"
 
@@ -45,7 +43,9 @@ class Database:
         connection.set_wal_hook(self._note_wal_pages)
 
     @classmethod
-    def open(cls, path: Path, *, limits: Limits, vfs: str | None = None) -> tuple[Database, Ledger]:
+    def open(
+        cls, path: Path, *, limits: Limits, vfs: str | None = None, check: Check = anything
+    ) -> tuple[Database, Ledger]:
         """Own the database at ``path``, making it if there is none, and load it.
 
         Raises ``Refused`` and lets go of everything when that cannot be done.
@@ -55,7 +55,7 @@ class Database:
             undo.callback(lock.release)
             connection = file.open_or_create(path, vfs)
             undo.callback(file.leave, connection, path)
-            ledger = _load(connection, path, limits)
+            ledger = inspecting.load(connection, path, limits, check)
             file.trust(connection)
             undo.pop_all()
         return cls(connection, lock), ledger
@@ -105,13 +105,6 @@ class Database:
     def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-
-def _load(connection: apsw.Connection, path: Path, limits: Limits) -> Ledger:
-    with file.refusals(path):
-        oldest = connection.execute(_SELECT_OLDEST).get
-        rows = connection.execute(_SELECT_LOG)
-        return replay(rows, oldest=oldest, limits=limits)
 
 
 def _trim_count(writes: int) -> int:

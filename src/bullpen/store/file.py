@@ -14,7 +14,8 @@ from pathlib import Path
 
 import apsw
 
-from bullpen.errors import Refused
+from bullpen.errors import Damaged, Refused
+from bullpen.store import walcheck
 from bullpen.store.limits import MIB
 from bullpen.store.lock import FileLock
 from bullpen.store.replay import Contradiction
@@ -71,7 +72,7 @@ def open_or_create(path: Path, vfs: str | None) -> apsw.Connection:
     with refusals(path):
         if not path.exists():
             _create(path)
-        _check_header(path)
+        check_header(path)
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         try:
             _prepare(connection, path)
@@ -139,7 +140,7 @@ def move_into_place(path: Path, target: Path) -> None:
 def _create(path: Path) -> None:
     wal = _wal(path)
     if wal.exists() and wal.stat().st_size:
-        raise Refused(
+        raise Damaged(
             f"{path} is missing but {wal.name} is there, so the database was lost or moved; "
             f"put it back, or remove {wal.name} to begin with an empty one"
         )
@@ -150,12 +151,13 @@ def _create(path: Path) -> None:
     move_into_place(unfinished, path)
 
 
-def _check_header(path: Path) -> None:
+def check_header(path: Path) -> None:
+    """Raise ``Refused`` unless the file says that it is ours."""
     with path.open("rb") as handle:
         header = handle.read(100)
     owner = int.from_bytes(header[68:72], "big")
     if not header.startswith(_MAGIC) or owner != APPLICATION_ID:
-        raise Refused(
+        raise Damaged(
             f"{path} is not a Bullpen database and was left alone; "
             "move it away, or choose another data directory"
         )
@@ -172,11 +174,15 @@ def _prepare(connection: apsw.Connection, path: Path) -> None:
     connection.execute(_SETTINGS).fetchall()
     check_content(connection, path)
     connection.pragma("journal_mode", "wal")
+    frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    found = walcheck.problem(_wal(path), valid_frames=max(0, frames))
+    if found:
+        raise _damaged(path, found)
 
 
-def _damaged(path: Path, problem: str) -> Refused:
+def _damaged(path: Path, problem: str) -> Damaged:
     # Together, because an old write-ahead log would be applied to the backup.
-    return Refused(
+    return Damaged(
         f"{path} is damaged and was left alone; "
         "move it away together with its -wal file, and put a backup in its place",
         problem=problem,

@@ -8,7 +8,7 @@ is refused rather than guessed at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bullpen.store.base import Change, Entry, Verb
 from bullpen.store.history import Write
@@ -17,6 +17,9 @@ from bullpen.store.limits import Limits
 
 Row = tuple[int, str, int, bytes]
 """Revision, key, code of the verb, value."""
+
+Check = Callable[[bytes], object]
+"""Raises ``ValueError`` for bytes that cannot be a value."""
 
 VERBS = (Verb.CREATED, Verb.UPDATED, Verb.DELETED)
 """The verbs in the order of their codes."""
@@ -33,13 +36,21 @@ class Contradiction(Exception):
     """No ledger could have written these rows."""
 
 
-def replay(rows: Iterable[Row], *, oldest: int | None, limits: Limits) -> Ledger:
+def anything(value: bytes) -> object:
+    """A ``Check`` for values of which nothing is known."""
+    return value
+
+
+def replay(
+    rows: Iterable[Row], *, oldest: int | None, limits: Limits, check: Check = anything
+) -> Ledger:
     """The ledger that wrote ``rows``. Raises ``Contradiction``."""
     if oldest is None:
         raise Contradiction("the log does not say where it begins")
     entries: dict[str, Entry] = {}
     history: list[Write] = []
     for revision, key, code, value in rows:
+        _check_value(check, key, revision, value)
         before = entries.get(key)
         entry = Entry(key, value, revision)
         if revision > oldest:
@@ -59,3 +70,11 @@ def _retained(entry: Entry, code: int, before: Entry | None) -> Write:
     previous = before.value if before else None
     change = Change(entry.revision, entry.key, VERBS[code], entry.value, previous)
     return Write(change, entry, before)
+
+
+def _check_value(check: Check, key: str, revision: int, value: bytes) -> None:
+    try:
+        check(value)
+    except ValueError as error:
+        text = f"{key} holds something unreadable at revision {revision}: {error}"
+        raise Contradiction(text) from error

@@ -20,13 +20,17 @@ from bullpen.store.database import Database
 from bullpen.store.journaled import JournaledStore
 from bullpen.store.ledger import Ledger
 from bullpen.store.limits import DEFAULT_LIMITS, Limits
+from bullpen.store.replay import Check, anything
 from bullpen.store.writer import Writer
 
 
 class SqliteStore(JournaledStore):
     """Made by ``open``; ends with ``close``."""
 
-    def __init__(self, database: Database, ledger: Ledger, limits: Limits) -> None:
+    def __init__(
+        self, database: Database, ledger: Ledger, limits: Limits, check: Check = anything
+    ) -> None:
+        self._check = check
         self._writer = Writer(database, self)
         self._copy: asyncio.Future[None] | None = None
         self._copies = count(1)
@@ -34,22 +38,28 @@ class SqliteStore(JournaledStore):
 
     @classmethod
     async def open(
-        cls, path: Path, *, limits: Limits = DEFAULT_LIMITS, vfs: str | None = None
+        cls,
+        path: Path,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        vfs: str | None = None,
+        check: Check = anything,
     ) -> SqliteStore:
         """Own the database at ``path``, making it if there is none.
 
-        Raises ``Refused``, saying what to do, when the file is in use, is not
-        ours, was made by another version or is damaged. ``vfs`` names the
-        SQLite file system to use instead of the operating system's.
+        Raises ``Refused``, saying what to do, when the file is in use or was made
+        by another version, and ``Damaged`` when it is damaged or not ours; every
+        value in it has to pass ``check``. ``vfs`` names the SQLite file system to
+        use instead of the operating system's.
         """
-        load = partial(Database.open, path, limits=limits, vfs=vfs)
+        load = partial(Database.open, path, limits=limits, vfs=vfs, check=check)
         opening = asyncio.get_running_loop().run_in_executor(None, load)
         try:
             database, ledger = await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(_discard)
             raise
-        return cls(database, ledger, limits)
+        return cls(database, ledger, limits, check)
 
     async def backup(self, path: Path) -> int:
         """Write a consistent copy to ``path`` and return its newest revision.
@@ -68,7 +78,7 @@ class SqliteStore(JournaledStore):
         self._writer.copy(Order(unfinished, self._copy))
         try:
             await self._copy
-            return await asyncio.to_thread(copying.publish, unfinished, path)
+            return await asyncio.to_thread(copying.publish, unfinished, path, self._check)
         except asyncio.CancelledError:
             # The writer removes what it has not finished; this is for the rest.
             unfinished.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from sqlite_helpers import KEY, fill, opened, overwrite, query, state
 from bullpen.errors import StorageFailed, TooManyRequests, Unavailable
 from bullpen.store import copying
 from bullpen.store.base import ABSENT
+from bullpen.store.replay import Check
 
 
 @pytest.fixture(autouse=True)
@@ -163,11 +164,11 @@ async def test_a_copy_that_is_not_sound_is_not_kept(
 ) -> None:
     publish = copying.publish
 
-    def spoil(copy: Path, target: Path) -> int:
+    def spoil(copy: Path, target: Path, check: Check) -> int:
         content = bytearray(copy.read_bytes())
         content[8192 * 3 : 8192 * 4] = bytes(8192)
         copy.write_bytes(content)
-        return publish(copy, target)
+        return publish(copy, target, check)
 
     monkeypatch.setattr(copying, "publish", spoil)
     async with opened(tmp_path / "store.db") as store:

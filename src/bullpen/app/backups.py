@@ -1,0 +1,154 @@
+"""Backups of the state: made while the service runs, verified, bounded in number and age.
+
+Which of them may go is a pure decision. None goes before a newer one was read back and
+found sound, and the newest never goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from bullpen.app.datadir import Layout
+from bullpen.errors import Damaged, LabError, Refused
+from bullpen.kit import times
+from bullpen.kit.clock import Clock
+from bullpen.store.sqlite import SqliteStore
+
+log = logging.getLogger("bullpen.backups")
+
+FIRST_SECONDS = 60.0
+"""After a start, so that a service that keeps restarting does not only copy."""
+
+LAST_SECONDS_MAX = 10.0
+"""What the backup at a clean stop may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How often, how many, and for how long."""
+
+    every: timedelta
+    keep: int
+    max_age: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    path: Path
+    made_at: datetime
+
+
+def found(directory: Path) -> tuple[Backup, ...]:
+    """The backups in a directory, newest first."""
+    paths = directory.glob("state-*.db") if directory.exists() else ()
+    known = (Backup(path=path, made_at=at) for path in paths if (at := _made_at(path)))
+    return tuple(sorted(known, key=lambda backup: backup.made_at, reverse=True))
+
+
+def surplus(backups: Sequence[Backup], schedule: Schedule, *, now: datetime) -> tuple[Backup, ...]:
+    """Those that may go, given all of them, newest first."""
+    return tuple(
+        backup
+        for place, backup in enumerate(backups)
+        if place > 0 and (place >= schedule.keep or backup.made_at < now - schedule.max_age)
+    )
+
+
+def readable(value: bytes) -> object:
+    """A check for what the store holds: JSON. Raises ``ValueError``."""
+    return msgspec.json.decode(value, type=msgspec.Raw)
+
+
+async def open_store(layout: Layout) -> SqliteStore:
+    """The store of a data directory. What is damaged is refused with the way back."""
+    if layout.restoring.exists():
+        raise Refused(
+            f"a restore of {layout.root} was interrupted;"
+            f" run it again: bullpen restore --data {layout.root}"
+        )
+    kept = found(layout.backups)
+    if kept and not layout.database.exists():
+        raise Damaged(
+            f"{layout.database} is missing, and there are backups of it. {_way_back(layout, kept)};"
+            f" to begin with an empty lab, move {layout.backups} away"
+        )
+    try:
+        return await SqliteStore.open(layout.database, check=readable)
+    except Damaged as error:
+        raise Damaged(f"{error}. {_way_back(layout, kept)}") from error
+
+
+def _way_back(layout: Layout, kept: Sequence[Backup]) -> str:
+    if not kept:
+        return f"There is no backup in {layout.backups}"
+    made = times.text(kept[0].made_at)
+    return f"The way back: bullpen restore --data {layout.root} (newest backup: {made})"
+
+
+class BackupKeeper:
+    """Makes backups while it runs, and one more at the end."""
+
+    def __init__(
+        self, store: SqliteStore, directory: Path, schedule: Schedule, *, clock: Clock
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._schedule = schedule
+        self._clock = clock
+        self._newest = -1
+        """The revision of the last one made; what did not change is not copied again."""
+
+    async def run(self) -> None:
+        """One whenever it is due, until cancelled."""
+        kept = found(self._directory)
+        due = kept[0].made_at + self._schedule.every if kept else self._clock.now()
+        seconds = max(FIRST_SECONDS, (due - self._clock.now()).total_seconds())
+        while True:
+            await asyncio.sleep(min(seconds, self._schedule.every.total_seconds()))
+            await self.make()
+            seconds = self._schedule.every.total_seconds()
+
+    async def make(self) -> None:
+        """A backup of what is durable now, unless there is one. A failure is logged, not raised."""
+        if self._store.revision == self._newest:
+            return
+        now = self._clock.now()
+        path = self._directory / f"state-{now:%Y%m%dT%H%M%S%z}.db"
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            _remove_unfinished(self._directory)
+            self._newest = await self._store.backup(path)
+            for backup in surplus(found(self._directory), self._schedule, now=now):
+                backup.path.unlink(missing_ok=True)
+        except (LabError, OSError) as error:
+            log.warning("no backup", extra={"key": path, "cause": str(error)})
+        else:
+            log.debug("backup made", extra={"key": path, "revision": self._newest})
+
+    async def finish(self) -> None:
+        """The last one, if it can be had in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS_MAX):
+                await self.make()
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """What a predecessor that was killed did not finish; there is no other maker of backups."""
+    for path in directory.glob("state-*.db.partial*"):
+        path.unlink(missing_ok=True)
+
+
+def _made_at(path: Path) -> datetime | None:
+    """When a file was made, by its name; None for one that is not called like a backup."""
+    try:
+        return datetime.strptime(path.name, "state-%Y%m%dT%H%M%S%z.db")
+    except ValueError:
+        return None

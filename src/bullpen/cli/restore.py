@@ -1,0 +1,89 @@
+"""``bullpen restore``: list the backups of a lab, or put one in the place of its database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bullpen.api.document import Document
+from bullpen.cli.connection import default_data_directory
+from bullpen.cli.options import data_option, output
+from bullpen.cli.rendering import echo_document, table
+from bullpen.kit import times
+
+if TYPE_CHECKING:
+    from bullpen.app.restoring import Finding, Restored
+
+_COLUMNS = ("name", "made", "bytes", "revision", "objects", "sound")
+
+
+@click.command()
+@data_option
+@click.option("--from", "chosen", default="", help="Backup to restore [default: newest sound one].")
+@click.option("--list", "listing", is_flag=True, help="Show the backups; change nothing.")
+@output("table", "json", "yaml")
+def restore(data: Path | None, chosen: str, listing: bool, output: str) -> None:
+    """Put a backup in the place of the database of a service that is not running.
+
+    What was written after the backup was made is lost. The database that was there is kept.
+    """
+    from bullpen.app.datadir import Layout
+    from bullpen.app.restoring import restore as run
+    from bullpen.app.restoring import survey
+    from bullpen.kit.clock import SystemClock
+
+    root = (data or default_data_directory()).resolve()
+    if listing:
+        _echo_list([_row(finding) for finding in survey(Layout(root))], root, output)
+        return
+    done = run(root, chosen, now=SystemClock().now())
+    if output == "table":
+        _echo(done, root)
+    else:
+        echo_document(_document(done), output)
+
+
+def _row(finding: Finding) -> Document:
+    content = finding.content
+    return {
+        "name": finding.backup.path.name,
+        "made": times.text(finding.backup.made_at),
+        "bytes": finding.size,
+        "revision": content.revision if content else None,
+        "objects": content.keys if content else None,
+        "sound": content is not None,
+        "problem": finding.problem,
+    }
+
+
+def _echo_list(rows: list[Document], root: Path, form: str) -> None:
+    if form != "table":
+        echo_document({"backups": rows}, form)
+    elif rows:
+        click.echo(table(_COLUMNS, [[row[column] for column in _COLUMNS] for row in rows]))
+    else:
+        click.echo(f"There are no backups in {root / 'backups'}.")
+
+
+def _document(done: Restored) -> Document:
+    return {
+        "restored": str(done.backup),
+        "backupRevision": done.backup_revision,
+        "revision": done.content.revision,
+        "objects": done.content.keys,
+        "setAside": str(done.set_aside) if done.set_aside else None,
+    }
+
+
+def _echo(done: Restored, root: Path) -> None:
+    click.echo(f"Restored {done.backup}: {done.content.keys} objects.")
+    click.echo(
+        f"Lost is what was written after it was made, which is after revision "
+        f"{done.backup_revision}. The lab goes on at revision {done.content.revision},"
+        " so that no revision is given out twice."
+    )
+    if done.set_aside:
+        click.echo(f"The database that was there is kept in {done.set_aside}.")
+    click.echo(f"Start the service: bullpen up --data {root}")
