@@ -1,10 +1,8 @@
 """Pools from the outside: what is applied, what happens, and what must never happen.
 
 Upstream's ExporterSet controller has twenty known gaps. A test here is named after each
-that can be shown without a machine; the others need the real thing: 12 (firmware is
-found where it is used), 13 (a disk has the size it needs), 14 (the examples name drivers
-that exist) and the reset of gap 6 are shown with real QEMU, 19 (more than one
-provisioner) by the provisioners' contract suite.
+that can be shown without a machine. 12, 13, 14, 19 and the reset of 6 need the real
+thing: ``tests/real/test_gaps_real.py`` and ``tests/real/test_qemu_lessees.py``.
 """
 
 from __future__ import annotations
@@ -890,7 +888,10 @@ def checks(world: World) -> Iterator[str]:
             yield f"{ref.name} served {served[ref.name]} and {name}"
 
 
-@pytest.mark.parametrize("seed", range(8))
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_goes_wrong_the_promises_hold_and_in_the_end_all_is_well(seed: int) -> None:
     chaos = Faults(
         unreachable=0.05,

@@ -348,7 +348,7 @@ async def test_disks_and_logs_are_retained_where_asked(service: Service, data: P
         await asyncio.to_thread(_lease_once, service, "kept")
         await lab.until(key, InstancePhase.EXITED)
         await lab.qemu.remove(key)
-        (kept,) = lab.placement.retained()
+        (kept,) = lab.placement.layout.kept()
         assert kept.name.startswith("default.kept-2")
         assert [path.name for path in kept.rglob("*.overlay")] == ["root.overlay"]
         assert "Registering" in (kept / "log").read_text()

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from real_service import BIN, Service, eventually, running_service
+from qemu_pools import (
+    CLASS,
+    EXAMPLES,
+    apply_set,
+    condition,
+    directories,
+    names,
+    shell,
+    status,
+    until,
+)
+from real_service import BIN, Service, eventually, free_port_base, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-CLASS, SET = (
-    dict(document) for document in yaml.safe_load_all((EXAMPLES / "uboot-pool.yaml").read_text())
-)
-READY_SECONDS = 40.0
 
 
 @pytest.fixture(scope="module")
@@ -28,69 +31,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with running_service(tmp_path_factory.mktemp("pools")) as service:
         service.kubectl("apply", "-f", "-", input=yaml.safe_dump(CLASS))
         yield service
-
-
-def apply_set(service: Service, name: str, **spec: Any) -> None:
-    """A pool of U-Boot boards of its own label."""
-    document = {
-        **SET,
-        "metadata": {"name": name},
-        "spec": {
-            **SET["spec"],
-            "minAvailableReplicas": 0,
-            "scaleDownCooldown": "1s",
-            **spec,
-            "selector": {"matchLabels": {"board": name}},
-            "template": {
-                "metadata": {"labels": {"board": name}},
-                "spec": SET["spec"]["template"]["spec"],
-            },
-        },
-    }
-    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
-
-
-def status(service: Service, name: str) -> dict[str, Any]:
-    found: Any = service.get("exporterset", name)
-    return dict(found.get("status") or {})
-
-
-def until(service: Service, name: str, **counts: int) -> None:
-    """Wait until the set's counts are these."""
-
-    def done() -> bool:
-        found = status(service, name)
-        return all(found.get(key, 0) == value for key, value in counts.items())
-
-    eventually(done, seconds=READY_SECONDS, what=f"{name} having {counts}")
-
-
-def condition(service: Service, name: str, kind: str) -> dict[str, Any]:
-    found = [c for c in status(service, name).get("conditions", ()) if c["type"] == kind]
-    return found[0] if found else {}
-
-
-def shell(service: Service, name: str, *command: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            str(BIN / "jmp"), "shell", "--client-config",
-            str(service.data / "clients" / "default.yaml"), "-l", f"board={name}", "--", *command,
-        ],
-        env=service.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
-
-
-def directories(service: Service) -> list[str]:
-    path = service.data / "instances"
-    return sorted(p.name for p in path.iterdir() if p.is_dir()) if path.exists() else []
-
-
-def names(service: Service, name: str) -> list[str]:
-    found: Any = service.get("exporters", "-l", f"board={name}")["items"]
-    return sorted(item["metadata"]["name"] for item in found)
 
 
 def test_a_lease_boots_a_board_nobody_used_before(lab: Service) -> None:
@@ -177,8 +117,6 @@ def test_bad_parameters_name_their_path_and_nothing_churns(lab: Service) -> None
 
 
 def test_a_killed_service_finds_its_members_again(tmp_path: Path) -> None:
-    from real_service import free_port_base
-
     service = Service(tmp_path / "data", "--port-base", str(free_port_base()))
     service.start()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -26,6 +27,44 @@ class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def stuck(self) -> timedelta:
         return durations.parse(self.stuck_after)
+
+
+class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    boot_timeout: str = msgspec.field(name="bootTimeout", default="3m")
+    """How long a member may take to register before it is given up."""
+
+    start_failures_max: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
+        name="startFailuresMax", default=5
+    )
+    """Failures in a row after which only one member is tried at a time."""
+
+    instances_max: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
+        name="instancesMax", default=500
+    )
+    """The most instances this machine runs, of all pools together."""
+
+    def boot(self) -> timedelta:
+        return durations.parse(self.boot_timeout)
+
+
+class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    every: str = "1h"
+    """How often the state is copied, if it changed."""
+
+    keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
+    """The most that are kept."""
+
+    max_age: str = msgspec.field(name="maxAge", default="720h")
+    """Older ones go, but for the newest."""
+
+    def interval(self) -> timedelta:
+        found = durations.parse(self.every)
+        if found < timedelta(seconds=1):
+            raise ValueError("backups.every must be at least 1s")
+        return found
+
+    def age(self) -> timedelta:
+        return durations.parse(self.max_age)
 
 
 class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +93,8 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leases: LeaseConfig = LeaseConfig()
     exporters: ExporterConfig = ExporterConfig()
+    pools: PoolConfig = PoolConfig()
+    backups: BackupConfig = BackupConfig()
     labels: LabelConfig = LabelConfig()
     oidc: tuple[OidcIssuer, ...] = ()
     provisioning: bool = False
@@ -69,6 +110,9 @@ def load(path: Path | None) -> Config:
         config = msgspec.convert(found, Config)
         config.leases.kept()
         config.exporters.stuck()
+        config.backups.interval()
+        config.backups.age()
+        config.pools.boot()
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, ValueError) as error:

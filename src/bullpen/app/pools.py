@@ -12,7 +12,7 @@ from bullpen.controllers.blueprints import Blueprints
 from bullpen.controllers.exportersets import ExporterSetReconciler
 from bullpen.controllers.fleet import Fleet, FleetReconciler, watch_provisioners
 from bullpen.controllers.instances import WORKERS, InstanceReconciler, watch_members
-from bullpen.controllers.pooling import PoolObserver
+from bullpen.controllers.pooling import TUNING, PoolObserver, Tuning
 from bullpen.controllers.poolnews import watch_pools
 from bullpen.controllers.views import Views
 from bullpen.core.scheduling import Supply
@@ -40,10 +40,13 @@ class Pools:
         events: Events,
         chance: random.Random,
         retry: Retry,
+        tuning: Tuning = TUNING,
     ) -> None:
         fleet = Fleet(provisioners, clock=clock)
         blueprints = Blueprints(views, fleet.provisioners, ca_pem=ca_pem)
-        observer = PoolObserver(views, fleet, blueprints, connected=connected, clock=clock)
+        observer = PoolObserver(
+            views, fleet, blueprints, connected=connected, clock=clock, tuning=tuning
+        )
 
         self._fleet_loop: ReconcileLoop[str] = ReconcileLoop(
             FleetReconciler(fleet, clock=clock), clock=clock, retry=retry

@@ -9,7 +9,7 @@ import platform
 import random
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bullpen import __version__
@@ -20,16 +20,21 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.auth import Role, TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import certificates, credentials, keys
+from bullpen.app import backups, certificates, credentials, keys
+from bullpen.app.backups import BackupKeeper, Schedule
 from bullpen.app.certificates import Certificates
-from bullpen.app.config import Config
+from bullpen.app.config import Config, PoolConfig
 from bullpen.app.datadir import Layout
 from bullpen.app.fetching import fetcher
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.lab import running as running_lab
 from bullpen.app.login import LoginDiscovery
+from bullpen.app.poolmetrics import PoolMetrics
+from bullpen.controllers.pooling import Tuning
 from bullpen.core import leasing
+from bullpen.core.members import PATIENCE
+from bullpen.core.ramp import RAMP
 from bullpen.errors import BadRequest, Refused
 from bullpen.identity.oidc import Issuer, OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
@@ -115,13 +120,15 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
     tokens = credentials.ensure_tokens(layout.tokens)
     async with contextlib.AsyncExitStack() as stack:
         listeners = {name: _listen(stack, settings, name) for name in (API, ROUTER, LOGIN)}
-        store = await SqliteStore.open(layout.database)
+        store = await backups.open_store(layout)
         stack.push_async_callback(store.close)
+        keeper = _backup_keeper(settings.config, layout, store, world)
+        stack.push_async_callback(keeper.finish)
         registry = Registry(store, clock=world.clock, ids=world.ids)
         await prepare(registry)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        collecting = tasks.create_task(GarbageCollector(registry).run())
-        stack.callback(collecting.cancel)
+        for lasting in (GarbageCollector(registry).run(), keeper.run()):
+            stack.callback(tasks.create_task(lasting).cancel)
 
         signer = Signer(keys.signing_keys(layout.signing_keys))
         tickets = Tickets(keys.stream_key(layout.stream_key))
@@ -139,7 +146,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             "router": _address(settings.host, ports[ROUTER]),
             "login": f"http://{_address(settings.host, ports[LOGIN])}",
         }
-        placement = await stack.enter_async_context(_placement(layout, world).running())
+        placement = await stack.enter_async_context(_placement(settings, layout, world).running())
         provisioners = (
             PlacedProvisioner(QemuRecipe(host_arch=platform.machine()), placement),
             PlacedProvisioner(MockRecipe(), placement),
@@ -160,6 +167,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             ),
             version=__version__,
         )
+        service.metrics.collectors.register(PoolMetrics(lab.views.sets.all))
         await stack.enter_async_context(serving(Asgi(service), listeners[API], certs))
         # Watchers are told first, so that their streams end by themselves.
         stack.callback(service.close)
@@ -188,6 +196,7 @@ async def _lab(
         ca_pem=certs.ca_pem().decode(),
         retention=config.leases.kept(),
         stuck_after=config.exporters.stuck(),
+        pools=_tuning(config.pools),
         labels=LabelSettings(
             hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
         ),
@@ -213,14 +222,29 @@ async def _lab(
         yield lab
 
 
-def _placement(layout: Layout, world: World) -> LocalPlacement:
+def _placement(settings: Settings, layout: Layout, world: World) -> LocalPlacement:
     """Where virtual targets run: as processes of this machine."""
-    settings = LocalSettings(
+    local = LocalSettings(
         data=layout.root,
-        limits=host_limits(),
+        limits=host_limits(instances=settings.config.pools.instances_max),
         zygote=ZygoteSettings(load=DRIVERS_LOADED),
     )
-    return LocalPlacement(settings, clock=world.clock, ids=world.ids)
+    return LocalPlacement(local, clock=world.clock, ids=world.ids)
+
+
+def _tuning(config: PoolConfig) -> Tuning:
+    return Tuning(
+        patience=replace(PATIENCE, boot_max=config.boot()),
+        ramp=replace(RAMP, stop_after=config.start_failures_max),
+    )
+
+
+def _backup_keeper(
+    config: Config, layout: Layout, store: SqliteStore, world: World
+) -> BackupKeeper:
+    found = config.backups
+    schedule = Schedule(every=found.interval(), keep=found.keep, max_age=found.age())
+    return BackupKeeper(store, layout.backups, schedule, clock=world.clock)
 
 
 def _outside(config: Config, clock: Clock) -> OutsideTokens:

@@ -16,18 +16,30 @@ LOOK_SECONDS = 0.2
 
 
 @click.command()
-@click.argument("exporter")
+@click.argument("exporter", required=False)
 @data_option
 @namespaced
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-def logs(exporter: str, data: Path | None, namespace: str, follow: bool) -> None:
-    """Show the log of EXPORTER, a virtual target that runs on this machine."""
+def logs(exporter: str | None, data: Path | None, namespace: str, follow: bool) -> None:
+    """Show the log of EXPORTER, a virtual target that runs on this machine.
+
+    Without a name, list the directories that reclaimPolicy Retain kept of targets that are gone.
+    """
     from bullpen.placements.local.layout import Layout
 
     root = data or default_data_directory()
-    path = Layout(root.resolve()).log((namespace, exporter))
+    layout = Layout(root.resolve())
+    if exporter is None:
+        for kept in layout.kept():
+            click.echo(kept)
+        return
+    path = layout.log((namespace, exporter))
     if not path.exists():
         _explain(Api.from_data(root), namespace, exporter)
+    _show(path, follow=follow)
+
+
+def _show(path: Path, *, follow: bool) -> None:
     with path.open("rb") as file:
         while True:
             while chunk := file.read(1 << 16):

@@ -7,6 +7,7 @@ the set's status.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from bullpen.api.exporter import Exporter, ExporterSpec
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.controllers.acting import together
-from bullpen.controllers.blueprints import Blueprint
+from bullpen.controllers.blueprints import Blueprint, owner_of
 from bullpen.controllers.pooling import Look, PoolObserver
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change_status
@@ -27,7 +28,7 @@ from bullpen.core.pools import Report
 from bullpen.core.profiles import Profile
 from bullpen.core.scaling import Action, Create, Delete, Drain, Plan, Rule
 from bullpen.core.scheduling import Supply
-from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound
+from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
@@ -71,6 +72,9 @@ class ExporterSetReconciler:
         self._collided: dict[Key, set[str]] = {}
         """Names a set cannot use, because somebody else's exporters have them."""
 
+        self._unsure: dict[Key, set[str]] = {}
+        """Names of members that may exist although we have not seen them."""
+
         self._rest: dict[Key, datetime] = {}
         """Until when a set is left alone after its last pass."""
 
@@ -94,8 +98,11 @@ class ExporterSetReconciler:
             self._forget(key)
             return Outcome()
         now = self._clock.now()
-        if now < self._rest.get(key, now):
-            return Outcome(wake_at=self._rest[key])
+        rest = self._rest.get(key, now)
+        # One further ahead than any rest is from before the clock was set back.
+        if now < rest <= now + PACE_MAX:
+            return Outcome(wake_at=rest)
+        await self._make_sure(owner)
         taken = frozenset(self._collided.get(key, ()))
         look = self._observer.observe(owner, taken=taken, now=now)
         self._rest[key] = now + min(PACE * len(look.pool.members), PACE_MAX)
@@ -143,10 +150,24 @@ class ExporterSetReconciler:
         meta = profiles.member_metadata(owner, name, made)
         try:
             written = await self._objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
-        except AlreadyExists:
-            self._collided.setdefault(key_of(owner), set()).add(name)
-            raise Conflict(f"there is an exporter {name} already") from None
+        except (AlreadyExists, Unavailable) as error:
+            # Somebody else's, or our own from a moment ago: another name would be one too many.
+            self._unsure.setdefault(key_of(owner), set()).add(name)
+            raise Conflict(f"there may be an exporter {name} already: {error.message}") from None
         self._views.exporters.observe(written)
+
+    async def _make_sure(self, owner: ExporterSet) -> None:
+        """Find out about names that may or may not be taken."""
+        key = key_of(owner)
+        for name in sorted(self._unsure.get(key, ())):
+            with contextlib.suppress(NotFound):
+                found = await self._objects.get(Exporter, key[0], name)
+                controller = owner_of(found)
+                if controller is not None and controller.uid == owner.metadata.uid:
+                    self._views.exporters.observe(found)
+                else:
+                    self._collided.setdefault(key, set()).add(name)
+            self._unsure[key].discard(name)
 
     async def _update(self, exporter: Exporter) -> None:
         self._views.exporters.observe(await self._objects.update(exporter))
@@ -157,7 +178,7 @@ class ExporterSetReconciler:
 
     def _report(self, look: Look, plan: Plan, done: tuple[Action, ...], now: datetime) -> Report:
         given_up = {action.name for action in done if action.rule is Rule.FAILED_TO_START}
-        failed = [m for m in look.pool.members if m.name in given_up and m.current]
+        failed = [m for m in look.pool.crew.unusual if m.name in given_up and m.current]
         return Report(
             pool=look.pool,
             plan=plan,
@@ -193,7 +214,7 @@ class ExporterSetReconciler:
 
     def _forget(self, key: Key) -> None:
         """The set is gone or going: leases that wait for it need another hope."""
-        for known in (self._collided, self._rest, self._blueprints):
+        for known in (self._collided, self._unsure, self._rest, self._blueprints):
             known.pop(key, None)
         if self._messages.pop(key, None) is not None:
             self._supply_changed(key[0])
@@ -203,7 +224,7 @@ class ExporterSetReconciler:
         if self._blueprints.get(key) == look.blueprint:
             return
         self._blueprints[key] = look.blueprint
-        for member in look.pool.members:
+        for member in look.pool.crew.unusual:
             if member.stage is Stage.ABSENT and member.phase is Phase.STARTING:
                 self._nudge((key[0], member.name))
 

@@ -159,7 +159,7 @@ class Fleet:
         before = self._seen.get(provisioner, {})
         newer = self._touched.get(provisioner, set())
         after = {instance.key: instance for instance in instances if instance.key not in newer}
-        after.update((key, before[key]) for key in newer if key in before)
+        after.update((key, before[key]) for key in sorted(newer) if key in before)
         self._seen[provisioner] = after
         for instance in after.values():
             self._denied.pop(instance.owner_uid, None)
@@ -192,8 +192,10 @@ class FleetReconciler:
 
     async def reconcile(self, provisioner: str) -> Outcome:
         now = self._clock.now()
-        if now < self._rest.get(provisioner, now):
-            return Outcome(wake_at=self._rest[provisioner])
+        rest = self._rest.get(provisioner, now)
+        # One further ahead than any rest is from before the clock was set back.
+        if now < rest <= now + PACE_MAX:
+            return Outcome(wake_at=rest)
         self._fleet.look(provisioner)
         found = await self._fleet.provisioners[provisioner].observe_all()
         self._fleet.replace(provisioner, found)

@@ -14,8 +14,9 @@ from bullpen.controllers.fleet import Fleet
 from bullpen.controllers.rosters import Queue, Rosters, owner_key
 from bullpen.controllers.views import Views
 from bullpen.core import access, demand, outlook, pools, presence, profiles, ramp
+from bullpen.core.crew import Crew
 from bullpen.core.demand import Share, Source
-from bullpen.core.members import PATIENCE, Member, Patience
+from bullpen.core.members import PATIENCE, Patience
 from bullpen.core.ramp import RAMP, Footing, Ramp
 from bullpen.core.scaling import Pool
 from bullpen.core.scheduling import Lab
@@ -56,7 +57,7 @@ class _State:
 
     blueprint: Blueprint
     revision: str
-    members: tuple[Member, ...]
+    members: Crew
     footing: Footing
 
 
@@ -159,7 +160,7 @@ class PoolObserver:
 
     def _source(self, owner: ExporterSet, now: datetime) -> Source:
         state = self._state(owner, now)
-        hold = ramp.allowance(state.footing, state.members, now=now).hold
+        hold = ramp.allowance(state.footing, state.members.everybody(), now=now).hold
         return pools.source(
             owner.metadata.name,
             state.members,

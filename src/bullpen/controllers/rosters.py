@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from bullpen.api.core import Secret
@@ -19,6 +19,7 @@ from bullpen.controllers.blueprints import Blueprints, owner_of
 from bullpen.controllers.fleet import Fleet
 from bullpen.controllers.views import Views
 from bullpen.core import members, presence
+from bullpen.core.crew import Crew
 from bullpen.core.members import REVISION, Member, Patience, Phase, Sighting
 from bullpen.kit.clock import Clock
 from bullpen.runtime.informer import Key, key_of
@@ -27,15 +28,44 @@ from bullpen.runtime.informer import Key, key_of
 @dataclass(slots=True)
 class _Entry:
     exporter: Exporter
-    member: Member | None = None
-    """None when it has to be looked at again."""
-
-    revision: str = ""
     deleted: bool = False
     """We deleted it, and have not heard back yet."""
 
-    labelled: int = 0
-    """For which generation of its set its labels were found to be right."""
+
+@dataclass(slots=True)
+class _Roster:
+    """The members of one set."""
+
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    crew: Crew = field(default_factory=Crew)
+    """As they were at the last look: between two looks nothing changes for who decides."""
+
+    changed: dict[str, None] = field(default_factory=dict)
+    """Who has to be looked at again, in order of change."""
+
+    revision: str = ""
+    unchecked: dict[str, None] = field(default_factory=dict)
+    """Whose labels are not known to be right."""
+
+    generation: int = 0
+    """Of the set whose labels those are."""
+
+    def put(self, exporter: Exporter) -> None:
+        name = exporter.metadata.name
+        self.entries[name] = _Entry(exporter)
+        self.changed[name] = self.unchecked[name] = None
+
+    def remove(self, name: str) -> None:
+        self.entries.pop(name, None)
+        self.changed[name] = None
+        self.unchecked.pop(name, None)
+
+    def due(self, revision: str, now: datetime) -> dict[str, None]:
+        """Who has to be looked at now."""
+        if revision != self.revision:
+            return {**self.changed, **dict.fromkeys(self.entries)}
+        late = (m.name for m in self.crew.unusual if m.due is not None and m.due <= now)
+        return {**self.changed, **dict.fromkeys(late)}
 
 
 class Rosters:
@@ -56,48 +86,56 @@ class Rosters:
         self._clock = clock
         self._patience = patience
         self._started = clock.now()
-        self._entries: dict[str, dict[str, _Entry]] = defaultdict(dict)
+        self._rosters: dict[str, _Roster] = defaultdict(_Roster)
         self._unleased: dict[str, datetime] = {}
         views.exporters.listen(self._changed)
         views.secrets.listen(self._secret_changed)
         fleet.listen(self._stir)
 
-    def members(self, uid: str, *, revision: str, now: datetime) -> tuple[Member, ...]:
-        """The members of one set as they are now."""
-        found = self._entries.get(uid, {})
-        return tuple(self._look(entry, revision, now) for entry in found.values())
+    def members(self, uid: str, *, revision: str, now: datetime) -> Crew:
+        """The members of one set as they are now; unchanged until the next call."""
+        roster = self._rosters.get(uid)
+        if roster is None:
+            return Crew()
+        for name in roster.due(revision, now):
+            entry = roster.entries.get(name)
+            if entry is None:
+                roster.crew.remove(name)
+            else:
+                roster.crew.put(self._member(entry, revision, now))
+        roster.changed.clear()
+        roster.revision = revision
+        return roster.crew
 
     def exporter(self, uid: str, name: str) -> Exporter:
-        return self._entries[uid][name].exporter
+        return self._rosters[uid].entries[name].exporter
 
     def unlabelled(self, owner: ExporterSet, revision: str) -> list[Exporter]:
         """Members of the present revision that do not have the labels their set looks for."""
-        selector, generation = owner.spec.selector.selector(), owner.metadata.generation
+        roster = self._rosters.get(owner.metadata.uid)
+        if roster is None:
+            return []
+        if roster.generation != owner.metadata.generation:
+            roster.generation = owner.metadata.generation
+            roster.unchecked = dict.fromkeys(roster.entries)
+        selector = owner.spec.selector.selector()
         found = []
-        for entry in self._entries.get(owner.metadata.uid, {}).values():
-            if entry.labelled == generation:
-                continue
-            meta = entry.exporter.metadata
+        for name in tuple(roster.unchecked):
+            exporter = roster.entries[name].exporter
+            meta = exporter.metadata
             present = meta.labels.get(REVISION) == revision and meta.deletion_timestamp is None
             if present and not selector.matches(meta.labels):
-                found.append(entry.exporter)
+                found.append(exporter)
             else:
-                entry.labelled = generation
+                del roster.unchecked[name]
         return found
 
     def deleted(self, uid: str, name: str) -> None:
         """We deleted it; until that is seen it counts as ending."""
-        entry = self._entries.get(uid, {}).get(name)
-        if entry is not None:
-            entry.deleted, entry.member = True, None
-
-    def _look(self, entry: _Entry, revision: str, now: datetime) -> Member:
-        found = entry.member
-        fresh = found is not None and entry.revision == revision
-        if found is None or not fresh or (found.due is not None and found.due <= now):
-            found = self._member(entry, revision, now)
-            entry.member, entry.revision = found, revision
-        return found
+        roster = self._rosters.get(uid)
+        if roster is not None and name in roster.entries:
+            roster.entries[name].deleted = True
+            roster.changed[name] = None
 
     def _member(self, entry: _Entry, revision: str, now: datetime) -> Member:
         exporter = entry.exporter
@@ -121,20 +159,23 @@ class Rosters:
         return lease is None or not lease.status.ended
 
     def _changed(self, old: Exporter | None, new: Exporter | None) -> None:
-        if old is not None and (before := owner_of(old)) is not None:
+        before = owner_of(old) if old is not None else None
+        after = owner_of(new) if new is not None else None
+        moved = before is not None and (after is None or after.uid != before.uid)
+        if old is not None and before is not None and moved:
             self._leave(before.uid, old)
-        if new is not None and (owner := owner_of(new)) is not None:
-            self._entries[owner.uid][new.metadata.name] = _Entry(new)
+        if new is not None and after is not None:
+            self._rosters[after.uid].put(new)
             if old is not None and old.status.lease_ref and not new.status.lease_ref:
                 self._unleased[new.metadata.uid] = self._clock.now()
         elif old is not None:
             self._unleased.pop(old.metadata.uid, None)
 
     def _leave(self, uid: str, exporter: Exporter) -> None:
-        entries = self._entries[uid]
-        entries.pop(exporter.metadata.name, None)
-        if not entries:
-            del self._entries[uid]
+        roster = self._rosters[uid]
+        roster.remove(exporter.metadata.name)
+        if not roster.entries:
+            del self._rosters[uid]
 
     def _secret_changed(self, old: Secret | None, new: Secret | None) -> None:
         secret = new or old
@@ -146,9 +187,9 @@ class Rosters:
     def _stir(self, key: Key) -> None:
         exporter = self._views.exporters.get(*key)
         owner = owner_of(exporter) if exporter is not None else None
-        entry = self._entries.get(owner.uid, {}).get(key[1]) if owner else None
-        if entry is not None:
-            entry.member = None
+        roster = self._rosters.get(owner.uid) if owner else None
+        if roster is not None:
+            roster.changed[key[1]] = None
 
 
 class Queue:

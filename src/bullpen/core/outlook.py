@@ -25,8 +25,11 @@ _FEW = 10
 
 
 def typical(before: timedelta | None, boots: Sequence[timedelta]) -> timedelta | None:
-    """How long a boot takes, after these; to a tenth of a second, so that it settles."""
-    for boot in boots:
+    """How long a boot takes, after these; to a tenth of a second, so that it settles.
+
+    What took less than no time was measured across a clock that was set back.
+    """
+    for boot in (measured for measured in boots if measured >= timedelta(0)):
         before = boot if before is None else before * (1 - WEIGHT) + boot * WEIGHT
     return None if before is None else timedelta(seconds=round(before.total_seconds(), 1))
 
@@ -42,7 +45,7 @@ def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) ->
         return _plain(f"pool {pool.name}: {plan.hold.message}")
     if plan.limited:
         return f"pool {pool.name} is at its ceiling of {pool.replicas_max}: waiting for a release"
-    starting = [m for m in pool.members if m.phase is Phase.STARTING]
+    starting = [m for m in pool.crew.unusual if m.phase is Phase.STARTING]
     if not starting:
         return f"pool {pool.name} starts one"
     needed = max(len(starting), pool.waiting)

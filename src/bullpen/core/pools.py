@@ -7,7 +7,7 @@ writes, sees the result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,6 +15,7 @@ from bullpen.api import exporterset
 from bullpen.api.exporterset import ExporterSet, ExporterSetStatus
 from bullpen.api.meta import Condition
 from bullpen.core import conditions, ledger
+from bullpen.core.crew import Crew
 from bullpen.core.demand import Source
 from bullpen.core.ledger import Note
 from bullpen.core.members import STARTING, Member, Phase, Stage
@@ -56,7 +57,7 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
     pool, plan = report.pool, report.plan
     before = owner.status
     return replace(
-        counted(before, pool.members),
+        counted(before, pool.crew),
         observed_generation=report.generation,
         selector=str(owner.spec.selector.selector()),
         conditions=_conditions(owner, report, now),
@@ -70,11 +71,13 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
     )
 
 
-def counted(before: ExporterSetStatus, members: Sequence[Member]) -> ExporterSetStatus:
+def counted(before: ExporterSetStatus, members: Crew) -> ExporterSetStatus:
     """``before`` with the figures of these members."""
-    phases = Counter(m.phase for m in members)
-    leased, idle = sum(m.leased for m in members), sum(m.idle for m in members)
-    instances = Counter(_instance(m) for m in members)
+    phases = _phases(members)
+    everybody = members.everybody()
+    leased, idle = everybody.leased, everybody.idle
+    instances = Counter(_instance(m) for m in members.unusual)
+    instances["Running"] += members.usual
     lost = phases[Phase.OFFLINE] + phases[Phase.CRASHED] + phases[Phase.FAILED]
     unready = lost + phases[Phase.STARTING] + phases[Phase.HELD]
     return replace(
@@ -93,6 +96,12 @@ def counted(before: ExporterSetStatus, members: Sequence[Member]) -> ExporterSet
         exporters_disabled=phases[Phase.DRAINING],
         exporters_offline=unready,
     )
+
+
+def _phases(members: Crew) -> Counter[Phase]:
+    phases = Counter(m.phase for m in members.unusual)
+    phases[Phase.READY] += members.usual
+    return phases
 
 
 def _instance(member: Member) -> str:
@@ -181,7 +190,7 @@ _Said = tuple[bool, str, str]
 
 def _available(report: Report) -> _Said:
     pool = report.pool
-    ready = sum(m.phase is Phase.READY for m in pool.members)
+    ready = _phases(pool.crew)[Phase.READY]
     if report.problem is not None:
         return False, report.problem.reason, report.problem.message
     if pool.on_demand:
@@ -193,7 +202,7 @@ def _available(report: Report) -> _Said:
 
 
 def _progressing(report: Report) -> _Said:
-    phases = Counter(m.phase for m in report.pool.members)
+    phases = _phases(report.pool.crew)
     leaving = sum(phases[phase] for phase in _LEAVING)
     if phases[Phase.STARTING]:
         return True, "Starting", f"{phases[Phase.STARTING]} starting"
@@ -214,7 +223,7 @@ def _degraded(report: Report) -> _Said:
         reason = "StartStopped" if stopped else "StartFailing"
         cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
         return True, reason, f"{failures.count} failed to start in a row ({cause})"
-    held = [m for m in report.pool.members if m.phase is Phase.HELD]
+    held = [m for m in report.pool.crew.unusual if m.phase is Phase.HELD]
     if held:
         return True, held[0].cause or "NoCapacity", f"{len(held)} wait for room: {held[0].detail}"
     return False, "Healthy", ""
@@ -226,9 +235,13 @@ def _limited(report: Report) -> _Said:
         return False, "WithinLimits", ""
     text = (
         f"the ceiling is {pool.replicas_max}, {plan.wanted} are wanted:"
-        f" {pool.waiting} leases wait, {pool.available_min} are to be kept warm"
+        f" {_leases(pool.waiting)} waiting, {pool.available_min} to be kept warm"
     )
     return True, "CeilingReached", text
+
+
+def _leases(count: int) -> str:
+    return "1 lease is" if count == 1 else f"{count} leases are"
 
 
 def _healthy(available: _Said, degraded: _Said) -> _Said:
@@ -271,7 +284,7 @@ def _start_failures(
 
 def source(
     name: str,
-    members: Sequence[Member],
+    members: Crew,
     *,
     labels: Mapping[str, str],
     ceiling: int | None,
@@ -279,7 +292,7 @@ def source(
     lead: timedelta,
 ) -> Source:
     """The pool as demand looks at it; one that is ``stalled`` makes nothing new for now."""
-    starting = sum(m.phase in STARTING and not m.leased for m in members)
+    starting = sum(m.phase in STARTING and not m.leased for m in members.unusual)
     room = None if ceiling is None else max(0, ceiling - len(members))
     return Source(
         name=name, labels=labels, starting=starting, room=0 if stalled else room, lead=lead

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from bullpen.core.crew import Part
 from bullpen.core.members import STARTING, Member, Phase
 from bullpen.kit.backoff import Backoff
 
@@ -83,16 +84,16 @@ class Allowance:
     hold: Hold | None = None
 
 
-def allowance(footing: Footing, members: Sequence[Member], *, now: datetime) -> Allowance:
+def allowance(footing: Footing, members: Part, *, now: datetime) -> Allowance:
     """How many more members may be started now."""
-    held = [m for m in members if m.phase is Phase.HELD]
+    held = [m for m in members.unusual if m.phase is Phase.HELD]
     if held:
         # One more would be held as well; the backend says when there is room.
         return Allowance(count=0, hold=_held(held))
-    if any(m.phase is Phase.FAILED and m.current for m in members):
+    if any(m.phase is Phase.FAILED and m.current for m in members.unusual):
         # A failure is noted first: what it means for the next try is known a pass later.
         return Allowance(count=0)
-    starting = sum(m.phase in STARTING for m in members)
+    starting = sum(m.phase in STARTING for m in members.unusual)
     if footing.trusted:
         return Allowance(count=max(0, STARTING_MAX - starting))
     failures, won = footing.failures, len(_up(footing, members))
@@ -106,7 +107,7 @@ def allowance(footing: Footing, members: Sequence[Member], *, now: datetime) -> 
     return Allowance(count=max(0, 1 - starting), hold=hold)
 
 
-def regained(footing: Footing, members: Sequence[Member], *, short: bool, now: datetime) -> Footing:
+def regained(footing: Footing, members: Part, *, short: bool, now: datetime) -> Footing:
     """``footing`` after a look at the members; ``short`` is whether more are wanted.
 
     Trust comes with enough successes, or with any once all that are wanted are there.
@@ -114,7 +115,7 @@ def regained(footing: Footing, members: Sequence[Member], *, short: bool, now: d
     if footing.trusted:
         return footing
     won = sum(proven <= now for proven in _proven(footing, members))
-    starting = any(m.phase in STARTING for m in members)
+    starting = any(m.phase in STARTING for m in members.unusual)
     settled = won > 0 and not short and not starting
     if won >= footing.ramp.trusted_after or settled:
         return Footing(trusted=True, ramp=footing.ramp)
@@ -139,21 +140,21 @@ def failed(
     return Footing(trusted=False, failures=noted, ramp=footing.ramp)
 
 
-def wakes(footing: Footing, members: Sequence[Member]) -> tuple[datetime, ...]:
+def wakes(footing: Footing, members: Part) -> tuple[datetime, ...]:
     """When time alone changes what may be started, or what is trusted."""
     if footing.trusted or footing.failures is None:
         return ()
     return (footing.failures.retry_at, *_proven(footing, members))
 
 
-def _up(footing: Footing, members: Sequence[Member]) -> list[datetime]:
+def _up(footing: Footing, members: Part) -> list[datetime]:
     """When members of the present revision became ready, after the last failure."""
     since = footing.failures.at if footing.failures else None
     up = (m.ready_at for m in members if m.current and m.phase is Phase.READY)
     return [at for at in up if at is not None and (since is None or at >= since)]
 
 
-def _proven(footing: Footing, members: Sequence[Member]) -> list[datetime]:
+def _proven(footing: Footing, members: Part) -> list[datetime]:
     """When each of them has been ready for so long that it counts as a success."""
     stable = footing.ramp.stable_after if footing.failures else timedelta(0)
     return [at + stable for at in _up(footing, members)]

@@ -11,12 +11,13 @@ only if nothing of it runs any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from bullpen.core import naming, ramp
+from bullpen.core.crew import Crew, Part
 from bullpen.core.members import STARTING, SUPPLY, Member, Phase
 from bullpen.core.ramp import UNTRIED, Footing, Hold
 from bullpen.core.sizes import Sizes
@@ -61,7 +62,9 @@ class Pool:
     on_demand: bool = False
     """Members are made for leases only: neither floor nor warm buffer."""
 
-    members: tuple[Member, ...] = ()
+    members: Sequence[Member] = ()
+    """A ``Crew`` where there may be thousands."""
+
     waiting: int = 0
     """Leases that a new or starting member has to serve."""
 
@@ -78,6 +81,10 @@ class Pool:
 
     taken: frozenset[str] = frozenset()
     """Names that other exporters have."""
+
+    @property
+    def crew(self) -> Crew:
+        return Crew.of(self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,40 +150,45 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
     4. Above the ceiling, the excess is drained at once; above target, what has been
        too many for a full cooldown.
     """
-    rollout = _rollout(pool)
+    crew = pool.crew
+    rollout = _rollout(pool, crew)
     unborn = {m.name for m in rollout.unborn}
-    supply = [m for m in pool.members if m.phase in SUPPLY and m.name not in unborn]
+    supply = _supply(crew, but=unborn)
     sizes = Sizes.of(
         supply,
         needed=pool.claimed + pool.waiting,
         buffer=0 if pool.on_demand else pool.available_min,
         floor=0 if pool.on_demand else pool.replicas_min,
         ceiling=pool.replicas_max,
-        occupied=len(pool.members),
+        occupied=len(crew),
     )
     missing = sizes.target - len(supply)
     footing = ramp.regained(pool.footing, supply, short=missing > 0, now=now)
-    creates, hold = _creates(pool, supply, sizes, footing, rollout, now)
+    creates, hold = _creates(pool, crew, supply, sizes, footing, rollout, now)
     replaced = rollout.replaced(supply, sizes)
-    kept = [m for m in supply if m not in replaced]
-    excess, surplus = _surplus(pool, kept, sizes, rollout.spare(replaced), now)
+    excess, surplus = _surplus(pool, supply, replaced, sizes, rollout.spare(replaced), now)
     made = Plan(
         actions=(
-            *(_delete(m) for m in pool.members if _is_over(m)),
+            *(_delete(m) for m in crew.unusual if _is_over(m)),
             *creates,
             *(_drain(m, Rule.ROLLOUT, _OUTDATED) for m in (*rollout.unborn, *replaced)),
             *excess,
         ),
         target=sizes.target,
         wanted=sizes.wanted,
-        hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply) else None,
+        hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply.unusual) else None,
         footing=footing,
         surplus=surplus,
         created=_numbered(pool, creates),
-        wake_at=_wake_at(pool, surplus, footing, now),
+        wake_at=_wake_at(pool, crew, surplus, footing, now),
     )
-    _check(pool, made)
+    _check(pool, crew, made)
     return made
+
+
+def _supply(crew: Crew, *, but: Set[str] = frozenset()) -> Part:
+    """Members that serve a lease or will; the usual ones do."""
+    return Part(crew, tuple(m for m in crew.unusual if m.phase in SUPPLY and m.name not in but))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +202,12 @@ class _Rollout:
     paused: bool = False
     """The last step is still on its way."""
 
-    def surges(self, supply: Sequence[Member], sizes: Sizes) -> bool:
+    def surges(self, supply: Part, sizes: Sizes) -> bool:
         """Whether to make a new one before an old one goes: there is room for both."""
         exact = len(supply) == sizes.target
         return bool(self.old) and not self.paused and exact and sizes.room != 0
 
-    def replaced(self, supply: Sequence[Member], sizes: Sizes) -> list[Member]:
+    def replaced(self, supply: Part, sizes: Sizes) -> list[Member]:
         """The one old member to go now, if any."""
         if self.paused or len(supply) < sizes.target or self.surges(supply, sizes):
             return []
@@ -206,16 +218,16 @@ class _Rollout:
         return 1 if len(self.old) > len(replaced) else 0
 
 
-def _rollout(pool: Pool) -> _Rollout:
+def _rollout(pool: Pool, crew: Crew) -> _Rollout:
     """Nothing old goes while nothing new is known to start."""
     if pool.halted or pool.footing.failures is not None:
         return _Rollout()
-    supply = [m for m in pool.members if m.phase in SUPPLY]
+    supply = [m for m in crew.unusual if m.phase in SUPPLY]
     outdated = [m for m in supply if not m.current and not m.leased]
     coming = any(m.current and m.phase in STARTING for m in supply)
     going = any(
         m.phase in (Phase.DRAINING, Phase.ENDING) and not m.current and not m.leased
-        for m in pool.members
+        for m in crew.unusual
     )
     return _Rollout(
         unborn=tuple(m for m in outdated if m.phase in STARTING),
@@ -226,7 +238,8 @@ def _rollout(pool: Pool) -> _Rollout:
 
 def _creates(
     pool: Pool,
-    supply: Sequence[Member],
+    crew: Crew,
+    supply: Part,
     sizes: Sizes,
     footing: Footing,
     rollout: _Rollout,
@@ -235,12 +248,12 @@ def _creates(
     if pool.halted:
         return (), Hold(reason="Halted", message=pool.halted)
     missing = max(0, sizes.target - len(supply)) + rollout.surges(supply, sizes)
-    allowed = ramp.allowance(footing, pool.members, now=now)
+    allowed = ramp.allowance(footing, crew.everybody(), now=now)
     count = min(sizes.fitting(missing), allowed.count, CREATED_AT_ONCE_MAX)
     if not count:
         return (), allowed.hold
-    first = naming.next_number(pool.name, pool.created, (m.name for m in pool.members))
-    taken = pool.taken | {m.name for m in pool.members}
+    first = naming.next_number(pool.name, pool.created, (m.name for m in crew))
+    taken = pool.taken | {m.name for m in crew}
     names = naming.new_names(pool.name, count, first=first, taken=taken)
     text = sizes.text(waiting=pool.waiting, claimed=pool.claimed)
     creates = tuple(
@@ -260,28 +273,36 @@ def _reason(sizes: Sizes, place: int) -> Rule:
 
 
 def _surplus(
-    pool: Pool, kept: Sequence[Member], sizes: Sizes, spare: int, now: datetime
+    pool: Pool,
+    supply: Part,
+    replaced: Sequence[Member],
+    sizes: Sizes,
+    spare: int,
+    now: datetime,
 ) -> tuple[tuple[Drain, ...], Surplus | None]:
     """What to drain, and what may be drained later.
 
     Only as many go as were too many all the time: one that became idle a moment ago
     does not go because another has been idle for long.
     """
-    order = _drain_order(m for m in kept if not m.leased)
-    above = 0 if sizes.ceiling is None else max(0, len(kept) - sizes.ceiling)
-    over, order = order[:above], order[above:]
-    drains = tuple(_drain(m, Rule.CEILING, f"the ceiling is {sizes.ceiling}") for m in over)
-    rest = min(len(order), len(kept) - len(over) - sizes.target - spare)
-    if rest <= 0:
-        return drains, None
-    before = pool.surplus or Surplus(since=now, count=rest)
-    least = min(before.count, rest)
-    if before.since + pool.cooldown > now:
-        return drains, Surplus(since=before.since, count=least)
+    count = len(supply) - len(replaced)
+    above = 0 if sizes.ceiling is None else max(0, count - sizes.ceiling)
+    rest = count - above - sizes.target - spare
+    before = (pool.surplus or Surplus(since=now, count=rest)) if rest > 0 else None
+    least = min(before.count, rest) if before is not None else 0
+    ripe = least if before is not None and before.since + pool.cooldown <= now else 0
+    order: list[Member] = []
+    if above or ripe:
+        order = _drain_order(m for m in supply if not m.leased and m not in replaced)
+    drains = [_drain(m, Rule.CEILING, f"the ceiling is {sizes.ceiling}") for m in order[:above]]
+    if before is None:
+        return tuple(drains), None
+    if not ripe:
+        return tuple(drains), Surplus(since=before.since, count=least)
     text = f"{rest} more than the target of {sizes.target} since {before.since:%H:%M:%S} UTC"
-    ripe = tuple(_drain(m, Rule.SURPLUS, text) for m in order[:least])
-    left = rest - least
-    return (*drains, *ripe), Surplus(since=now, count=left) if left else None
+    drains += [_drain(m, Rule.SURPLUS, text) for m in order[above : above + ripe]]
+    left = rest - ripe
+    return tuple(drains), Surplus(since=now, count=left) if left else None
 
 
 def _drain_order(members: Iterable[Member]) -> list[Member]:
@@ -298,7 +319,8 @@ def _is_over(member: Member) -> bool:
 
 def _delete(member: Member) -> Delete:
     rule = _ENDS[member.phase]
-    said = ": ".join(part for part in (member.cause, member.detail) if part)
+    # Without a cause, the detail is what a member was doing and not why it goes.
+    said = f"{member.cause}: {member.detail}" if member.cause and member.detail else member.cause
     return Delete(name=member.name, rule=rule, message=said or _MEANINGS[rule])
 
 
@@ -327,24 +349,25 @@ def _numbered(pool: Pool, creates: Sequence[Create]) -> int:
 
 
 def _wake_at(
-    pool: Pool, surplus: Surplus | None, footing: Footing, now: datetime
+    pool: Pool, crew: Crew, surplus: Surplus | None, footing: Footing, now: datetime
 ) -> datetime | None:
     """The next moment at which time alone changes the plan."""
-    moments = [m.due for m in pool.members if m.due is not None]
-    moments.extend(ramp.wakes(footing, pool.members))
+    moments = [m.due for m in crew.unusual if m.due is not None]
+    moments.extend(ramp.wakes(footing, crew.everybody()))
     if surplus is not None:
         moments.append(surplus.since + pool.cooldown)
     return min((moment for moment in moments if moment > now), default=None)
 
 
-def _check(pool: Pool, made: Plan) -> None:
+def _check(pool: Pool, crew: Crew, made: Plan) -> None:
     """The promises; breaking one is a bug here, and must not be carried out."""
     creates = sum(isinstance(action, Create) for action in made.actions)
     if creates and pool.replicas_max is not None:
-        assert len(pool.members) + creates <= pool.replicas_max, "the ceiling would be exceeded"
-    held = {m.name for m in pool.members if m.leased and m.phase not in _GONE}
+        assert len(crew) + creates <= pool.replicas_max, "the ceiling would be exceeded"
     touched = {action.name for action in made.actions}
-    assert not held & touched, "a member that a lease holds would be taken away"
+    members = [m for m in map(crew.get, touched) if m is not None]
+    held = [m for m in members if m.leased and m.phase not in _GONE]
+    assert not held, "a member that a lease holds would be taken away"
     assert len(touched) == len(made.actions), "one member would be changed twice"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bullpen.core.members import STARTING, Member
+from bullpen.core.crew import Part
+from bullpen.core.members import STARTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Sizes:
     @classmethod
     def of(
         cls,
-        supply: Sequence[Member],
+        supply: Part,
         *,
         needed: int,
         buffer: int,
@@ -37,13 +37,13 @@ class Sizes:
     ) -> Sizes:
         """``needed`` without the members that leases already have."""
         return cls(
-            needed=needed + sum(m.leased for m in supply),
+            needed=needed + supply.leased,
             buffer=buffer,
             floor=floor,
             ceiling=ceiling,
             occupied=occupied,
-            idle=sum(m.idle for m in supply),
-            starting=sum(m.phase in STARTING for m in supply),
+            idle=supply.idle,
+            starting=sum(m.phase in STARTING for m in supply.unusual),
         )
 
     @property

@@ -132,6 +132,15 @@ class FakeProvisioner:
 
     # What happens to instances in a test or a simulation
 
+    def instance(self, key: Key) -> Instance | None:
+        """What is there, whether or not the backend answers."""
+        machine = self._machines.get(key)
+        return machine.instance if machine is not None else None
+
+    def held(self) -> list[Key]:
+        """Every instance there is, exited ones too."""
+        return sorted(self._machines)
+
     def begin_lease(self, key: Key) -> None:
         machine = self._machines[key]
         assert machine.instance.phase is InstancePhase.RUNNING, "only what runs is leased"

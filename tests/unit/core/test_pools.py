@@ -22,6 +22,7 @@ from bullpen.api.exporterset import (
 )
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core import conditions, ledger, outlook, pools, ramp
+from bullpen.core.crew import Crew
 from bullpen.core.members import Phase, Stage
 from bullpen.core.pools import Problem, Report
 from bullpen.core.ramp import UNTRIED, Footing
@@ -375,8 +376,8 @@ def test_the_typical_boot_lies_between_the_shortest_and_the_longest(boots: list[
 
 
 def test_a_pool_offers_demand_what_starts_and_what_room_it_has() -> None:
-    crowd = (member(0, Phase.STARTING), member(1, leased=True), member(2, Phase.ENDING))
+    crowd = Crew((member(0, Phase.STARTING), member(1, leased=True), member(2, Phase.ENDING)))
     made = pools.source("p", crowd, labels={}, ceiling=4, stalled=False, lead=BOOT)
     assert (made.starting, made.room) == (1, 1)
-    assert pools.source("p", (), labels={}, ceiling=None, stalled=False, lead=BOOT).room is None
-    assert pools.source("p", (), labels={}, ceiling=4, stalled=True, lead=BOOT).room == 0
+    assert pools.source("p", Crew(), labels={}, ceiling=None, stalled=False, lead=BOOT).room is None
+    assert pools.source("p", Crew(), labels={}, ceiling=4, stalled=True, lead=BOOT).room == 0

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.placements.base import Needs
-from bullpen.placements.local.capacity import Limits, Usage, free_memory, host_limits, shortage
+from bullpen.placements.local.capacity import (
+    DISK_BYTES_MIN,
+    Limits,
+    Usage,
+    free_memory,
+    host_limits,
+    shortage,
+)
 
 GIB = 1 << 30
 LIMITS = Limits(instances=4, memory_bytes=8 * GIB, cpus=4.0)
@@ -34,9 +41,26 @@ def test_shortage(
         Usage(instances=used[0], memory_bytes=used[1] * GIB, cpus=used[2]),
         LIMITS,
         free_bytes=free * GIB,
+        disk_bytes=GIB,
     )
     assert expected in problem
     assert bool(expected) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("left", "fits"),
+    [
+        pytest.param(DISK_BYTES_MIN, True, id="the least that is enough"),
+        pytest.param(DISK_BYTES_MIN - 1, False, id="a byte less"),
+        pytest.param(0, False, id="a full disk"),
+    ],
+)
+def test_a_full_disk_takes_nothing_and_is_no_failure_of_the_target(left: int, fits: bool) -> None:
+    problem = shortage(
+        Needs(memory_bytes=0, cpus=0.0), Usage(), LIMITS, free_bytes=GIB, disk_bytes=left
+    )
+    assert bool(problem) != fits
+    assert fits or "its disk has" in problem
 
 
 @given(st.lists(st.tuples(st.integers(0, 3 * GIB), st.floats(0, 2)), max_size=30))
@@ -44,7 +68,7 @@ def test_what_is_taken_never_exceeds_the_limits(wishes: list[tuple[int, float]])
     used, refused = Usage(), 0
     for memory_bytes, cpus in wishes:
         needs = Needs(memory_bytes=memory_bytes, cpus=cpus)
-        if shortage(needs, used, LIMITS, free_bytes=64 * GIB):
+        if shortage(needs, used, LIMITS, free_bytes=64 * GIB, disk_bytes=GIB):
             refused += 1
         else:
             used = used.plus(memory_bytes, cpus)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bullpen.api import schema
-from bullpen.provisioners.base import ExitReason, InstancePhase
+from bullpen.api.fields import Struct, about
+from bullpen.provisioners import parameters
+from bullpen.provisioners.base import (
+    ExitReason,
+    InstancePhase,
+    InstanceSpec,
+    Needs,
+    Provisioner,
+    Site,
+)
 from bullpen.provisioners.qemu_parameters import File, QemuParameters
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -43,3 +54,39 @@ def test_every_phase_and_exit_reason_is_in_the_guide() -> None:
     words = [*(phase.name for phase in InstancePhase), *ExitReason]
 
     assert [word for word in words if f"| `{word}` |" not in text] == []
+
+
+def test_the_recipe_in_the_guide_is_one() -> None:
+    text = (DOCS / "how-to" / "write-a-provisioner.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {
+        "__name__": __name__,
+        "Needs": Needs,
+        "Struct": Struct,
+        "about": about,
+        "dataclass": dataclass,
+        "field": field,
+        "parameters": parameters,
+    }
+    exec(compile(code, "guide", "exec", dont_inherit=True), names)
+    recipe = names["TurtleRecipe"]()
+    spec = InstanceSpec(
+        key=("lab", "a"), owner_uid="u", exporter_config="{}", parameters={"speed": 3}
+    )
+
+    assert recipe.check({"speed": 3}) == ()
+    assert [cause.field for cause in recipe.check({"speed": "slow"})] == ["parameters.speed"]
+    assert recipe.needs(spec).memory_bytes == 64 << 20
+    assert recipe.export(spec, Site(artifacts={}))["turtle"]["config"] == {"speed": 3}
+
+
+def test_the_guide_says_how_many_methods_there_are() -> None:
+    text = (DOCS / "how-to" / "write-a-provisioner.md").read_text()
+    methods = [name for name, value in vars(Provisioner).items() if _is_method(name, value)]
+
+    assert len(methods) == 6
+    assert "a `Provisioner`: six methods" in text
+
+
+def _is_method(name: str, value: object) -> bool:
+    return callable(value) and not name.startswith("_")

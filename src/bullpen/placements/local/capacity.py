@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ MEMORY_SHARE = 0.9
 
 CPU_SHARES_PER_CORE = 8.0
 """Targets mostly wait; this many virtual CPUs share one real one."""
+
+DISK_BYTES_MIN = 32 << 20
+"""Left free on the disk of the instances: what is started without it fails halfway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,7 @@ class Usage:
         )
 
 
-def shortage(needs: Needs, used: Usage, limits: Limits, *, free_bytes: int) -> str:
+def shortage(needs: Needs, used: Usage, limits: Limits, *, free_bytes: int, disk_bytes: int) -> str:
     """Why ``needs`` do not fit, in words; empty if they do.
 
     Memory is checked twice: against what was promised, because an instance that just
@@ -58,6 +62,8 @@ def shortage(needs: Needs, used: Usage, limits: Limits, *, free_bytes: int) -> s
         return f"it needs {needs.cpus:g} CPUs, {used.cpus:g} of {limits.cpus:g} are taken"
     if needs.memory_bytes > free_bytes:
         return f"it needs {_mib(needs.memory_bytes)} of memory, {_mib(free_bytes)} are free"
+    if disk_bytes < DISK_BYTES_MIN:
+        return f"its disk has {_mib(disk_bytes)} left, at least {_mib(DISK_BYTES_MIN)} must be free"
     return ""
 
 
@@ -77,6 +83,11 @@ def host_limits(*, instances: int = INSTANCES_MAX) -> Limits:
 def free_memory() -> int:
     """Bytes that could be used now without pushing anything out."""
     return _meminfo("MemAvailable")
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that could be written below ``path`` now."""
+    return shutil.disk_usage(path).free
 
 
 def _meminfo(name: str) -> int:

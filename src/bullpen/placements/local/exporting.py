@@ -173,7 +173,8 @@ class _Service:
             return
         self._stopped = True
         if self._registered:
-            self._exporter.stop(should_unregister=True)
+            # Whoever ends it knows; and a service that is ending itself would not answer.
+            self._exporter.stop(should_unregister=not self._terminated)
         elif self._task is not None:
             self._task.cancel()
 

@@ -95,6 +95,10 @@ class Layout:
     def retained_as(self, key: Key, now: datetime) -> Path:
         return self.retained / f"{directory_name(key)}-{now:%Y%m%dT%H%M%S.%fZ}"
 
+    def kept(self) -> tuple[Path, ...]:
+        """What was retained of instances that are gone, by name."""
+        return tuple(sorted(self.retained.iterdir())) if self.retained.exists() else ()
+
     def found(self) -> Iterator[Path]:
         """Every directory that is or was an instance's."""
         if self.instances.exists():

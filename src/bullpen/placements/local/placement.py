@@ -108,7 +108,11 @@ class LocalPlacement:
         if self._keeper.problem:
             raise Unreachable(self._keeper.problem)
         problem = capacity.shortage(
-            workload.needs, self._usage(), self._limits, free_bytes=capacity.free_memory()
+            workload.needs,
+            self._usage(),
+            self._limits,
+            free_bytes=capacity.free_memory(),
+            disk_bytes=capacity.free_disk(self.layout.instances),
         )
         if problem:
             raise NoCapacity(f"this host has no room for {'/'.join(workload.key)}: {problem}")
@@ -148,11 +152,6 @@ class LocalPlacement:
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
-
-    def retained(self) -> tuple[Path, ...]:
-        """What was kept of removed instances, by name."""
-        kept = self.layout.retained
-        return tuple(sorted(kept.iterdir())) if kept.exists() else ()
 
     # Starting
 

@@ -1,0 +1,181 @@
+"""What one change in a pool costs, by the size of the pool: pools without machines.
+
+The controllers are the real ones, the objects are in memory, the backend is the fake, and
+everything runs on one core, so that the figures are time of the processor and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatusValue
+from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
+from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
+from bullpen.app.pools import Pools
+from bullpen.bench.measure import Goal, Result, compare
+from bullpen.controllers.views import Views
+from bullpen.core import presence, profiles
+from bullpen.core.conditions import condition
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
+from bullpen.provisioners.base import InstanceSpec
+from bullpen.provisioners.fake import NAME, FakeProvisioner
+from bullpen.registry.objects import RegistryObjects
+from bullpen.registry.registry import Registry
+from bullpen.runtime.events import Events
+from bullpen.store.memory import MemoryStore
+
+NAMESPACE = "default"
+POOL = "bench"
+LABELS = {"board": "bench"}
+SIZES = (100, 1_000, 10_000)
+CHANGES = 40
+SETTLE_SECONDS_MAX = 120.0
+
+GROWTH = Goal(1.3, at_least=False)
+
+
+async def run(*, rounds: int, sizes: tuple[int, ...] = SIZES) -> tuple[Result, ...]:
+    """How much more a change costs in a pool ten times as large."""
+    costs = [await _costs(size, rounds) for size in sizes]
+    return tuple(
+        compare(
+            f"cost per change, {large:,} members against {small:,}",
+            costs[place + 1],
+            costs[place],
+            unit="ms",
+            goal=GROWTH,
+        )
+        for place, (small, large) in enumerate(pairwise(sizes))
+    )
+
+
+async def _costs(size: int, rounds: int) -> list[float]:
+    async with Pool.of(size) as pool:
+        await pool.changes()
+        return [await pool.changes() * 1e3 for _ in range(rounds)]
+
+
+class Pool:
+    """A settled pool in which one member after the other is leased and given back."""
+
+    def __init__(self, objects: RegistryObjects, views: Views, size: int) -> None:
+        self._objects = objects
+        self._views = views
+        self._size = size
+        self._next = 0
+        self._news = asyncio.Event()
+        views.sets.listen(lambda old, new: self._news.set())
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def of(cls, size: int) -> AsyncIterator[Pool]:
+        clock, ids, chance = SystemClock(), RandomIds(random.Random(1)), random.Random(1)
+        registry = Registry(MemoryStore(), clock=clock, ids=ids)
+        await registry.ensure_namespaces((NAMESPACE,))
+        objects = RegistryObjects(registry, manager="bench")
+        provisioner = FakeProvisioner(chance)
+        await _fill(objects, provisioner, size, clock.now())
+        views = Views.of(objects, retry=_retry)
+        events = Events(objects, clock=clock, ids=ids, component="bench")
+        pools = Pools(
+            objects,
+            views,
+            (provisioner,),
+            ca_pem="",
+            connected=lambda _: True,
+            supply_changed=lambda _: None,
+            clock=clock,
+            events=events,
+            chance=chance,
+            retry=_retry,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(part.run()) for part in (views, events)]
+            await views.synced()
+            running.append(tasks.create_task(pools.run()))
+            found = cls(objects, views, size)
+            await found.until(leased=0)
+            yield found
+            for task in running:
+                task.cancel()
+
+    async def changes(self) -> float:
+        """Seconds of processor that one change costs, from its write to the pool's new counts."""
+        began = time.process_time()
+        for _ in range(CHANGES // 2):
+            name = f"{POOL}-{self._next % self._size}"
+            self._next += 1
+            for holder, leased in ((LocalObjectReference(name="bench"), 1), (None, 0)):
+                await self._lease(name, holder)
+                await self.until(leased=leased)
+        return (time.process_time() - began) / CHANGES
+
+    async def _lease(self, name: str, holder: LocalObjectReference | None) -> None:
+        found = self._views.exporters.get(NAMESPACE, name)
+        assert found is not None
+        status = replace(found.status, lease_ref=holder)
+        await self._objects.update_status(replace(found, status=status))
+
+    async def until(self, *, leased: int) -> None:
+        async with asyncio.timeout(SETTLE_SECONDS_MAX):
+            while not self._is_settled(leased):
+                self._news.clear()
+                await self._news.wait()
+
+    def _is_settled(self, leased: int) -> bool:
+        found = self._views.sets.get(NAMESPACE, POOL)
+        assert found is not None
+        status = found.status
+        return status.ready_replicas == self._size and status.leased_replicas == leased
+
+
+async def _fill(
+    objects: RegistryObjects, provisioner: FakeProvisioner, size: int, now: datetime
+) -> None:
+    """A set with members that are ready, and the instances behind them."""
+    cls = await objects.create(
+        VirtualTargetClass(
+            metadata=ObjectMeta(name=POOL, namespace=NAMESPACE),
+            spec=VirtualTargetClassSpec(provisioner=NAME),
+        )
+    )
+    owner = await objects.create(
+        ExporterSet(
+            metadata=ObjectMeta(name=POOL, namespace=NAMESPACE),
+            spec=ExporterSetSpec(
+                virtual_target_class_name=POOL,
+                min_replicas=size,
+                max_replicas=0,
+                selector=LabelSelector(match_labels=LABELS),
+                template=Template(metadata=TemplateMetadata(labels=LABELS)),
+            ),
+        )
+    )
+    made = profiles.profile(owner, cls)
+    for number in range(size):
+        meta = profiles.member_metadata(owner, f"{POOL}-{number}", made)
+        exporter = await objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
+        await objects.update_status(_ready(exporter, now))
+        key = (NAMESPACE, exporter.metadata.name)
+        spec = InstanceSpec(key=key, owner_uid=exporter.metadata.uid, exporter_config="{}")
+        await provisioner.ensure(spec)
+
+
+def _ready(exporter: Exporter, now: datetime) -> Exporter:
+    said = condition((), "Registered", status=True, reason="Register", now=now)
+    registered = replace(exporter, status=replace(exporter.status, conditions=said))
+    status = presence.reported(registered, value=ExporterStatusValue.AVAILABLE, message="", now=now)
+    return replace(registered, status=status)
+
+
+def _retry(failures: int) -> timedelta:
+    return timedelta(milliseconds=20 * failures)

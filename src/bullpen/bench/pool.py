@@ -1,0 +1,185 @@
+"""Pools of exporters on this machine, against starting ``jmp run`` by hand.
+
+The exporters are real processes with a mock driver behind them, so that what is measured
+is what a pool costs and not what boots in it. ``passes`` measures pools without machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean, median
+
+from bullpen.api.client import Client
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.meta import LabelSelector, ObjectMeta
+from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
+from bullpen.bench import passes
+from bullpen.bench.lease import LOOK_SECONDS, NAMESPACE, Caller, Lab, connected, serve, token
+from bullpen.bench.measure import Goal, Result, compare
+from bullpen.bench.processes import served
+from bullpen.cluster import kubeconfig
+from bullpen.cluster.objects import ClusterObjects
+from bullpen.core import presence
+from bullpen.provisioners.mock import NAME
+
+MEMBERS = 300
+READY_SECONDS_MAX = 300.0
+MEBIBYTE = 1 << 20
+OWN_MIB_MAX = 25.0
+
+BY_HAND = Goal(0.2, at_least=False)
+OWN_MEMORY = Goal(1, at_least=False)
+
+
+async def run(*, rounds: int) -> tuple[Result, ...]:
+    """From nothing, many at once, how much each takes, and how a pass grows."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        served(serve, Path(directory)) as service,
+    ):
+        lab: Lab = service.facts
+        async with ClusterObjects(kubeconfig.load(lab.kubeconfig), manager="bench") as objects:
+            await objects.create(Client(metadata=ObjectMeta(name="bench", namespace=NAMESPACE)))
+            async with connected(lab, await token(objects, "bench-client")) as caller:
+                bench = Bench(objects, caller, lab, Path(directory))
+                results = await bench.measured(rounds)
+    return (*results, *await passes.run(rounds=rounds))
+
+
+class Bench:
+    def __init__(self, objects: ClusterObjects, caller: Caller, lab: Lab, directory: Path) -> None:
+        self._objects = objects
+        self._caller = caller
+        self._lab = lab
+        self._directory = directory
+
+    async def measured(self, rounds: int) -> tuple[Result, ...]:
+        await self._objects.create(
+            VirtualTargetClass(
+                metadata=ObjectMeta(name="mock", namespace=NAMESPACE),
+                spec=VirtualTargetClassSpec(provisioner=NAME),
+            )
+        )
+        await self._pool("zero", count=0)
+        by_hand, from_zero = [], []
+        await self._from_zero()  # the first one waits for the zygote to have loaded everything
+        for number in range(rounds):
+            by_hand.append(await self._by_hand(f"by-hand-{number}"))
+            from_zero.append(await self._from_zero())
+        ready, owned = await self._many()
+        return (
+            compare("lease on an empty pool", from_zero, by_hand, unit="s", goal=BY_HAND),
+            compare(
+                f"{MEMBERS} members ready, each",
+                [ready / MEMBERS],
+                [median(by_hand)],
+                unit="s",
+                goal=BY_HAND,
+                details={"all_s": ready},
+            ),
+            compare("memory of its own", [owned], [OWN_MIB_MAX], unit="MiB", goal=OWN_MEMORY),
+        )
+
+    async def _by_hand(self, name: str) -> float:
+        """Seconds from starting ``jmp run`` until its exporter is registered and online."""
+        await self._objects.create(Exporter(metadata=ObjectMeta(name=name, namespace=NAMESPACE)))
+        path = self._directory / f"{name}.yaml"
+        secret = await token(self._objects, f"{name}-exporter")
+        path.write_text(json.dumps(self._config(name, secret)))
+        began = time.perf_counter()
+        with _program("jmp", "run", "--exporter-config", str(path)):
+            await self._online(name)
+            return time.perf_counter() - began
+
+    def _config(self, name: str, secret: str) -> dict[str, object]:
+        return {
+            "apiVersion": "jumpstarter.dev/v1alpha1",
+            "kind": "ExporterConfig",
+            "metadata": {"namespace": NAMESPACE, "name": name},
+            "endpoint": self._lab.controller,
+            "tls": {"ca": base64.b64encode(self._lab.ca_pem).decode(), "insecure": False},
+            "token": secret,
+            "export": {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}},
+        }
+
+    async def _online(self, name: str) -> None:
+        async with asyncio.timeout(READY_SECONDS_MAX):
+            while True:
+                if presence.online(await self._objects.get(Exporter, NAMESPACE, name)):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _from_zero(self) -> float:
+        """Seconds from asking until ready, with no member there; leaves none behind."""
+        began = time.perf_counter()
+        lease = await self._caller.lease("pool=zero")
+        taken = time.perf_counter() - began
+        await self._caller.release(lease)
+        await self._until("zero", replicas=0)
+        return taken
+
+    async def _many(self) -> tuple[float, float]:
+        """Seconds until all are ready, and what each has for itself in MiB."""
+        began = time.perf_counter()
+        await self._pool("many", count=MEMBERS)
+        await self._until("many", ready=MEMBERS)
+        return time.perf_counter() - began, mean(self._own_mib())
+
+    def _own_mib(self) -> list[float]:
+        found = (self._directory / "lab" / "instances").glob("*/process.json")
+        return [_private_bytes(json.loads(path.read_bytes())["pid"]) / MEBIBYTE for path in found]
+
+    async def _pool(self, name: str, *, count: int) -> None:
+        labels = {"pool": name}
+        await self._objects.create(
+            ExporterSet(
+                metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+                spec=ExporterSetSpec(
+                    virtual_target_class_name="mock",
+                    min_replicas=count,
+                    max_replicas=0,
+                    selector=LabelSelector(match_labels=labels),
+                    template=Template(metadata=TemplateMetadata(labels=labels)),
+                ),
+            )
+        )
+
+    async def _until(
+        self, name: str, *, replicas: int | None = None, ready: int | None = None
+    ) -> None:
+        async with asyncio.timeout(READY_SECONDS_MAX):
+            while True:
+                status = (await self._objects.get(ExporterSet, NAMESPACE, name)).status
+                if replicas in (None, status.replicas) and ready in (None, status.ready_replicas):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def _program(name: str, *arguments: str) -> Iterator[None]:
+    """A program of this environment in the background, until the block ends."""
+    path = Path(sys.executable).parent / name
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen((path, *arguments), stdout=silent, stderr=silent)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _private_bytes(pid: int) -> int:
+    """Memory that would be free if this process ended."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    fields = (line.split() for line in lines if line.startswith("Private_"))
+    return sum(int(field[1]) * 1024 for field in fields)

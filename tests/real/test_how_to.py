@@ -1,0 +1,85 @@
+"""The how-tos about pools and their examples, run as they are written, with real QEMU."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from real_service import BIN, eventually
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+READY_SECONDS_MAX = 20.0
+SCRIPT_SECONDS_MAX = 150.0
+STOP_SECONDS_MAX = 15.0
+
+PRELUDE = """\
+set -eum
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+"""
+"""Stop at the first failure, with jobs as in a terminal; what was started does not stay."""
+
+
+def follow(page: str, directory: Path) -> str:
+    """Do what a page says in a fresh directory; what its commands printed."""
+    text = (ROOT / "docs" / "how-to" / page).read_text()
+    first, *rest = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    *before, start = first.splitlines()
+    assert start == "bullpen up --data ./lab"
+    # The repository's own environment and examples, where a reader has them.
+    (directory / ".venv").symlink_to(BIN.parent)
+    (directory / "examples").symlink_to(ROOT / "examples")
+    environment = {
+        **os.environ,
+        "BULLPEN_PORT_BASE": "0",
+        "HOME": str(directory),
+        "XDG_RUNTIME_DIR": str(directory),
+    }
+    service = subprocess.Popen(
+        ["bash", "-c", "\n".join(["set -eu", *before, f"exec {start}"])],
+        cwd=directory,
+        env=environment,
+    )
+    try:
+        eventually((directory / "lab" / "endpoints.json").exists, seconds=READY_SECONDS_MAX)
+        done = subprocess.run(
+            ["bash", "-c", "\n".join([PRELUDE, *rest])],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SCRIPT_SECONDS_MAX,
+            check=False,
+        )
+    finally:
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(STOP_SECONDS_MAX) == 0
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_pool_of_u_boot_boards(tmp_path: Path) -> None:
+    said = follow("pool-uboot.md", tmp_path)
+    assert "U-Boot answered." in said
+    assert "Recycle" in said
+    assert "by rule MinAvailable" in said
+
+
+def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:
+    said = follow("pool-linux.md", tmp_path)
+    assert said.count("Linux answered, and nobody had used its disk before.") == 2
+    assert said.count("cloud-amd64 is up") == 2
+
+
+def test_the_shelf_comes_first_and_the_pool_takes_what_is_too_many(tmp_path: Path) -> None:
+    said = follow("mixed-lab.md", tmp_path)
+    alone, both = said.split("by rule", maxsplit=1)[0].split("CLIENT", maxsplit=1)
+    assert "shelf-1" in alone
+    assert "gateway-0" not in alone, "the shelf was free, so the pool stayed empty"
+    assert "gateway-0" in both
+    assert "by rule LeasesWaiting" in said

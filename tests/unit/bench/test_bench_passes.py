@@ -1,0 +1,15 @@
+"""The benchmark of passes runs at every size and compares neighbours. How fast is not tested."""
+
+from __future__ import annotations
+
+from bullpen.bench import passes
+
+
+async def test_each_size_is_compared_with_the_one_before() -> None:
+    results = await passes.run(rounds=1, sizes=(2, 4, 8))
+    assert [result.name for result in results] == [
+        "cost per change, 4 members against 2",
+        "cost per change, 8 members against 4",
+    ]
+    for result in results:
+        assert min(result.ours, result.reference) > 0
