@@ -5,7 +5,7 @@ BIN := .venv/bin
 T ?= tests
 PYTEST := $(BIN)/pytest -q
 
-.PHONY: help setup demo check test lint types imports unit bench lock format
+.PHONY: help setup demo check test lint types imports unit bench soak crash lock format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,8 +34,16 @@ imports: setup ## Imports point down only
 unit: setup ## Unit and contract tests
 	$(PYTEST) -n 2 -m "not slow and not real" $(T)
 
+crash: setup ## Harm a lab of real processes, round after round: ROUNDS=100 SEED=1
+	PYTHONPATH=tests/real $(BIN)/python tests/crash/harness.py \
+	    --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
+
 bench: setup ## Benchmarks, as ratios to references measured in the same run
 	@$(BIN)/bullpen bench
+
+soak: setup ## Simulated faults for SECONDS_MAX (600) seconds in each home, from SEED (1) on
+	@$(BIN)/bullpen sim --runs 0 --until $${SECONDS_MAX:-600} --jobs 2 --seed $${SEED:-1}
+	@$(BIN)/bullpen sim --runs 0 --until $${SECONDS_MAX:-600} --jobs 2 --seed $${SEED:-1} --home cluster
 
 format: setup ## Format the code
 	@$(BIN)/ruff check --fix -q src tests; $(BIN)/ruff format src tests

@@ -50,6 +50,8 @@ junk = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
     max_leaves=12,
 )
+
+pytestmark = pytest.mark.slow
 operations = st.lists(
     st.fixed_dictionaries(
         {

@@ -20,6 +20,8 @@ from bullpen.store.limits import Limits
 from bullpen.store.memory import MemoryStore
 from bullpen.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.slow
+
 # Small enough that every sequence of some length compacts, by count and by bytes.
 LIMITS = Limits(history_count_max=8, history_bytes_max=120)
 

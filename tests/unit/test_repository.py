@@ -105,21 +105,31 @@ def test_every_condition_and_event_reason_is_documented(package: str) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    from bullpen.app.config import Config, ExporterConfig, LabelConfig, LeaseConfig, OidcIssuer
+    from bullpen.app.config import (
+        BackupConfig,
+        Config,
+        ExporterConfig,
+        LabelConfig,
+        LeaseConfig,
+        OidcIssuer,
+        PoolConfig,
+    )
 
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     sections = {
         "": Config,
         "leases.": LeaseConfig,
         "exporters.": ExporterConfig,
+        "backups.": BackupConfig,
         "labels.": LabelConfig,
+        "pools.": PoolConfig,
         "oidc[].": OidcIssuer,
     }
     names = [
         f"{prefix}{field}"
         for prefix, section in sections.items()
         for field in section.__struct_encode_fields__
-        if f"{prefix}{field}" not in ("leases", "exporters", "labels")
+        if f"{prefix}{field}" not in ("leases", "exporters", "backups", "labels", "pools")
     ]
     assert [name for name in names if f"`{name}`" not in text] == []
 
@@ -143,3 +153,9 @@ def test_every_error_has_a_code_on_each_wire() -> None:
             assert 400 <= http_code(error) < 600
             assert grpc_code(error)
             assert exit_for(error)
+
+
+def test_each_of_upstreams_twenty_gaps_has_a_test() -> None:
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    found = set(map(int, re.findall(r"def test_gap_(\d\d)_", text)))
+    assert found == set(range(1, 21))

@@ -17,8 +17,23 @@ DEPTH_MAX = 200
 """Nesting no real manifest comes near, and no recursion limit either."""
 
 
+NODES_MAX = 1_000_000
+"""Values in one document, counting what an alias stands for each time it is used."""
+
+
 class _JsonLoader(yaml.SafeLoader):
     """YAML restricted to what JSON can say."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - as PyYAML calls it
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                line = key.start_mark.line + 1
+                raise BadRequest(f"key {key.value!r} is given twice (line {line}); keep one")
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
 
 
 class _AliasFreeLoader(_JsonLoader):
@@ -77,7 +92,7 @@ _Dumper.add_representer(str, _represent_text)
 def _load_all(text: str | bytes, loader: type[yaml.SafeLoader]) -> Iterator[Any]:
     try:
         for document in yaml.load_all(text, Loader=loader):
-            yield _checked(document, depth=0)
+            yield _checked(document, depth=0, left=_Allowance())
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise BadRequest(f"the YAML cannot be read: {_where(error)}") from None
 
@@ -88,14 +103,38 @@ def _where(error: Exception) -> str:
     return f"{problem}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(problem)
 
 
-def _checked(value: Any, *, depth: int) -> Any:
+class _Allowance:
+    """How many more values a document may have."""
+
+    def __init__(self) -> None:
+        self._left = NODES_MAX
+
+    def take(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise BadRequest(f"the document has more than {NODES_MAX} values, aliases written out")
+
+
+def _checked(value: Any, *, depth: int, left: _Allowance) -> Any:
+    left.take()
     if depth > DEPTH_MAX:
         raise BadRequest(f"the document is nested deeper than {DEPTH_MAX} levels")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise BadRequest(f"key {key!r} is not text; quote it")
-        return {key: _checked(item, depth=depth + 1) for key, item in value.items()}
+            _check_text(key)
+        return {key: _checked(item, depth=depth + 1, left=left) for key, item in value.items()}
     if isinstance(value, list):
-        return [_checked(item, depth=depth + 1) for item in value]
+        return [_checked(item, depth=depth + 1, left=left) for item in value]
+    if isinstance(value, str):
+        _check_text(value)
+    elif value is not None and not isinstance(value, bool | int | float):
+        raise BadRequest(f"a {type(value).__name__} is nothing JSON can say; leave its tag out")
     return value
+
+
+def _check_text(text: str) -> None:
+    # Half a surrogate pair is a character to YAML's escapes and to nothing else.
+    if not text.isascii() and text != text.encode(errors="replace").decode():
+        raise BadRequest(f"{text[:40]!r} holds half a character")

@@ -25,7 +25,9 @@ COMMANDS = {
     "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
     "router": ("bullpen.cli.router:router", "Run one more router, in a process of its own."),
+    "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
     "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
+    "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
     "bench": ("bullpen.cli.bench:bench", "Run benchmarks, as ratios to references."),
 }
 """Where each command is and what it does; only the one that is called gets imported."""

@@ -32,6 +32,9 @@ __all__ = [
 REQUIREMENTS_MAX = 1_000
 """Far beyond any honest selector; bounds what one request can make us evaluate."""
 
+TEXT_LENGTH_MAX = 65_536
+"""Of a selector as text; bounds what one request can make us read."""
+
 
 class Operator(StrEnum):
     EQUALS = "="
@@ -192,6 +195,8 @@ def parse_labels(text: str) -> Selector:
     ``key!=v``, ``key>1``, ``key<1``, ``key in (a,b)``, ``key notin (a,b)``,
     joined by commas. There is no quoting: no label needs it.
     """
+    if len(text) > TEXT_LENGTH_MAX:
+        raise BadRequest(f"the selector has more than {TEXT_LENGTH_MAX} characters")
     return _Parser(text).selector()
 
 
@@ -232,7 +237,7 @@ class _Parser:
             return EVERYTHING
         while True:
             found.append(self._requirement())
-            if self._ahead().text == "":
+            if self._ahead().text == "" or len(found) > REQUIREMENTS_MAX:
                 return _sorted(found)
             self._expect(",", "requirements are joined by ','")
 

@@ -71,6 +71,7 @@ class Client:
         self._stage = stage
         self._job = job
         self._legs: list[tuple[PlayedRouter, Leg]] = []
+        self._spare: Call | None = None
         self.lease = ""
         self.connected = False
 
@@ -140,6 +141,8 @@ class Client:
         if job.hands_to:
             await self._hand_over(lease)
         await asyncio.sleep(job.holds / 2)
+        if job.dials > 1 and not job.hands_to:
+            self._spare = await self._dial(lease)
 
     async def _connect(self, lease: str) -> None:
         for attempt in range(DIALS_MAX):
@@ -150,10 +153,27 @@ class Client:
                 continue
             router = self._stage.router(call.endpoint)
             if router is not None and not self._stage.network.is_cut(f"router-{self._job.client}"):
-                leg = router.arrive(call.token, lambda: None)
-                self._legs.append((router, leg))
+                self._legs.append((router, router.arrive(call.token, lambda: None)))
                 self.connected = True
+                self._steal(router, call.token, "again")
             return
+
+    def _steal(self, router: PlayedRouter, token: str, when: str) -> None:
+        """Somebody shows a copy of a token."""
+        try:
+            router.arrive(token, lambda: None)
+        except LabError:
+            return
+        self._stage.history.admitted(self.lease, when)
+
+    async def _late(self) -> None:
+        """Come with a token that was never used, long after the lease has ended."""
+        if self._spare is None:
+            return
+        await asyncio.sleep(self._stage.history.slack)
+        router = self._stage.router(self._spare.endpoint)
+        if router is not None:
+            self._steal(router, self._spare.token, "after its end")
 
     async def _dial(self, lease: str) -> Call:
         async def work(lab: Lab) -> Call:
@@ -192,6 +212,7 @@ class Client:
             else:
                 self._say(f"released lease {lease}")
                 self._stage.history.released(self._job.namespace, lease)
+                await self._late()
                 return
 
     def _claim(self) -> Claim:

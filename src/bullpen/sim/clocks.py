@@ -11,6 +11,12 @@ class SkewedClock:
     def __init__(self, base: Clock) -> None:
         self._base = base
         self.offset = timedelta(0)
+        self.highest = base.now()
+        """The latest time it has shown before it was last set back."""
+
+    def jump(self, by: timedelta) -> None:
+        self.highest = max(self.highest, self.now())
+        self.offset += by
 
     def now(self) -> datetime:
         return self._base.now() + self.offset

@@ -110,6 +110,10 @@ class History:
         if self._joined[stream] > 1:
             self._break("a token pairs once", f"stream {stream} was joined twice")
 
+    def admitted(self, lease: str, when: str) -> None:
+        """A token opened a stream that it must not open."""
+        self._break("a token pairs once", f"a token of lease {lease} was let in {when}")
+
     def committed(self, fact: Fact) -> None:
         """A lease was written."""
         uid = fact.last["metadata"]["uid"]

@@ -69,8 +69,10 @@ class ClusterHome:
         self.registry = Registry(disk.open(), clock=clock, ids=ids)
         self._api = api
 
-    async def run(self) -> None:
+    async def prepare(self) -> None:
         await self.registry.ensure_namespaces(NAMESPACES)
+
+    async def run(self) -> None:
         await GarbageCollector(self.registry).run()
 
     @contextlib.asynccontextmanager
@@ -95,6 +97,11 @@ class PlayedApi:
     def heal(self) -> None:
         self._cut.clear()
         self.weather = Weather()
+
+    def was_cut(self, process: str, within: float) -> bool:
+        """Whether a process could not reach the API so short a time ago."""
+        until = self._cut.get(process)
+        return until is not None and asyncio.get_running_loop().time() < until + within
 
     async def hop(self, process: Process) -> None:
         """One way, there or back."""

@@ -20,6 +20,10 @@ PATIENCE = 20.0
 """How long a caller waits for a backend that hangs."""
 
 
+TAKES = (0.001, 0.05)
+"""Seconds a backend needs for an answer."""
+
+
 class Machines:
     """All instances, and how their backend behaves towards who asks."""
 
@@ -49,6 +53,7 @@ class Machines:
                     return await answer
             except TimeoutError:
                 raise Unreachable("the backend took too long") from None
+        await asyncio.sleep(self._chance.uniform(*TAKES))
         if not process.alive:
             await loop.create_future()
         return await work()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import liveness, virtual_time
+from bullpen.sim.homes import ClusterHome
 from bullpen.sim.operators import SPACE, Operator
 from bullpen.sim.plan import Plan
 from bullpen.sim.story import Story
@@ -53,7 +54,7 @@ async def _run(plan: Plan, clock: VirtualClock, tail: int) -> Outcome:
         digest=world.trace.digest,
         events=world.trace.count,
         leases=world.history.count,
-        commits=len(world.truth.order),
+        commits=world.truth.commits,
         seconds=world.time,
         tail=tuple(world.trace.tail(tail)),
     )
@@ -77,12 +78,15 @@ class _Over(Exception):
 
 async def _tell(world: World) -> None:
     operator = Operator(world)
+    if isinstance(world.home, ClusterHome):
+        await world.home.prepare()
+        world.tasks.create_task(world.home.run())
     world.tasks.create_task(world.supervise())
-    if world.plan.home == "cluster":
-        world.tasks.create_task(world.keep_api())
+    for watcher in world.watchers():
+        world.tasks.create_task(watcher.run())
     await operator.prepare(world.plan.boards, world.plan.ceilings)
     for number in range(world.plan.boards):
         world.plug(SPACE, f"board{number}")
     await asyncio.sleep(READY)
     await Story(world, operator).tell()
-    await liveness.check(world, operator)
+    await liveness.check(world)

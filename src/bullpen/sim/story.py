@@ -178,15 +178,11 @@ class Story:
 
     async def _succession(self, chance: random.Random) -> None:
         """Another process takes over while the old one has not noticed."""
-        old = [process for process in self._world.processes if process.alive]
-        self._world.start()
-        await asyncio.sleep(chance.uniform(0, 20))
-        for process in old:
-            process.crash()
+        await self._world.overlap(chance.uniform(0, 20))
 
     async def _jump(self, chance: random.Random) -> None:
         jump = timedelta(seconds=chance.uniform(-CLOCK_JUMP_MAX, CLOCK_JUMP_MAX))
-        self._world.clock.offset += jump
+        self._world.clock.jump(jump)
         self._world.say("clock", f"jumps by {jump.total_seconds():.3f} s")
 
     async def _cut_api(self, chance: random.Random) -> None:

@@ -5,6 +5,7 @@ Shares nothing with what it checks: documents are dicts here, and stay dicts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -62,8 +63,9 @@ class Truth:
     def __init__(self, time: Callable[[], float], broken: Callable[[Violation], None]) -> None:
         self.objects: dict[Where, Raw] = {}
         self.revision = 0
-        self.order: list[tuple[int, str]] = []
-        """Revision and key of every change, in order."""
+        self.commits = 0
+        self._order: dict[str, list[int]] = {}
+        """By prefix of the key, the revisions of its changes."""
 
         self._checkers: list[Checker] = []
         self._time = time
@@ -82,7 +84,8 @@ class Truth:
             text = f"revision {change.revision} came after {self.revision}"
             self._broken(Violation("revisions only grow", text, at))
         self.revision = change.revision
-        self.order.append((change.revision, change.key))
+        self.commits += 1
+        self._order.setdefault(_prefix(change.key), []).append(change.revision)
         document: Raw = msgspec.json.decode(change.value)
         meta = document["metadata"]
         where = (document["kind"], meta.get("namespace", ""), meta["name"])
@@ -97,11 +100,22 @@ class Truth:
             for text in checker.see(fact):
                 self._broken(Violation(checker.promise, text, at))
 
+    def next_change(self, prefix: str, after: int) -> int | None:
+        """The first revision under a prefix after another; None if there is none yet."""
+        revisions = self._order.get(prefix, [])
+        place = bisect_right(revisions, after)
+        return revisions[place] if place < len(revisions) else None
+
     def all(self, kind: str) -> Iterator[Raw]:
         return (found for where, found in self.objects.items() if where[0] == kind)
 
     def get(self, kind: str, namespace: str, name: str) -> Raw | None:
         return self.objects.get((kind, namespace, name))
+
+
+def _prefix(key: str) -> str:
+    """The key without namespace and name."""
+    return "/".join(key.split("/")[:2]) + "/"
 
 
 def status(document: Raw | None) -> Raw:

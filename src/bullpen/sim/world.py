@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Callable, Iterator
 
@@ -41,12 +42,16 @@ from bullpen.sim.process import Process, Surroundings
 from bullpen.sim.routers import PlayedRouter
 from bullpen.sim.trace import Trace
 from bullpen.sim.truth import Fact, Truth, Violation
+from bullpen.sim.watchers import Watcher
 
 RESTART = 1.0
 """Seconds until a process that died is started again."""
 
 PULSE, PULSE_CALM = 0.5, 30.0
 """Seconds between two looks at whether the service lives, with faults and without."""
+
+CATCH_UP = 30.0
+"""Seconds after which a process that could not reach the API knows everything again."""
 
 KNOWN_LATE = 2.0
 """Seconds that may pass until everybody knows what is on disk, besides the lag of a watch."""
@@ -86,6 +91,9 @@ class World:
         """Boards that are switched off, until when."""
 
         self._calm = False
+        self._overlap = -math.inf
+        """When two processes were last alive at once."""
+
         self._around = Surroundings(
             home=self.home,
             provisioner=self._provisioner,
@@ -113,7 +121,7 @@ class World:
             LeasesAreKept(self.deleted.__contains__),
             EpochsGrow(),
             OneLeasePerLife(),
-            CeilingHolds(slack),
+            CeilingHolds(slack, lambda: self.time < self._overlap + slack),
             LeasedMembersStay(
                 lambda namespace, name: self.truth.get("Lease", namespace, name), self._excused
             ),
@@ -161,19 +169,24 @@ class World:
         process.start(self.tasks)
         return process
 
+    async def overlap(self, seconds: float) -> None:
+        """Start another process and let those that run go on for a while."""
+        old = [process for process in self.processes if process.alive]
+        self.start()
+        self._overlap = max(self._overlap, self.time + seconds)
+        await asyncio.sleep(seconds)
+        for process in old:
+            process.crash()
+
     async def supervise(self) -> None:
         """Start the service whenever none of its processes is alive."""
         while True:
             if not any(process.alive for process in self.processes):
                 await asyncio.sleep(RESTART if self.processes else 0.0)
                 self.start()
-            self.history.streams([t.lease for p in self.processes for t in p.router.streams()])
+            informed = [p for p in self.processes if not self.api.was_cut(p.name, CATCH_UP)]
+            self.history.streams([t.lease for p in informed for t in p.router.streams()])
             await asyncio.sleep(PULSE_CALM if self._calm else PULSE)
-
-    async def keep_api(self) -> None:
-        """The API of the cluster home, which is always there."""
-        assert isinstance(self.home, ClusterHome)
-        await self.home.run()
 
     def _provisioner(self, process: Process) -> Provisioner:
         return Handle(self.machines, process)
@@ -183,6 +196,18 @@ class World:
 
     def registry(self) -> Registry | None:
         return self.home.registry
+
+    def watchers(self) -> Iterator[Watcher]:
+        """Those who watch what is written."""
+        for kind in ("Exporter", "Lease"):
+            yield Watcher(
+                self.truth,
+                self.registry,
+                self.breaks,
+                self.chance(f"watch-{kind}"),
+                version="jumpstarter.dev/v1alpha1",
+                kind=kind,
+            )
 
     # Exporters
 

@@ -228,6 +228,7 @@ types = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.sampled_from(("GET", "POST", "PUT", "PATCH", "DELETE")), targets, bodies, types)
 def test_no_request_ever_fails_inside(method: str, target: str, body: object, kind: str) -> None:

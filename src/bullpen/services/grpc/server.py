@@ -14,6 +14,7 @@ from jumpstarter_protocol import client_pb2_grpc, jumpstarter_pb2_grpc
 
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
+from bullpen.services.grpc.reading import Registrar
 
 STOP_SECONDS = 0.5
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -59,8 +60,9 @@ class GrpcServer:
         self, controller: ControllerServicer, client: ClientServicer
     ) -> AsyncIterator[None]:
         """Serve while the context is open."""
-        jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(controller, self._server)
-        client_pb2_grpc.add_ClientServiceServicer_to_server(client, self._server)
+        registrar = Registrar(self._server)
+        jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(controller, registrar)
+        client_pb2_grpc.add_ClientServiceServicer_to_server(client, registrar)
         status = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(status, self._server)
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)

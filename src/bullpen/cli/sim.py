@@ -1,0 +1,111 @@
+"""``bullpen sim``: the whole lab under virtual time, with faults, from a seed."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+
+import click
+
+from bullpen.cli.exits import Exit
+from bullpen.cli.options import output
+from bullpen.cli.rendering import echo_document
+from bullpen.sim.campaign import Summary, outcomes
+from bullpen.sim.plan import Home
+from bullpen.sim.run import Outcome, run
+from bullpen.sim.shrinking import shrink as shrunk
+
+PROGRESS_SECONDS = 0.5
+
+
+@click.command()
+@click.option("--seed", default=1, show_default=True, help="The first seed.")
+@click.option("--runs", default=1, show_default=True, help="How many seeds; 0 goes on for ever.")
+@click.option(
+    "--home",
+    type=click.Choice([home.value for home in Home]),
+    default=Home.EMBEDDED.value,
+    show_default=True,
+    help="Where the objects live.",
+)
+@click.option("--until", type=float, default=None, help="Stop after so many seconds.")
+@click.option("--jobs", default=1, show_default=True, help="Processes that run seeds.")
+@click.option("--shrink", is_flag=True, help="Make a failing run as short as possible.")
+@click.option("--trace", default=40, show_default=True, help="Last lines to show of a failure.")
+@output("text", "json")
+def sim(
+    seed: int,
+    runs: int,
+    home: str,
+    until: float | None,
+    jobs: int,
+    shrink: bool,
+    trace: int,
+    output: str,
+) -> int:
+    """Run seeds and check every promise after every commit. Exits 10 when one is broken."""
+    seeds = itertools.count(seed) if runs == 0 else range(seed, seed + runs)
+    click.echo(f"seed {seed}, {runs or 'all following'} runs, {home} home", err=True)
+    began = shown = time.monotonic()
+    summary = Summary()
+    for outcome in outcomes(seeds, Home(home), jobs=jobs):
+        summary = summary.plus(outcome)
+        if not outcome.ok:
+            return _failed(shrunk(outcome, run) if shrink else outcome, trace, output)
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - shown > PROGRESS_SECONDS:
+            shown = now
+            click.echo(f"\r{_line(summary, now - began)}", err=True, nl=False)
+        if until is not None and now - began > until:
+            break
+    _passed(summary, time.monotonic() - began, output)
+    return Exit.OK
+
+
+def _line(summary: Summary, seconds: float) -> str:
+    return (
+        f"{summary.runs} runs, {summary.leases} leases, {summary.commits} commits: no promise"
+        f" broken in {summary.seconds:.0f} s of virtual time, {summary.seconds / seconds:.0f} times"
+        f" as fast as real time, {summary.leases / seconds:.0f} leases a second"
+    )
+
+
+def _passed(summary: Summary, seconds: float, output: str) -> None:
+    if output == "json":
+        facts = {
+            "runs": summary.runs,
+            "leases": summary.leases,
+            "commits": summary.commits,
+            "virtualSeconds": round(summary.seconds, 3),
+            "seconds": round(seconds, 3),
+        }
+        echo_document(facts, "json")
+    else:
+        click.echo(
+            f"\r{_line(summary, seconds)}" if sys.stderr.isatty() else _line(summary, seconds)
+        )
+
+
+def _failed(outcome: Outcome, trace: int, output: str) -> int:
+    plan = outcome.plan
+    again = f"bullpen sim --seed {plan.seed} --home {plan.home}"
+    if output == "json":
+        facts = {
+            "seed": plan.seed,
+            "home": plan.home.value,
+            "violations": [str(found) for found in outcome.violations],
+            "steps": [f"{step.number} {step.at:.3f} {step.act}" for step in plan.steps],
+            "trace": list(outcome.tail[-trace:]),
+            "again": again,
+        }
+        echo_document(facts, "json")
+        return Exit.VIOLATED
+    click.echo("\n".join(outcome.tail[-trace:]))
+    click.echo(f"\nseed {plan.seed} broke a promise:")
+    for found in outcome.violations:
+        click.echo(f"  {found}")
+    steps = ", ".join(f"{step.number} {step.act}" for step in plan.steps)
+    click.echo(f"steps ({len(plan.steps)}): {steps}")
+    click.echo(f"again: {again}")
+    return Exit.VIOLATED

@@ -1,0 +1,53 @@
+"""Many seeds, on as many processors as there are."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bullpen.sim.plan import Home, plan
+from bullpen.sim.run import Outcome, run
+
+GC_THRESHOLDS = (50_000, 20, 100)
+"""As the service has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What became of the runs so far."""
+
+    runs: int = 0
+    leases: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    """Of virtual time."""
+
+    def plus(self, outcome: Outcome) -> Summary:
+        return Summary(
+            self.runs + 1,
+            self.leases + outcome.leases,
+            self.commits + outcome.commits,
+            self.seconds + outcome.seconds,
+        )
+
+
+def outcomes(seeds: Iterable[int], home: Home, *, jobs: int = 1) -> Iterator[Outcome]:
+    """How each seed went, in any order."""
+    work = ((seed, home) for seed in seeds)
+    if jobs == 1:
+        _prepare()
+        yield from map(_run, work)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, initializer=_prepare) as pool:
+        yield from pool.imap_unordered(_run, work)
+
+
+def _prepare() -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _run(work: tuple[int, Home]) -> Outcome:
+    return run(plan(*work))

@@ -1,0 +1,124 @@
+"""Controllers over objects that answer late, not at all, or with an error.
+
+Each of these days was first had by the simulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+from lab_world import LabWorld
+from pool_world import World
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.fields import Kind
+from bullpen.api.objects import Feed, Seen
+from bullpen.controllers.fleet import Fleet, FleetReconciler
+from bullpen.errors import StorageFailed, Unreachable
+from bullpen.provisioners.base import InstanceSpec
+from bullpen.provisioners.fake import FakeProvisioner
+from bullpen.registry.objects import RegistryObjects
+
+K = TypeVar("K", bound=Kind)
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
+
+
+class FarAway(RegistryObjects):
+    """Exporters are seen late, and every second creation of one is made but not answered."""
+
+    made = 0
+
+    def watch(self, kind: type[K], *, since: int) -> Any:
+        feed = super().watch(kind, since=since)
+        return LateFeed(feed) if kind is Exporter else feed
+
+    async def create(self, value: K) -> K:
+        written = await super().create(value)
+        if isinstance(value, Exporter):
+            self.made += 1
+            if self.made % 2:
+                raise Unreachable("the API did not answer in time")
+        return written
+
+
+class LateFeed:
+    def __init__(self, feed: Feed[Any]) -> None:
+        self._feed = feed
+
+    async def next(self) -> Iterable[Seen[Any]]:
+        found = await self._feed.next()
+        await asyncio.sleep(1.0)
+        return found
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+def test_a_creation_that_was_not_answered_is_not_made_again_above_the_ceiling() -> None:
+    async def story(world: World) -> None:
+        assert isinstance(world.objects, FarAway)
+        await world.make_class()
+        await world.make_set(min_available_replicas=3, max_replicas=3)
+        await world.until(lambda: world.available(3))
+        assert world.objects.made == 3
+
+    world = World()
+    world.objects = FarAway(world.registry, manager="bullpen")
+    world.run(story)
+
+
+class FullDisk(RegistryObjects):
+    """The next assignments fail, and nothing of them is written."""
+
+    failures = 2
+
+    async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
+        if self.failures:
+            self.failures -= 1
+            raise StorageFailed("no space left on device")
+        return await super().update_statuses(first, second)
+
+
+def test_a_full_disk_in_a_pass_is_no_bug_and_the_pass_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1"):
+            await world.make_lease("a")
+            assert await world.assigned("a") == "e1"
+
+    world = LabWorld()
+    world.objects = FullDisk(world.registry, manager="bullpen")
+    with caplog.at_level(logging.ERROR, logger="bullpen"):
+        world.run(story)
+    assert not [record for record in caplog.records if record.exc_info]
+    assert world.objects.failures == 0
+
+
+class SetClock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_looking_at_the_instances() -> None:
+    clock, provisioner = SetClock(), FakeProvisioner(random.Random(1))
+    fleet = Fleet((provisioner,), clock=clock)
+    reconciler = FleetReconciler(fleet, clock=clock)
+    await provisioner.ensure(InstanceSpec(key=("a", "one"), owner_uid="1", exporter_config=""))
+    await reconciler.reconcile(provisioner.name)
+    await provisioner.ensure(InstanceSpec(key=("a", "two"), owner_uid="2", exporter_config=""))
+    clock.time -= timedelta(hours=1)
+    await reconciler.reconcile(provisioner.name)
+    assert len(list(fleet.all())) == 2

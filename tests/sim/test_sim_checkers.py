@@ -1,0 +1,223 @@
+"""Every checker fails when it is shown a history that breaks its promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bullpen.sim.checkers import (
+    SINGLE_USE,
+    CeilingHolds,
+    EndedStaysEnded,
+    EpochsGrow,
+    LeasedMembersStay,
+    LeasesAreKept,
+    OneLeaseEach,
+    OneLeasePerLife,
+)
+from bullpen.sim.history import History
+from bullpen.sim.truth import Checker, Fact, Raw, Truth, Violation
+from bullpen.store.base import Change, Verb
+
+
+def lease(name: str, *, exporter: str = "", uid: str = "", **said: Any) -> Raw:
+    status = {**({"exporterRef": {"name": exporter}} if exporter else {}), **said}
+    meta = {"name": name, "uid": uid or f"uid-{name}", "namespace": "default"}
+    return {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": "Lease",
+        "metadata": meta,
+        "spec": {"clientRef": {"name": "alice"}},
+        "status": status,
+    }
+
+
+def exporter(name: str, *, owner: str = "", **said: Any) -> Raw:
+    meta: Raw = {"name": name, "uid": f"uid-{name}", "namespace": "default", "annotations": {}}
+    if owner:
+        meta["ownerReferences"] = [{"kind": "ExporterSet", "uid": owner, "name": "pool"}]
+    return {"kind": "Exporter", "metadata": meta, "spec": {}, "status": said}
+
+
+def pool(ceiling: int) -> Raw:
+    meta = {"name": "pool", "uid": "uid-pool", "namespace": "default"}
+    return {"kind": "ExporterSet", "metadata": meta, "spec": {"maxReplicas": ceiling}}
+
+
+def fact(old: Raw | None, new: Raw | None, *, at: float = 0.0) -> Fact:
+    last = new or old
+    assert last is not None
+    return Fact(last["kind"], "default", last["metadata"]["name"], old, new, 1, at)
+
+
+def seen(checker: Checker, *facts: Fact) -> list[str]:
+    return [text for found in facts for text in checker.see(found)]
+
+
+def test_two_leases_on_one_exporter_are_found() -> None:
+    one = fact(None, lease("a", exporter="e"))
+    two = fact(None, lease("b", exporter="e"))
+    assert seen(OneLeaseEach(), one, two) == ["exporter e is held by a and b"]
+
+
+def test_one_lease_after_the_other_is_fine() -> None:
+    held = lease("a", exporter="e")
+    ended = lease("a", exporter="e", ended=True)
+    facts = fact(None, held), fact(held, ended), fact(None, lease("b", exporter="e"))
+    assert not seen(OneLeaseEach(), *facts)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        pytest.param(lease("a", exporter="e"), "goes on", id="it goes on"),
+        pytest.param(lease("a", exporter="f", ended=True), "exporterRef", id="it moves"),
+    ],
+)
+def test_an_ended_lease_that_changes_is_found(after: Raw, said: str) -> None:
+    before = lease("a", exporter="e", ended=True)
+    assert said in seen(EndedStaysEnded(), fact(before, after))[0]
+
+
+def test_a_lease_that_vanishes_is_found_unless_somebody_deleted_it() -> None:
+    gone = fact(lease("a"), None)
+    assert seen(LeasesAreKept(lambda uid: False), gone)
+    assert not seen(LeasesAreKept(lambda uid: uid == "uid-a"), gone)
+    assert not seen(LeasesAreKept(lambda uid: False), fact(lease("a", ended=True), None))
+
+
+def test_an_epoch_that_falls_is_found() -> None:
+    change = fact(exporter("e", leaseEpoch=2), exporter("e", leaseEpoch=1))
+    assert seen(EpochsGrow(), change) == ["the epoch of e fell from 2 to 1"]
+
+
+def test_an_exporter_that_changes_hands_without_being_free_is_found() -> None:
+    change = fact(exporter("e", leaseUid="a"), exporter("e", leaseUid="b"))
+    assert seen(EpochsGrow(), change)
+
+
+def test_a_second_lease_of_a_single_use_target_is_found() -> None:
+    checker = OneLeasePerLife()
+    values = [exporter("e", leaseUid=uid) for uid in ("a", "", "b")]
+    for value in values:
+        value["metadata"]["annotations"][SINGLE_USE] = "true"
+    assert seen(checker, *(fact(None, value) for value in values)) == [
+        "exporter e is given a second lease"
+    ]
+
+
+def test_one_member_too_many_is_found() -> None:
+    checker = CeilingHolds(0.0)
+    members = [fact(None, exporter(f"m{i}", owner="uid-pool")) for i in range(2)]
+    assert seen(checker, fact(None, pool(1)), *members) == ["m1 makes 2 members of pool, at most 1"]
+
+
+def test_a_ceiling_that_was_just_lowered_may_not_be_known() -> None:
+    checker = CeilingHolds(2.0)
+    lowered = fact(pool(2), pool(1), at=10.0)
+    one, two = (exporter(f"m{i}", owner="uid-pool") for i in range(2))
+    facts = fact(None, pool(2)), fact(None, one), lowered
+    assert not seen(checker, *facts, fact(None, two, at=11.0))
+    assert seen(checker, fact(None, exporter("m2", owner="uid-pool"), at=13.0))
+
+
+def test_a_leased_member_that_is_removed_is_found_unless_there_is_a_reason() -> None:
+    member = exporter("m", owner="uid-pool", leaseRef={"name": "a"})
+    held = lease("a", exporter="m")
+    gone = fact(member, None)
+    assert seen(LeasedMembersStay(lambda *_: held, lambda _: False), gone)
+    assert not seen(LeasedMembersStay(lambda *_: held, lambda _: True), gone)
+    assert not seen(LeasedMembersStay(lambda *_: None, lambda _: False), gone)
+
+
+class Model:
+    """A history over a truth that the test writes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.broken: list[Violation] = []
+        self.truth = Truth(lambda: self.now, self.broken.append)
+        self.history = History(self.truth, lambda: self.now, self.broken.append, slack=1.0)
+
+    def write(self, value: Raw) -> None:
+        where = (value["kind"], "default", value["metadata"]["name"])
+        old = self.truth.objects.get(where)
+        self.truth.objects[where] = value
+        self.history.committed(Fact(*where, old, value, 1, self.now))
+
+
+def token(lease: str, epoch: int = 1) -> str:
+    from datetime import UTC, datetime, timedelta
+
+    from bullpen.identity.subjects import Role
+    from bullpen.identity.tokens import Ticket, Tickets
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    ticket = Ticket(
+        stream="s",
+        lease=lease,
+        epoch=epoch,
+        role=Role.CLIENT,
+        expires=now + timedelta(minutes=1),
+    )
+    return Tickets(b"k" * 32).mint(ticket, now=now)
+
+
+def test_an_acknowledged_lease_that_is_not_on_disk_is_found() -> None:
+    model = Model()
+    model.history.created("default", "a", "uid-a")
+    assert "not on disk" in model.broken[0].message
+
+
+def test_a_forgotten_release_is_found() -> None:
+    model = Model()
+    model.write(lease("a", exporter="e"))
+    model.history.created("default", "a", "uid-a")
+    model.history.released("default", "a")
+    assert "release of a is lost" in model.broken[0].message
+
+
+def test_a_token_for_an_ended_lease_is_found_once_everybody_must_know() -> None:
+    model = Model()
+    model.write(lease("a", exporter="e", epoch=1))
+    model.history.minted("default", "alice", "a", token("uid-a"))
+    model.write(lease("a", exporter="e", epoch=1, ended=True))
+    model.now = 0.5
+    model.history.minted("default", "alice", "a", token("uid-a"))
+    assert not model.broken
+    model.now = 2.0
+    model.history.minted("default", "alice", "a", token("uid-a"))
+    assert "not active" in model.broken[0].message
+
+
+def test_a_token_for_somebody_else_is_found() -> None:
+    model = Model()
+    model.write(lease("a", exporter="e", epoch=1, clientRef={"name": "bob"}))
+    model.history.minted("default", "alice", "a", token("uid-a"))
+    assert "bob's" in model.broken[0].message
+
+
+def test_a_stream_that_is_joined_twice_is_found() -> None:
+    model = Model()
+    model.history.joined("s")
+    assert not model.broken
+    model.history.joined("s")
+    assert model.broken
+
+
+def test_a_stream_that_outlives_its_lease_is_found() -> None:
+    model = Model()
+    model.write(lease("a", exporter="e", ended=True))
+    model.now = 3.0
+    model.history.streams(["uid-a"])
+    assert model.broken
+
+
+def test_revisions_that_do_not_grow_are_found() -> None:
+    model = Model()
+    value = b'{"kind":"Lease","metadata":{"name":"a"},"spec":{}}'
+    change = Change(1, "k", Verb.CREATED, value, None)
+    model.truth.committed([change])
+    model.truth.committed([change])
+    assert model.broken[0].promise == "revisions only grow"
