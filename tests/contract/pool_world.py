@@ -129,7 +129,12 @@ class Players:
 
         def registered(found: Exporter) -> ExporterStatus:
             said = condition(
-                found.status.conditions, "Registered", status=True, reason="Register", now=now
+                found.status.conditions,
+                "Registered",
+                status=True,
+                reason="Register",
+                generation=found.metadata.generation,
+                now=now,
             )
             return replace(found.status, conditions=said)
 

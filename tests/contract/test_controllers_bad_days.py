@@ -13,11 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
-from lab_world import LabWorld
+from lab_world import RETENTION, LabWorld
 from pool_world import World
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
+from bullpen.api.lease import Lease
 from bullpen.api.objects import Feed, Seen
 from bullpen.controllers.fleet import Fleet, FleetReconciler
 from bullpen.errors import StorageFailed, Unreachable
@@ -28,6 +29,8 @@ from bullpen.registry.objects import RegistryObjects
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)
 B = TypeVar("B", bound=Kind)
+
+LATE_SECONDS = 1.0
 
 
 class FarAway(RegistryObjects):
@@ -54,7 +57,7 @@ class LateFeed:
 
     async def next(self) -> Iterable[Seen[Any]]:
         found = await self._feed.next()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(LATE_SECONDS)
         return found
 
     def close(self) -> None:
@@ -122,3 +125,34 @@ async def test_a_clock_that_is_set_back_does_not_stop_looking_at_the_instances()
     clock.time -= timedelta(hours=1)
     await reconciler.reconcile(provisioner.name)
     assert len(list(fleet.all())) == 2
+
+
+class Deaf(RegistryObjects):
+    """Deletions of leases are made, and nobody hears of them for a while."""
+
+    deletions = 0
+
+    def watch(self, kind: type[K], *, since: int) -> Any:
+        feed = super().watch(kind, since=since)
+        return LateFeed(feed) if kind is Lease else feed
+
+    async def delete(self, value: Kind) -> None:
+        self.deletions += isinstance(value, Lease)
+        await super().delete(value)
+
+
+def test_a_lease_is_deleted_once_although_the_watch_tells_late() -> None:
+    async def story(world: LabWorld) -> None:
+        assert isinstance(world.objects, Deaf)
+        async with world.player("e1"):
+            await world.make_lease("a")
+            await asyncio.sleep(LATE_SECONDS + 1)
+            await world.assigned("a")
+            await world.edit_lease("a", release=True)
+            await world.ended("a")
+            await asyncio.sleep(RETENTION.total_seconds() + 5)
+            assert world.objects.deletions == 1
+
+    world = LabWorld()
+    world.objects = Deaf(world.registry, manager="bullpen")
+    world.run(story)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from lab_world import STUCK_AFTER, LabWorld
@@ -54,6 +55,22 @@ def test_a_short_absence_goes_unnoticed_and_a_longer_one_does_not(world: LabWorl
             "ExporterOnline",
             "ExporterRegistered",
         ]
+
+    world.run(story)
+
+
+def test_what_is_said_of_an_exporter_is_said_of_its_present_spec(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.settle()
+            found = world.exporter()
+            edited = replace(found, spec=replace(found.spec, enabled=False))
+            await world.objects.update(edited)
+            await world.settle()
+            now = world.exporter()
+            assert now.metadata.generation == 2
+            assert {c.observed_generation for c in now.status.conditions} == {2}
+            assert online(world)
 
     world.run(story)
 

@@ -174,7 +174,7 @@ def _lease_wrongs(lab: CrashLab, name: str, exporter: str) -> list[str]:
 
 
 def _jmp_works(lab: CrashLab) -> None:
-    done = lab.lab.jmp(lab.bob, "shell", "-l", "board=mock", "--", "j", "power", "on", check=False)
+    done = lab.lab.jmp(lab.bob, "shell", "-l", "board=qemu", "--", "j", "power", "on", check=False)
     if done.returncode:
         raise Violation(f"jmp shell ended with {done.returncode}: {done.stdout}{done.stderr}")
 

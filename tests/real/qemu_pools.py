@@ -16,6 +16,17 @@ CLASS, SET = (
 READY_SECONDS = 40.0
 
 
+def apply_class(service: Service, name: str, *, parameters: Any = None, **spec: Any) -> None:
+    """A class like the example's, with these parameters over its own."""
+    merged = {**CLASS["spec"]["parameters"], **(parameters or {})}
+    document = {
+        **CLASS,
+        "metadata": {"name": name},
+        "spec": {**CLASS["spec"], **spec, "parameters": merged},
+    }
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
+
+
 DRIVERS = SET["spec"]["template"]["spec"]["drivers"]
 
 

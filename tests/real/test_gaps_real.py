@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from qemu_pools import CLASS, EXAMPLES, apply_set, condition, shell, until
+from qemu_pools import CLASS, EXAMPLES, apply_class, apply_set, condition, shell, until
 from real_service import BIN, Service, eventually, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -24,18 +23,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-def apply_class(service: Service, name: str, **parameters: Any) -> None:
-    merged = {**CLASS["spec"]["parameters"], **parameters}
-    spec = {**CLASS["spec"], "parameters": merged}
-    document = {**CLASS, "metadata": {"name": name}, "spec": spec}
-    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
-
-
 def test_gap_12_firmware_is_looked_for_where_it_is_used_and_missing_firmware_is_said(
     lab: Service,
 ) -> None:
     """It is never dropped in silence: the machine runs it, or the pool says what is missing."""
-    apply_class(lab, "lost", firmware={"path": f"{UBOOT}.lost"})
+    apply_class(lab, "lost", parameters={"firmware": {"path": f"{UBOOT}.lost"}})
     apply_set(lab, "lost", virtualTargetClassName="lost", minAvailableReplicas=1)
     eventually(
         lambda: f"{UBOOT}.lost" in condition(lab, "lost", "Degraded").get("message", ""),
@@ -58,7 +50,7 @@ def test_gap_13_an_image_larger_than_a_hundred_mebibytes_is_flashed(
     with image.open("wb") as file:
         file.write(b"a large image")
         file.truncate(160 * MIB)
-    apply_class(lab, "large", disks=[{"name": "root", "size": "1Gi"}])
+    apply_class(lab, "large", parameters={"disks": [{"name": "root", "size": "1Gi"}]})
     apply_set(lab, "large", virtualTargetClassName="large")
     target = f"root:{image}"
     process = shell(lab, "large", "j", "qemu", "flasher", "flash", "--target", target)

@@ -15,13 +15,14 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from qemu_pools import CLASS, apply_set, condition, directories, names, shell, status, until
+from qemu_pools import apply_class, apply_set, condition, directories, names, shell, status, until
 from real_service import BIN, Service, eventually, kill_family, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 CONFIG = {"pools": {"bootTimeout": "8s", "instancesMax": 4}}
 MIB = 1 << 20
+DISK = {"disks": [{"name": "root", "size": "8Mi"}]}
 STORY = """
 import sys
 from jumpstarter.utils.env import env
@@ -58,23 +59,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     config = directory / "config.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
     with running_service(directory, "--config", str(config)) as service:
-        apply_class(service, "plain")
+        apply_class(service, "plain", parameters=DISK)
         yield service
-
-
-def apply_class(service: Service, name: str, *, parameters: Any = None, **spec: Any) -> None:
-    """A class like the example's, with a disk."""
-    merged = {
-        **CLASS["spec"]["parameters"],
-        "disks": [{"name": "root", "size": "8Mi"}],
-        **(parameters or {}),
-    }
-    document = {
-        **CLASS,
-        "metadata": {"name": name},
-        "spec": {**CLASS["spec"], **spec, "parameters": merged},
-    }
-    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(document))
 
 
 @contextlib.contextmanager
@@ -193,7 +179,7 @@ def test_a_set_that_is_deleted_takes_everything_with_it_within_seconds(lab: Serv
 
 
 def test_retained_disks_and_logs_are_kept_and_listed(lab: Service) -> None:
-    apply_class(lab, "retaining", reclaimPolicy="Retain")
+    apply_class(lab, "retaining", parameters=DISK, reclaimPolicy="Retain")
     with pool(lab, "retaining", virtualTargetClassName="retaining", maxReplicas=1):
         assert finish(shell(lab, "retaining", "j", "power", "on")) == 0
     (kept,) = map(Path, lab.bullpen("logs").stdout.split())

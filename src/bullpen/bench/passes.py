@@ -171,7 +171,14 @@ async def _fill(
 
 
 def _ready(exporter: Exporter, now: datetime) -> Exporter:
-    said = condition((), "Registered", status=True, reason="Register", now=now)
+    said = condition(
+        (),
+        "Registered",
+        status=True,
+        reason="Register",
+        generation=exporter.metadata.generation,
+        now=now,
+    )
     registered = replace(exporter, status=replace(exporter.status, conditions=said))
     status = presence.reported(registered, value=ExporterStatusValue.AVAILABLE, message="", now=now)
     return replace(registered, status=status)

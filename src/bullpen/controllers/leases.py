@@ -244,7 +244,12 @@ class LeaseReconciler:
 
     async def _forget(self, namespace: str, now: datetime) -> None:
         """Delete leases that ended long enough ago."""
-        await _all(self._objects.delete(lease) for lease in self._over.due(namespace, now))
+        await _all(self._delete(lease) for lease in self._over.due(namespace, now))
+
+    async def _delete(self, lease: Lease) -> None:
+        await self._objects.delete(lease)
+        # Not only once the watch tells: until then it would be due again, and again.
+        self._over.remove(lease)
 
     async def _put_exporter(self, exporter: Exporter) -> None:
         self._views.exporters.observe(await self._objects.update_status(exporter))

@@ -5,6 +5,7 @@ Online at once when a connection comes, offline after a grace when none is left.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -97,6 +98,13 @@ class PresenceReconciler:
         if exporter is None:
             self._settling.pop(key, None)
             self._connections.forget(key)
+            return Outcome()
+        if presence.stale(exporter):
+            # Its own change starts the next pass.
+            with contextlib.suppress(NotFound):
+                await change_status(
+                    self._objects, self._views.exporters, exporter, presence.confirmed
+                )
             return Outcome()
         if self._connections.connected(key):
             return await self._present(key, exporter)

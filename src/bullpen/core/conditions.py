@@ -15,12 +15,13 @@ def condition(
     status: bool,
     reason: str,
     message: str = "",
-    generation: int = 0,
+    generation: int,
     now: datetime,
 ) -> tuple[Condition, ...]:
     """``found`` with one condition set; it stays in its place, a new one goes last.
 
-    The transition time moves only when the status does.
+    The transition time moves only when the status does. ``kubectl wait`` believes only
+    what was said of the present ``generation``.
     """
     wanted = ConditionStatus.TRUE if status else ConditionStatus.FALSE
     old = get(found, type)

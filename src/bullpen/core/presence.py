@@ -83,9 +83,30 @@ def seen(exporter: Exporter, *, now: datetime) -> ExporterStatus:
     if status.exporter_status is ExporterStatusValue.OFFLINE:
         status = replace(status, exporter_status=ExporterStatusValue.UNSPECIFIED)
     conditions = condition(
-        status.conditions, "Online", status=True, reason="Seen", message="connected", now=now
+        status.conditions,
+        "Online",
+        status=True,
+        reason="Seen",
+        message="connected",
+        generation=exporter.metadata.generation,
+        now=now,
     )
     return replace(status, conditions=conditions, last_seen=now)
+
+
+def stale(exporter: Exporter) -> bool:
+    """Whether its conditions were said of an older spec."""
+    now = exporter.metadata.generation
+    return any(item.observed_generation < now for item in exporter.status.conditions)
+
+
+def confirmed(exporter: Exporter) -> ExporterStatus:
+    """The same conditions, said of the present spec: none of them depends on it."""
+    now = exporter.metadata.generation
+    conditions = tuple(
+        replace(item, observed_generation=now) for item in exporter.status.conditions
+    )
+    return replace(exporter.status, conditions=conditions)
 
 
 def registered_anew(exporter: Exporter) -> ExporterStatus:
@@ -103,6 +124,7 @@ def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
         status=False,
         reason="Offline",
         message="the connection was lost; is the exporter running?",
+        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(
@@ -124,6 +146,7 @@ def reported(
         status=up,
         reason="StatusReported",
         message=message,
+        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(
@@ -149,6 +172,7 @@ def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatu
         reason="NotAvailable",
         message=f"says {said} since its lease ended at {since:%H:%M:%S} UTC;"
         " if its hook is not running, restart the exporter",
+        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(exporter.status, conditions=conditions)
@@ -162,6 +186,7 @@ def settled(exporter: Exporter, *, now: datetime) -> ExporterStatus:
         status=False,
         reason="Settled",
         message="it can be leased again",
+        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(exporter.status, conditions=conditions)

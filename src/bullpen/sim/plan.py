@@ -61,7 +61,7 @@ WORK: Mapping[Act, int] = {
     Act.LEASE: 20,
     Act.BOOK: 2,
     Act.NAMED: 4,
-    Act.STRANGER: 2,
+    Act.STRANGER: 4,
     Act.SCALE: 3,
     Act.EDIT_CLASS: 1,
     Act.REMAKE_SET: 1,

@@ -114,17 +114,25 @@ class Story:
             await self._run(self._job(chance, exporter=chance.choice(sorted(names))))
 
     async def _stranger(self, chance: random.Random) -> None:
-        """Somebody of another namespace tries what is not theirs."""
-        names = [where[2] for where in self._world.truth.objects if where[0] == "Lease"]
-        if not names:
+        """Somebody of another namespace, and another client of this one, try what is not theirs."""
+        leases = [where[2] for where in self._world.truth.objects if where[0] == "Lease"]
+        if not leases:
             return
-        name = chance.choice(sorted(names))
-        token = self._world.token(Role.CLIENT, OTHER, STRANGER)
-        own = Claim(token=token, role=Role.CLIENT, namespace=OTHER, name=STRANGER)
-        forged = Claim(token=token, role=Role.CLIENT, namespace=SPACE, name=chance.choice(CLIENTS))
-        for claim in (own, forged):
+        name = chance.choice(sorted(leases))
+        thief = chance.choice([client for client in CLIENTS if client != self._holder(name)])
+        foreign = self._world.token(Role.CLIENT, OTHER, STRANGER)
+        claims = (
+            _claim(foreign, OTHER, STRANGER),
+            _claim(foreign, SPACE, thief),
+            _claim(self._world.token(Role.CLIENT, SPACE, thief), SPACE, thief),
+        )
+        for claim in claims:
             for attempt in (_dial, _release, _take_over):
                 await self._must_fail(claim, name, attempt)
+
+    def _holder(self, lease: str) -> str:
+        found = self._world.truth.get("Lease", SPACE, lease) or {}
+        return str(found.get("spec", {}).get("clientRef", {}).get("name", ""))
 
     async def _must_fail(
         self, claim: Claim, lease: str, attempt: Callable[[Lab, Claim, str], Awaitable[None]]
@@ -136,7 +144,10 @@ class Story:
             await self._world.network.call(STRANGER, work)
         except LabError:
             return
-        text = f"{STRANGER} could {attempt.__name__.strip('_')} lease {lease}"
+        if self._holder(lease) == claim.name:
+            # It was handed over meanwhile.
+            return
+        text = f"{claim.name} could {attempt.__name__.strip('_')} lease {lease}"
         self._world.breaks(Violation("nobody takes what is another's", text, self._world.time))
 
     async def _scale(self, chance: random.Random) -> None:
@@ -265,6 +276,10 @@ def _is_running(instance: object) -> bool:
     return getattr(instance, "phase", None) is InstancePhase.RUNNING
 
 
+def _claim(token: str, namespace: str, name: str) -> Claim:
+    return Claim(token=token, role=Role.CLIENT, namespace=namespace, name=name)
+
+
 async def _dial(lab: Lab, claim: Claim, lease: str) -> None:
     await lab.switchboard.dial(await lab.callers.client(claim), lease)
 
@@ -274,4 +289,4 @@ async def _release(lab: Lab, claim: Claim, lease: str) -> None:
 
 
 async def _take_over(lab: Lab, claim: Claim, lease: str) -> None:
-    await lab.leases.update(await lab.callers.client(claim), lease, Edit(client=STRANGER))
+    await lab.leases.update(await lab.callers.client(claim), lease, Edit(client=claim.name))

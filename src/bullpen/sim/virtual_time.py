@@ -11,13 +11,18 @@ import asyncio
 import itertools
 import math
 import selectors
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from bullpen.kit.clock import VirtualClock
 
 T = TypeVar("T")
+
+TURNS_MAX = 100_000
+"""Turns of the loop in one second of virtual time, more than any work takes."""
+
+_SECOND = timedelta(seconds=1)
 
 
 class Deadlock(RuntimeError):
@@ -28,8 +33,16 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self._clock = clock
+        self._turns = 0
+        self._since = clock.now()
+        self.restless: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._turns += 1
+        if self._clock.now() - self._since >= _SECOND:
+            self._turns, self._since = 0, self._clock.now()
+        elif self._turns == TURNS_MAX and self.restless is not None:
+            self.restless()
         ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if ready or timeout == 0:
             return ready
@@ -59,8 +72,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = clock
         self._start = clock.now()
         self._numbers = itertools.count()
-        super().__init__(_JumpingSelector(clock))
+        self._jumping = _JumpingSelector(clock)
+        super().__init__(self._jumping)
         self.set_task_factory(self._make)
+
+    def when_restless(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when work goes on and on and time does not pass."""
+        self._jumping.restless = tell
 
     def time(self) -> float:
         return (self._virtual.now() - self._start).total_seconds()

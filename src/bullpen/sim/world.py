@@ -21,6 +21,7 @@ from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.base import InstancePhase, InstanceSpec, Key, Provisioner
 from bullpen.provisioners.fake import Faults
 from bullpen.registry.registry import Registry
+from bullpen.sim import virtual_time
 from bullpen.sim.checkers import (
     CeilingHolds,
     EndedStaysEnded,
@@ -60,6 +61,8 @@ KNOWN_LATE = 2.0
 class World:
     def __init__(self, plan: Plan, clock: VirtualClock) -> None:
         loop = asyncio.get_running_loop()
+        if isinstance(loop, virtual_time.VirtualLoop):
+            loop.when_restless(self.restless)
         self.plan = plan
         self.tasks = asyncio.TaskGroup()
         self.clock = SkewedClock(clock)
@@ -144,6 +147,10 @@ class World:
         self.say("VIOLATION", str(violation))
         self.violations.append(violation)
         self.broken.set()
+
+    def restless(self) -> None:
+        text = f"more than {virtual_time.TURNS_MAX} turns within a second"
+        self.breaks(Violation("the lab comes to rest", text, self.time))
 
     def _failed(self, process: Process, error: BaseException) -> None:
         text = f"{process.name}: {type(error).__name__}: {error}"

@@ -22,7 +22,9 @@ def set_one(
     reason: str = "Because",
     now: datetime = EPOCH,
 ) -> tuple[Condition, ...]:
-    return conditions.condition(found, type, status=status, reason=reason, message="m", now=now)
+    return conditions.condition(
+        found, type, status=status, reason=reason, message="m", generation=1, now=now
+    )
 
 
 def test_a_new_condition_goes_last() -> None:

@@ -59,5 +59,13 @@ def test_any_text_is_read_or_refused_in_a_short_sentence(name: str, text: str) -
         pytest.param(" " * 1_000_000, id="spaces"),
     ],
 )
-def test_a_megabyte_is_refused_as_quickly_as_it_is_read(name: str, text: str) -> None:
+def test_a_megabyte_is_answered_in_a_short_sentence(name: str, text: str) -> None:
     assert len(refusal(name, text)) < MESSAGE_LENGTH_MAX
+
+
+def test_a_selector_is_not_even_read_beyond_its_bound() -> None:
+    """Half a million terms once kept the whole service busy for half a minute."""
+    text = "a," * selectors.TEXT_LENGTH_MAX
+    assert refusal("label selectors", text) == "the selector has more than 65536 characters"
+    few = ",".join(["a"] * (selectors.REQUIREMENTS_MAX + 1))
+    assert refusal("label selectors", few) == "the selector has more than 1000 requirements"
