@@ -55,14 +55,14 @@ def status(service: Service, name: str) -> dict[str, Any]:
     return dict(found.get("status") or {})
 
 
-def until(service: Service, name: str, **counts: int) -> None:
+def until(service: Service, name: str, *, seconds: float = READY_SECONDS, **counts: int) -> None:
     """Wait until the set's counts are these."""
 
     def done() -> bool:
         found = status(service, name)
         return all(found.get(key, 0) == value for key, value in counts.items())
 
-    eventually(done, seconds=READY_SECONDS, what=f"{name} having {counts}")
+    eventually(done, seconds=seconds, what=f"{name} having {counts}")
 
 
 def condition(service: Service, name: str, kind: str) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import liveness, virtual_time
 from bullpen.sim.homes import ClusterHome
+from bullpen.sim.noticing import listening_to_logs
 from bullpen.sim.operators import SPACE, Operator
 from bullpen.sim.plan import Plan
 from bullpen.sim.story import Story
 from bullpen.sim.truth import Violation
-from bullpen.sim.world import World, listening_to_logs
+from bullpen.sim.world import World
 
 READY = 5.0
 """Seconds a lab is given to come up before anything happens."""

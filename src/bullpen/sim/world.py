@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import logging
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bullpen.identity.subjects import Role, secret_name
 from bullpen.identity.tokens import Tickets
@@ -37,6 +36,7 @@ from bullpen.sim.history import History
 from bullpen.sim.homes import ClusterHome, EmbeddedHome, PlayedApi
 from bullpen.sim.machines import Handle, Machines
 from bullpen.sim.network import Network
+from bullpen.sim.noticing import Noticing
 from bullpen.sim.plan import Home, Plan
 from bullpen.sim.players import Part, Player
 from bullpen.sim.process import Process, Surroundings
@@ -87,7 +87,7 @@ class World:
         faults = Faults(boot_seconds=plan.boot, start_failed=plan.weather.start_failed)
         self.machines = Machines(self.chance("machines"), faults, self.tasks)
         self.machines.backend.listen(self._machine_changed)
-        self.network = Network(self.chance("network"), plan.weather, self._front)
+        self.network = Network(self.chance("network"), plan.weather, self.front)
         self.processes: list[Process] = []
         self.players: dict[Key, asyncio.Task[None]] = {}
         self.down: dict[str, float] = {}
@@ -128,7 +128,7 @@ class World:
             LeasedMembersStay(
                 lambda namespace, name: self.truth.get("Lease", namespace, name), self._excused
             ),
-            _Noticing(self),
+            Noticing(self.history, self.say),
         )
 
     def _excused(self, fact: Fact) -> bool:
@@ -162,12 +162,9 @@ class World:
 
     # Processes
 
-    def _front(self) -> Process | None:
+    def front(self) -> Process | None:
         """Who answers calls: the newest process that is ready."""
         return next((p for p in reversed(self.processes) if p.ready), None)
-
-    def front(self) -> Process | None:
-        return self._front()
 
     def start(self) -> Process:
         process = Process(f"lab-{len(self.processes)}", self._around)
@@ -249,23 +246,21 @@ class World:
 
     def plug(self, namespace: str, name: str) -> None:
         """Switch a physical exporter on."""
-        part = Part(
+        self._play((namespace, name), self._board(namespace, name))
+
+    def _board(self, namespace: str, name: str) -> Part:
+        return Part(
             namespace=namespace,
             name=name,
             token=lambda: self.token(Role.EXPORTER, namespace, name),
         )
-        self._play((namespace, name), part)
 
     def _play(self, key: Key, part: Part) -> None:
         self.players[key] = self.tasks.create_task(Player(self, part).run())
 
     async def shadow(self, namespace: str, name: str, seconds: float) -> None:
         """A second exporter with the config of another one."""
-        part = Part(
-            namespace=namespace,
-            name=name,
-            token=lambda: self.token(Role.EXPORTER, namespace, name),
-        )
+        part = self._board(namespace, name)
         task = self.tasks.create_task(Player(self, part).run())
         await asyncio.sleep(seconds)
         task.cancel()
@@ -297,67 +292,6 @@ class World:
         if any(process.alive for process in self.processes):
             text = f"{record.getMessage()}: {type(error).__name__}: {error}"
             self.breaks(Violation("nothing fails by surprise", text, self.time))
-
-
-@contextlib.contextmanager
-def listening_to_logs(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
-    """Hear what is logged with a traceback; nothing is printed meanwhile."""
-    handler = _BugHandler(tell)
-    logger = logging.getLogger("bullpen")
-    propagate = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-
-
-class _Noticing:
-    """Tells the history and the trace what was written."""
-
-    promise = ""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def see(self, fact: Fact) -> tuple[str, ...]:
-        if fact.kind == "Lease" and "clientRef" in fact.last["spec"]:
-            self._world.history.committed(fact)
-        if fact.kind in ("Lease", "Exporter", "ExporterSet"):
-            self._world.say("commit", f"{fact.revision} {fact.kind} {fact.name} {_digest(fact)}")
-        return ()
-
-
-class _BugHandler(logging.Handler):
-    def __init__(self, tell: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__(logging.ERROR)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self._tell(record)
-
-
-def _digest(fact: Fact) -> str:
-    """The part of a change that tells what happened."""
-    if fact.new is None:
-        return "deleted"
-    spec, said = fact.new.get("spec") or {}, fact.new.get("status") or {}
-    if fact.kind == "Lease":
-        ref = (said.get("exporterRef") or {}).get("name", "-")
-        return f"{ref} epoch={said.get('epoch', 0)} ended={said.get('ended', False)}"
-    if fact.kind == "Exporter":
-        ref = (said.get("leaseRef") or {}).get("name", "-")
-        online = next(
-            (c["status"] for c in said.get("conditions", ()) if c["type"] == "Online"), "-"
-        )
-        return (
-            f"lease={ref} epoch={said.get('leaseEpoch', 0)} online={online}"
-            f" says={said.get('exporterStatus', '-')} enabled={spec.get('enabled', True)}"
-        )
-    return f"max={spec.get('maxReplicas')} replicas={said.get('replicas', 0)}"
 
 
 def _token(config: str) -> str:
