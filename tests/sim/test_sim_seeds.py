@@ -11,7 +11,7 @@ from bullpen.sim.plan import Home, plan
 from bullpen.sim.run import run
 
 SEEDS = Path(__file__).parent / "seeds.txt"
-MANY = 150
+MANY = 40
 """Seeds of each home in `make test`; `make soak` runs as many as there is time for."""
 
 

@@ -33,7 +33,6 @@ class Disk:
         self._entries: dict[str, Entry] = {}
         self._history: deque[Write] = deque(maxlen=history)
         self._oldest = 0
-        self._newest = 0
 
     def open(self) -> DiskStore:
         """The store of a new process."""

@@ -22,6 +22,10 @@ SETTLE_MAX = 900.0
 """Seconds until everything that is left over must be gone: the longest back-off, doubled."""
 
 PROMISED = 2.0
+TRUST = 10.0
+"""Seconds by which a pool whose last members failed to start may be slower: one is tried
+before the others are."""
+
 NOTICED_MAX = 5.0
 LOOK = 1.0
 
@@ -127,10 +131,9 @@ async def _all_served(world: World) -> None:
         for number in range(len(world.plan.ceilings)):
             found = world.truth.get("ExporterSet", SPACE, set_name(number))
             if found is not None:
-                # After failures to start, one is tried before the others are.
-                boots = 2 if status(found).get("startFailures") else 1
+                wait = 2 * boot + TRUST if status(found).get("startFailures") else boot
                 selector = f"board={set_labels(number)['board']}"
-                _ask(world, tasks, selector, found["spec"]["maxReplicas"], boots * boot + PROMISED)
+                _ask(world, tasks, selector, found["spec"]["maxReplicas"], wait + PROMISED)
 
 
 def _ask(

@@ -255,11 +255,11 @@ class Story:
         name = f"board{chance.randrange(self._world.plan.boards)}"
         if name in self._world.down:
             return
-        self._world.down[name] = self._world.time + seconds
+        self._world.down.add(name)
         self._world.say(name, f"is off for {seconds:.3f} s")
         self._world.unplug((SPACE, name))
         await asyncio.sleep(seconds)
-        del self._world.down[name]
+        self._world.down.remove(name)
         self._world.plug(SPACE, name)
 
     async def _exporter_twice(self, chance: random.Random) -> None:

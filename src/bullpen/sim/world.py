@@ -90,8 +90,8 @@ class World:
         self.network = Network(self.chance("network"), plan.weather, self.front)
         self.processes: list[Process] = []
         self.players: dict[Key, asyncio.Task[None]] = {}
-        self.down: dict[str, float] = {}
-        """Boards that are switched off, until when."""
+        self.down: set[str] = set()
+        """Boards that are switched off."""
 
         self._calm = False
         self._overlap = -math.inf
