@@ -19,7 +19,8 @@ demo: setup ## Show the service doing its main job, then clean up
 check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
 
 test: check ## Everything: the fast half, then real processes, crashes and clients
-	$(PYTEST) -n 2 --dist loadfile -m "slow or real" $(T)
+	$(PYTEST) -n 2 --dist loadfile -m "(slow and not real) or patient" $(T)
+	$(PYTEST) -m "real and not patient" $(T)
 
 lint: setup ## Style and format
 	@$(BIN)/ruff check src tests

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from real_service import Service
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient]
 
 
 def call(service: Service, path: str, token: str = "", method: str = "GET") -> tuple[int, str]:

@@ -13,7 +13,7 @@ from kubernetes_asyncio import client, config, watch
 from kubernetes_asyncio.client import ApiClient, ApiException
 from real_service import Service
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient]
 
 GROUP, VERSION, NAMESPACE = "jumpstarter.dev", "v1alpha1", "default"
 EXPORTERS = (GROUP, VERSION, NAMESPACE, "exporters")

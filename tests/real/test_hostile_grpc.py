@@ -17,7 +17,7 @@ from jumpstarter_protocol import client_pb2, jumpstarter_pb2
 from lab_helpers import Lab
 from real_service import running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 SEED = 20_260_102
 CALLS_PER_METHOD = 40

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from real_service import Service, eventually
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient]
 
 JUMPSTARTER = "jumpstarter.dev/v1alpha1"
 VIRTUAL = "virtualtarget.jumpstarter.dev/v1alpha1"
