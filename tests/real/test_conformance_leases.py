@@ -136,8 +136,10 @@ def test_06_expiry_hangs_up_on_the_command_and_frees_the_exporter(
     lab: Lab, alice: Path, boards: dict[str, Path]
 ) -> None:
     script = "trap 'echo hung up; exit 42' HUP; echo =in=; while :; do sleep 0.1; done"
+    # A test run under nohup ignores hang-ups, and what is ignored cannot be trapped.
+    command = ("env", "--default-signal=HUP", "sh", "-c", script)
     with lab.open_shell(
-        alice, "-l", "board=expiring", "--duration", "6s", "--", "sh", "-c", script
+        alice, "-l", "board=expiring", "--duration", "10s", "--", *command
     ) as shell:
         output = read_until(shell, "hung up")
         assert shell.stdout is not None
