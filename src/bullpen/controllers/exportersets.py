@@ -19,6 +19,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.controllers.acting import together
 from bullpen.controllers.blueprints import Blueprint, owner_of
+from bullpen.controllers.pacing import Rests
 from bullpen.controllers.pooling import Look, PoolObserver
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change_status
@@ -36,8 +37,6 @@ from bullpen.runtime.loop import Outcome
 
 PACE = timedelta(microseconds=50)
 """Between two passes, for each member: a storm of changes in a large pool is few passes."""
-
-PACE_MAX = timedelta(milliseconds=100)
 
 
 class ExporterSetReconciler:
@@ -75,9 +74,7 @@ class ExporterSetReconciler:
         self._unsure: dict[Key, set[str]] = {}
         """Names of members that may exist although we have not seen them."""
 
-        self._rest: dict[Key, datetime] = {}
-        """Until when a set is left alone after its last pass."""
-
+        self._rests: Rests[Key] = Rests(PACE)
         self._blueprints: dict[Key, Blueprint] = {}
         """What a set's members were to be made from at its last pass."""
 
@@ -98,14 +95,13 @@ class ExporterSetReconciler:
             self._forget(key)
             return Outcome()
         now = self._clock.now()
-        rest = self._rest.get(key, now)
-        # One further ahead than any rest is from before the clock was set back.
-        if now < rest <= now + PACE_MAX:
-            return Outcome(wake_at=rest)
+        resting = self._rests.until(key, now=now)
+        if resting is not None:
+            return Outcome(wake_at=resting)
         await self._make_sure(owner)
         taken = frozenset(self._collided.get(key, ()))
         look = self._observer.observe(owner, taken=taken, now=now)
-        self._rest[key] = now + min(PACE * len(look.pool.members), PACE_MAX)
+        self._rests.begin(key, len(look.pool.members), now=now)
         plan = scaling.plan(look.pool, now=now)
         done, error = await self._act(look, plan)
         report = self._report(look, plan, done, now)
@@ -214,7 +210,8 @@ class ExporterSetReconciler:
 
     def _forget(self, key: Key) -> None:
         """The set is gone or going: leases that wait for it need another hope."""
-        for known in (self._collided, self._unsure, self._rest, self._blueprints):
+        self._rests.forget(key)
+        for known in (self._collided, self._unsure, self._blueprints):
             known.pop(key, None)
         if self._messages.pop(key, None) is not None:
             self._supply_changed(key[0])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter
+from bullpen.controllers.pacing import Rests
 from bullpen.core.conditions import get
 from bullpen.core.members import Backing, Stage
 from bullpen.core.profiles import PROVISIONER
@@ -25,8 +26,6 @@ SWEEP = timedelta(minutes=1)
 
 PACE = timedelta(microseconds=20)
 """Between two looks, for each instance: a storm of changes is few looks."""
-
-PACE_MAX = timedelta(milliseconds=100)
 
 
 class Fleet:
@@ -187,19 +186,17 @@ class FleetReconciler:
     def __init__(self, fleet: Fleet, *, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._rest: dict[str, datetime] = {}
-        """Until when a provisioner is left alone after the last look."""
+        self._rests: Rests[str] = Rests(PACE)
 
     async def reconcile(self, provisioner: str) -> Outcome:
         now = self._clock.now()
-        rest = self._rest.get(provisioner, now)
-        # One further ahead than any rest is from before the clock was set back.
-        if now < rest <= now + PACE_MAX:
-            return Outcome(wake_at=rest)
+        resting = self._rests.until(provisioner, now=now)
+        if resting is not None:
+            return Outcome(wake_at=resting)
         self._fleet.look(provisioner)
         found = await self._fleet.provisioners[provisioner].observe_all()
         self._fleet.replace(provisioner, found)
-        self._rest[provisioner] = self._clock.now() + min(PACE * len(found), PACE_MAX)
+        self._rests.begin(provisioner, len(found), now=self._clock.now())
         return Outcome(wake_at=self._clock.now() + SWEEP)
 
 

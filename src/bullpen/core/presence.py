@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
+from bullpen.api.meta import Condition
 from bullpen.core.conditions import condition, get, holds
 
 GRACE = timedelta(seconds=3)
@@ -82,15 +83,7 @@ def seen(exporter: Exporter, *, now: datetime) -> ExporterStatus:
     status = exporter.status
     if status.exporter_status is ExporterStatusValue.OFFLINE:
         status = replace(status, exporter_status=ExporterStatusValue.UNSPECIFIED)
-    conditions = condition(
-        status.conditions,
-        "Online",
-        status=True,
-        reason="Seen",
-        message="connected",
-        generation=exporter.metadata.generation,
-        now=now,
-    )
+    conditions = _said(exporter, "Online", status=True, reason="Seen", message="connected", now=now)
     return replace(status, conditions=conditions, last_seen=now)
 
 
@@ -118,13 +111,12 @@ def registered_anew(exporter: Exporter) -> ExporterStatus:
 
 def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
     """The status of an exporter whose connection is gone. Its lease stays its own."""
-    conditions = condition(
-        exporter.status.conditions,
+    conditions = _said(
+        exporter,
         "Online",
         status=False,
         reason="Offline",
         message="the connection was lost; is the exporter running?",
-        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(
@@ -140,13 +132,12 @@ def reported(
 ) -> ExporterStatus:
     """The status after the exporter said what it is doing."""
     up = value is not ExporterStatusValue.OFFLINE
-    conditions = condition(
-        exporter.status.conditions,
+    conditions = _said(
+        exporter,
         "Online",
         status=up,
         reason="StatusReported",
         message=message,
-        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(
@@ -165,14 +156,13 @@ def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatu
     restart the exporter is for people to decide.
     """
     said = exporter.status.exporter_status or ExporterStatusValue.UNSPECIFIED
-    conditions = condition(
-        exporter.status.conditions,
+    conditions = _said(
+        exporter,
         "Stuck",
         status=True,
         reason="NotAvailable",
         message=f"says {said} since its lease ended at {since:%H:%M:%S} UTC;"
         " if its hook is not running, restart the exporter",
-        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(exporter.status, conditions=conditions)
@@ -180,13 +170,27 @@ def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatu
 
 def settled(exporter: Exporter, *, now: datetime) -> ExporterStatus:
     """The status of an exporter that was stuck and is no longer."""
-    conditions = condition(
-        exporter.status.conditions,
+    conditions = _said(
+        exporter,
         "Stuck",
         status=False,
         reason="Settled",
         message="it can be leased again",
-        generation=exporter.metadata.generation,
         now=now,
     )
     return replace(exporter.status, conditions=conditions)
+
+
+def _said(
+    exporter: Exporter, type: str, *, status: bool, reason: str, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    """Its conditions with one set, said of its present spec."""
+    return condition(
+        exporter.status.conditions,
+        type,
+        status=status,
+        reason=reason,
+        message=message,
+        generation=exporter.metadata.generation,
+        now=now,
+    )
