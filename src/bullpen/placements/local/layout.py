@@ -7,7 +7,6 @@ so they live in a directory of their own below the system's temporary one.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -37,6 +37,7 @@ ZYGOTE = ".zygote.json"
 ZYGOTE_LOG = ".zygote.log"
 
 S = TypeVar("S", bound=msgspec.Struct)
+OnError = tuple[type[BaseException], BaseException, TracebackType]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,9 +179,13 @@ def write(path: Path, content: bytes) -> None:
 
 
 def wipe(directory: Path) -> None:
-    """Remove it and everything in it; absent is a success."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(directory)
+    """Remove it and everything in it, also while somebody else does; absent is a success."""
+    shutil.rmtree(directory, onerror=_unless_absent)
+
+
+def _unless_absent(_function: object, _path: str, raised: OnError) -> None:
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
 
 
 def keep_evidence(directory: Path) -> None:

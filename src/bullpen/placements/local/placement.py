@@ -284,9 +284,10 @@ class LocalPlacement:
     # After a predecessor
 
     async def _recover(self) -> None:
+        # Looked at first: exporters whose zygote is given up clean up after themselves.
+        found = [(place, layout.read_state(place)) for place in self.layout.found()]
         hello = await self._keeper.take_over()
-        for directory in self.layout.found():
-            state = layout.read_state(directory)
+        for directory, state in found:
             if state is None:
                 layout.wipe(directory)
                 continue
