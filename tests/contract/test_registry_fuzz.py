@@ -96,6 +96,7 @@ async def _play(
             event(f"{verb} was accepted")
     for entry in lab.registry.list(of, None).entries:
         _check(of, entry.value, entry.revision)
+        assert lab.registry.document(entry.value) == decode(entry.value), "nobody edited it"
     await lab.store.close()
 
 

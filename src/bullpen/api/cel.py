@@ -48,6 +48,8 @@ def rule_causes(
     stricter does not freeze the objects it would refuse today.
     """
     for placed in rules:
+        if old is not None and placed.pattern and _is_untouched(placed.pattern[0], document, old):
+            continue
         for steps, value in find(document, placed.pattern):
             previous = _previous(old, steps)
             if value == previous or (placed.compares and previous is None):
@@ -79,6 +81,10 @@ def _program(expression: str) -> Any:
 
     types = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN}
     return cel.NewEnv(variables=types).compile(expression)
+
+
+def _is_untouched(section: str, document: Any, old: Any) -> bool:
+    return document.get(section) is old.get(section)
 
 
 def _previous(old: Any, steps: tuple[Step, ...]) -> Any | None:

@@ -18,9 +18,10 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from bullpen.api.document import Document
 from bullpen.api.fields import Attribute, Kind, Struct, attributes, per_type
@@ -38,12 +39,23 @@ from bullpen.errors import Cause, Invalid
 S = TypeVar("S", bound=Struct)
 
 
-def decode(cls: type[S], document: Mapping[str, Any]) -> S:
-    """The value of ``document``; raises ``Invalid`` naming the first unreadable field."""
+@dataclass(frozen=True, slots=True)
+class Known(Generic[S]):
+    """A document that was read before, and its value."""
+
+    document: Mapping[str, Any]
+    value: S
+
+
+def decode(cls: type[S], document: Mapping[str, Any], known: Known[S] | None = None) -> S:
+    """The value of ``document``; raises ``Invalid`` naming the first unreadable field.
+
+    Sections that are the very ones of a ``known`` document are not read again.
+    """
     try:
         if issubclass(cls, Kind):
             document = _without_type(cls, document)
-        return cast(S, _form(cls).decode(document))
+        return cast(S, _decoder(cls)(document, known))
     except Unreadable as problem:
         name = getattr(cls, "kind", cls.__name__)
         cause = Cause(field=problem.path(), message=problem.message, reason=problem.reason)
@@ -60,6 +72,12 @@ def encode(value: Struct) -> Document:
         document["kind"] = value.kind
     document.update(_form(type(value)).encode(value))
     return document
+
+
+def encode_section(value: Kind, name: str) -> Any:
+    """One section of ``value``'s document."""
+    attribute = next(item for item in attributes(type(value)) if item.name == name)
+    return _form(attribute.hint).encode(getattr(value, name))
 
 
 def encode_as(hint: Any, value: object) -> Any:
@@ -104,7 +122,7 @@ _NULL: tuple[object, Any] = (_MISSING, None)
 
 
 def _struct_form(cls: type[Struct]) -> Form:
-    return Form(decode=_struct_decoder(cls), encode=_struct_encoder(cls))
+    return Form(decode=_decoder(cls), encode=_struct_encoder(cls))
 
 
 def _field_form(attribute: Attribute) -> Form:
@@ -117,22 +135,25 @@ def _omitted(attribute: Attribute) -> object:
     return _MISSING if no_default or attribute.limits.required else attribute.default
 
 
-def _struct_decoder(cls: type[Struct]) -> Callable[[Any], Struct]:
-    known = {attribute.wire: _reader(attribute) for attribute in attributes(cls)}
+@per_type
+def _decoder(cls: type[Struct]) -> Callable[..., Struct]:
+    readers = {attribute.wire: _reader(attribute) for attribute in attributes(cls)}
 
-    def decode_struct(raw: Any) -> Struct:
+    def decode_struct(raw: Any, known: Known[Any] | None = None) -> Struct:
         if type(raw) is not dict:
             raise Unreadable("must be an object")
         values: dict[str, Any] = {}
         extra: dict[str, Any] | None = None
         kept: dict[str, tuple[object, Any]] | None = None
         for wire, item in raw.items():
-            if wire not in known:
+            if wire not in readers:
                 extra = extra or {}
                 extra[wire] = item
                 continue
-            name, exact, decode_item, canonical, default = known[wire]
-            if type(item) is exact:
+            name, exact, decode_item, canonical, default = readers[wire]
+            if known is not None and item is known.document.get(wire) and item is not None:
+                value = getattr(known.value, name)
+            elif type(item) is exact:
                 value = item
             elif item is None:
                 kept = kept or {}

@@ -3,6 +3,9 @@
 As in Kubernetes a default is filled in only where the object around it exists,
 and a null where null is not allowed counts as absent. Any JSON is accepted and
 the argument is never changed; whether the result is valid is not asked here.
+
+Most writes change one section of an object. A section that is the very one a
+complete document has is complete too, and is passed on without a look.
 """
 
 from __future__ import annotations
@@ -14,11 +17,17 @@ from bullpen.api.document import Document
 from bullpen.api.limits import DEPTH_MAX
 
 _Schema = Mapping[str, Any]
+_OPEN: _Schema = {}
 
 
-def with_defaults(schema: _Schema, document: Document) -> Document:
-    """A copy of ``document`` with the defaults of ``schema`` filled in."""
-    return _object(schema, document, 0)
+def with_defaults(
+    schema: _Schema, document: Document, complete: Document | None = None
+) -> Document:
+    """A copy of ``document`` with the defaults of ``schema`` filled in.
+
+    Sections that are ``complete``'s own are shared, not copied.
+    """
+    return _object(schema, document, 0, complete or _OPEN)
 
 
 def _value(schema: _Schema, value: Any, depth: int) -> Any:
@@ -33,11 +42,16 @@ def _value(schema: _Schema, value: Any, depth: int) -> Any:
     return value
 
 
-def _object(schema: _Schema, value: Document, depth: int) -> Document:
+def _object(
+    schema: _Schema, value: Document, depth: int, complete: Mapping[str, Any] = _OPEN
+) -> Document:
     properties: Mapping[str, _Schema] = schema.get("properties", _OPEN)
     others: _Schema = schema.get("additionalProperties", _OPEN)
     filled = {}
     for key, item in value.items():
+        if complete and item is not None and item is complete.get(key):
+            filled[key] = item
+            continue
         known = properties.get(key, others)
         if item is None and _refuses_null(known):
             continue
@@ -46,9 +60,6 @@ def _object(schema: _Schema, value: Document, depth: int) -> Document:
         if "default" in known and key not in filled:
             filled[key] = _value(known, known["default"], depth + 1)
     return filled
-
-
-_OPEN: _Schema = {}
 
 
 def _refuses_null(schema: _Schema) -> bool:

@@ -6,11 +6,11 @@ validation, the CRD, OpenAPI, discovery and table columns are all derived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bullpen.api import cel, schema, validation
 from bullpen.api.accesspolicy import ExporterAccessPolicy, policy_causes
@@ -120,29 +120,42 @@ class Resource:
         """Store key of one object; cluster-scoped objects have an empty namespace."""
         return f"{self.prefix}{namespace}/{name}"
 
-    def default(self, document: Document) -> Document:
-        """A copy of ``document`` with the schema's defaults filled in."""
-        filled = with_defaults(self.schema, document)
+    def default(self, document: Document, old: Document | None = None) -> Document:
+        """A copy of ``document`` with the schema's defaults filled in.
+
+        Sections that are ``old``'s own have been through this and are shared.
+        """
+        filled = with_defaults(self.schema, document, old)
         return self.fold(filled) if self.fold else filled
 
     def validate(self, document: Document, old: Document | None = None) -> tuple[Cause, ...]:
         """Everything wrong with ``document``, as an update of ``old`` if given.
 
         At most ``CAUSES_MAX`` causes. Names, rules and what spans fields are
-        looked at once the shape is right.
+        looked at once the shape is right. Sections that are ``old``'s own are
+        taken to have the right one.
         """
-        odd = oddity(document)
+        fresh = _changed(document, old) if old is not None else document
+        odd = oddity(fresh)
         if odd:
             return (odd,)
-        wrong = tuple(islice(validation.schema_causes(_validator(self), document), CAUSES_MAX))
-        return wrong or tuple(islice(self._deeper_causes(document, old), CAUSES_MAX))
+        wrong = tuple(islice(self._shape_causes(document, fresh), CAUSES_MAX))
+        return wrong or tuple(islice(self._deeper_causes(document, fresh, old), CAUSES_MAX))
 
-    def _deeper_causes(self, document: Document, old: Document | None) -> Iterator[Cause]:
+    def _shape_causes(self, document: Document, fresh: Document) -> Iterator[Cause]:
+        if fresh is not document and all(name in document for name in _required(self)):
+            return validation.schema_causes(_section_validator(self), fresh)
+        return validation.schema_causes(_validator(self), document)
+
+    def _deeper_causes(
+        self, document: Document, fresh: Document, old: Document | None
+    ) -> Iterator[Cause]:
         # As with rules, what did not change is not asked again: most writes are of status.
         checks = () if old is not None and _is_same_wish(document, old) else self.checks
+        named = fresh is document or "metadata" in fresh
         return chain(
-            metadata_causes(document, label_name=self.kind == "Namespace"),
-            validation.duplicate_causes(_keyed_lists(self), document),
+            metadata_causes(document, label_name=self.kind == "Namespace") if named else (),
+            validation.duplicate_causes(_keyed_lists(self), fresh),
             cel.rule_causes(_rules(self), document, old),
             *(check(document, old) for check in checks),
         )
@@ -150,6 +163,11 @@ class Resource:
     def unknown_fields(self, document: Document) -> tuple[str, ...]:
         """Paths of fields the schema does not have, for strict field validation."""
         return validation.unknown_fields(self.schema, document)
+
+
+def _changed(document: Document, old: Document) -> Document:
+    """The sections of ``document`` that are not ``old``'s own."""
+    return {key: value for key, value in document.items() if value is not old.get(key)}
 
 
 def _is_same_wish(document: Document, old: Document) -> bool:
@@ -160,6 +178,16 @@ def _is_same_wish(document: Document, old: Document) -> bool:
 @cache
 def _validator(resource: Resource) -> Draft202012Validator:
     return validation.compile_schema(resource.schema)
+
+
+@cache
+def _section_validator(resource: Resource) -> Draft202012Validator:
+    """For some sections of an object, where nothing is said about the others."""
+    return validation.compile_schema({**resource.schema, "required": []})
+
+
+def _required(resource: Resource) -> Sequence[str]:
+    return cast(Sequence[str], resource.schema.get("required", ()))
 
 
 @cache

@@ -14,14 +14,15 @@ from functools import partial
 
 from bullpen.api.document import Document, encode
 from bullpen.errors import AlreadyExists, Conflict, Gone, NotFound
-from bullpen.registry.stamping import stamper
+from bullpen.registry.documents import Documents
 from bullpen.registry.walking import same
 from bullpen.store.base import ABSENT, Entry, Store, Watch
 
 
 class Commits:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, documents: Documents) -> None:
         self._store = store
+        self._documents = documents
         # As many as the store has accepted and not finished, which it bounds.
         self._unfinished: dict[str, asyncio.Future[Entry]] = {}
 
@@ -29,7 +30,7 @@ class Commits:
         """The stored bytes of a new object; None if the key is taken."""
         if self._store.head(key) is not None:
             return None
-        stamp = stamper(new)
+        stamp = self._documents.stamper(new)
         if dry_run:
             return encode(new)
         try:
@@ -44,7 +45,7 @@ class Commits:
         """The stored bytes of ``new``, where ``head`` holds ``old``."""
         if same(old, new):
             return await self._unchanged(head)
-        stamp = stamper(new)
+        stamp = self._documents.stamper(new)
         if dry_run:
             return stamp(head.revision)
         try:
@@ -55,7 +56,7 @@ class Commits:
 
     async def remove(self, head: Entry, last: Document, *, dry_run: bool = False) -> bytes | None:
         """The last bytes of an object that is no more."""
-        stamp = stamper(last)
+        stamp = self._documents.stamper(last)
         if dry_run:
             return stamp(head.revision)
         try:

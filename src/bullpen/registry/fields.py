@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 FieldSet: TypeAlias = Mapping[str, "FieldSet"]
+_Tree: TypeAlias = dict[str, "_Tree"]
 Path: TypeAlias = tuple[str, ...]
 
 EMPTY: FieldSet = {}
@@ -34,10 +35,10 @@ def key_element(keys: Mapping[str, object]) -> str:
 
 
 def from_paths(paths: Iterable[Path]) -> FieldSet:
-    """The set whose members are exactly ``paths``."""
-    result = EMPTY
+    """The set whose members are exactly ``paths``, none of which is empty."""
+    result: _Tree = {}
     for path in paths:
-        result = union(result, _single(path))
+        _insert(result, path)
     return result
 
 
@@ -149,11 +150,18 @@ def is_valid(candidate: object) -> bool:
     )
 
 
-def _single(path: Path) -> FieldSet:
-    tree = EMPTY
-    for element in reversed(path):
-        tree = {element: tree}
-    return tree
+def _insert(tree: _Tree, path: Path) -> None:
+    """Make ``path`` a member of a tree that nobody else has seen yet."""
+    for element in path[:-1]:
+        below = tree.get(element)
+        if below is None:
+            below = tree[element] = {}
+        elif not below:  # so far a member with nothing below it
+            below[SELF] = {}
+        tree = below
+    below = tree.setdefault(path[-1], {})
+    if below and SELF not in below:
+        tree[path[-1]] = {SELF: {}, **below}
 
 
 def _readable(element: str) -> bool:

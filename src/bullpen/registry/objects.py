@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from bullpen.api import codec
-from bullpen.api.document import decode
+from bullpen.api.document import Document, decode
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Listing, Seen, meta_of
 from bullpen.api.resources import Resource
@@ -15,6 +15,7 @@ from bullpen.errors import LabError, NotFound
 from bullpen.registry.options import DeleteOptions, FieldValidation, WriteOptions
 from bullpen.registry.registry import Registry
 from bullpen.registry.watching import ObjectWatch
+from bullpen.store.base import Entry
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)
@@ -54,10 +55,18 @@ class RegistryObjects:
         return self._value(type(value), written.value)
 
     async def update(self, value: K) -> K:
-        return await self._put(value, "")
+        return await self._put(value, codec.encode(value), "")
 
     async def update_status(self, value: K) -> K:
-        return await self._put(value, "status")
+        meta = meta_of(value)
+        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        document = {
+            "apiVersion": value.api_version,
+            "kind": value.kind,
+            "metadata": {"name": meta.name, "namespace": meta.namespace, **identity},
+            "status": codec.encode_section(value, "status"),
+        }
+        return await self._put(value, document, "status")
 
     async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
         async with asyncio.TaskGroup() as tasks:
@@ -74,17 +83,14 @@ class RegistryObjects:
             _checked(one.result())
         return await self.update_status(second)
 
-    async def _put(self, value: K, subresource: str) -> K:
-        meta = meta_of(value)
+    async def _put(self, value: K, document: Document, subresource: str) -> K:
+        meta, resource = meta_of(value), self._resource(type(value))
         assert meta.resource_version, "a change names the revision it was decided on"
+        head = self._registry.store.head(resource.key(meta.namespace, meta.name))
         written = await self._registry.update(
-            self._resource(type(value)),
-            meta.namespace,
-            meta.name,
-            codec.encode(value),
-            self._options(subresource),
+            resource, meta.namespace, meta.name, document, self._options(subresource)
         )
-        return self._value(type(value), written.value)
+        return self._value(type(value), written.value, head)
 
     async def delete(self, value: Kind) -> None:
         meta = meta_of(value)
@@ -95,14 +101,22 @@ class RegistryObjects:
         except NotFound:
             return
 
-    def _value(self, kind: type[K], stored: bytes) -> K:
+    def _value(self, kind: type[K], stored: bytes, before: Entry | None = None) -> K:
+        """The value of ``stored``, sharing what it has in common with the state ``before``."""
         found = self._recent.get(stored)
         if not isinstance(found, kind):
-            found = codec.decode(kind, decode(stored))
+            known = self._known(kind, before.value) if before else None
+            found = codec.decode(kind, self._registry.document(stored), known)
             self._recent[stored] = found
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
         return found
+
+    def _known(self, kind: type[K], stored: bytes) -> codec.Known[K] | None:
+        found = self._recent.get(stored)
+        if not isinstance(found, kind):
+            return None
+        return codec.Known(self._registry.document(stored), found)
 
     def _resource(self, kind: type[Kind]) -> Resource:
         return self._registry.resources.of(kind)

@@ -20,7 +20,7 @@ from bullpen.registry.apply import apply
 from bullpen.registry.managing import Claimant, Claims
 from bullpen.registry.options import FieldValidation, WriteOptions
 from bullpen.registry.refusals import conflict, invalid
-from bullpen.registry.walking import compare
+from bullpen.registry.walking import Comparison, compare
 
 OWN_MANAGER = "bullpen-garbage-collector"
 """Whose name is on what this service does to objects of its own accord."""
@@ -53,7 +53,7 @@ def to_update(
     new = _continued(resource, new, old)
     claims = _claims_before(document, old, options)
     if claims:
-        change = compare(resource.schema, _managed_part(old), _managed_part(new))
+        change = _difference(resource, old, new)
         claims = managing.updated(claims, change, _claimant(resource, options), time=time)
     return _with_claims(new, claims)
 
@@ -103,7 +103,7 @@ def to_apply_new(
 def to_maintain(resource: Resource, edited: Document, old: Document, *, time: str) -> Document:
     """The next state of ``old`` when this service itself edits it: not checked again."""
     claims = managing.read(old["metadata"].get("managedFields"))
-    change = compare(resource.schema, _managed_part(old), _managed_part(edited))
+    change = _difference(resource, old, edited)
     own = Claimant(manager=OWN_MANAGER, api_version=resource.api_version)
     return _with_claims(edited, managing.updated(claims, change, own, time=time))
 
@@ -160,7 +160,7 @@ def _started(resource: Resource, document: Document, place: Place, *, time: str)
 
 def _continued(resource: Resource, document: Document, old: Document) -> Document:
     """``document`` as the state that follows ``old``: complete, valid and counted."""
-    new = _checked(resource, resource.default(document), old)
+    new = _checked(resource, resource.default(document, old), old)
     if namespaces.is_namespace(resource):
         new = namespaces.kept(new, old)
     return metadata.counted(resource, new, old)
@@ -170,10 +170,10 @@ def _overlaid(resource: Resource, document: Document, old: Document, subresource
     """``old`` with only the part of ``document`` this write may touch."""
     new = metadata.updated(resource, document, old)
     if subresource == "status":
-        return _with_status(metadata.updated(resource, old, old), new)
+        return _with_status(old, document)
     if subresource == "scale":
         wanted = scaling.replicas(old["metadata"]["name"], document)
-        return scaling.with_replicas(resource, metadata.updated(resource, old, old), wanted)
+        return scaling.with_replicas(resource, old, wanted)
     return _with_status(new, old) if resource.status else new
 
 
@@ -210,6 +210,14 @@ def _claimant(resource: Resource, options: WriteOptions) -> Claimant:
         api_version=resource.api_version,
         subresource=options.subresource,
     )
+
+
+def _difference(resource: Resource, old: Document, new: Document) -> Comparison:
+    """What of all that managers can own ``new`` changes. Most writes leave metadata alone."""
+    before = _managed_part(old)
+    if new["metadata"] is old["metadata"]:
+        return compare(resource.schema, before, {**new, "metadata": before["metadata"]})
+    return compare(resource.schema, before, _managed_part(new))
 
 
 def _managed_part(document: Document) -> Document:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bullpen.api.document import Document, decode
+from bullpen.api.document import Document
 from bullpen.api.resources import RESOURCES, Resource, Resources
 from bullpen.errors import BadRequest, LabError, MethodNotAllowed, NotFound
 from bullpen.kit import times
@@ -22,6 +22,7 @@ from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import FieldSelector, Selector
 from bullpen.registry import deleting, metadata, namespaces, preparing, scaling
 from bullpen.registry.committing import Commits
+from bullpen.registry.documents import Documents
 from bullpen.registry.listing import list_entries
 from bullpen.registry.options import (
     ATTEMPTS_MAX,
@@ -59,7 +60,8 @@ class Registry:
         self.resources = resources
         self._clock = clock
         self._ids = ids
-        self._commits = Commits(store)
+        self._documents = Documents()
+        self._commits = Commits(store, self._documents)
         self._labels = LabelCache()
         found = resources.of_kind("v1", "Namespace")
         assert found is not None, "objects live in namespaces, so there must be a kind for them"
@@ -123,6 +125,10 @@ class Registry:
         state = tuple(e for e in page.entries if not wanted or wanted.matches(e.key, e.value))
         changes = self._commits.changes(prefix, page.revision)
         return ObjectWatch(changes, wanted, self._labels, state=state, revision=page.revision)
+
+    def document(self, value: bytes) -> Document:
+        """What is stored as ``value``, which is or was an object's; not to be edited."""
+        return self._documents.of(value)
 
     async def create(
         self, resource: Resource, namespace: str, document: Document, options: WriteOptions
@@ -192,7 +198,7 @@ class Registry:
         """Delete the object, or begin to if finalizers hold it."""
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
-            old = decode(head.value)
+            old = self.document(head.value)
             deleting.check(resource, old, options)
             new = deleting.held(resource, old, options.propagation, time=self._time())
             if new is None:
@@ -248,7 +254,7 @@ class Registry:
         """
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
-            old = decode(head.value)
+            old = self.document(head.value)
             new = preparing.to_maintain(resource, edit(old), old, time=self._time())
             if await self._commit(resource, head, old, new) is not None:
                 return
@@ -265,7 +271,7 @@ class Registry:
         check_subresource(resource, options.subresource)
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
-            old = decode(head.value)
+            old = self.document(head.value)
             document = change(old)
             check_document(resource, document, old, options)
             new = preparing.to_update(resource, document, old, options, time=self._time())
@@ -287,7 +293,7 @@ class Registry:
             if head is None:
                 value = await self._apply_new(resource, namespace, name, config, options)
             else:
-                old = decode(head.value)
+                old = self.document(head.value)
                 check_document(resource, config, old, options)
                 new = preparing.to_apply(resource, config, old, options, time=self._time())
                 value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
@@ -343,13 +349,13 @@ class Registry:
             found = self.store.head(self._namespaces.key("", namespace))
             if found is None:
                 raise not_found(self._namespaces, namespace)
-            if namespaces.is_terminating(decode(found.value)):
+            if namespaces.is_terminating(self.document(found.value)):
                 raise namespaces.no_entry(resource, name, namespace)
         return Place(namespace=namespace, name=name, uid=self._ids.uid())
 
     def _is_deleting(self, resource: Resource, namespace: str, name: str) -> bool:
         head = self.store.head(resource.key(namespace, name))
-        return head is not None and metadata.is_deleting(decode(head.value))
+        return head is not None and metadata.is_deleting(self.document(head.value))
 
     def _time(self) -> str:
         return times.text(self._clock.now())

@@ -21,7 +21,7 @@ def stamper(document: Document) -> Callable[[int], bytes]:
     Raises ``TooLarge`` for an object over the limit.
     """
     metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
-    rest = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}
+    rest = _rest(document)
     identity = encode({"apiVersion": document["apiVersion"], "kind": document["kind"]})
     head = identity[:-1] + b',"metadata":' + encode(metadata)[:-1] + b',"resourceVersion":"'
     tail = b'"},' + encode(rest)[1:] if rest else b'"}}'
@@ -34,9 +34,18 @@ def stamper(document: Document) -> Callable[[int], bytes]:
     return stamp
 
 
+def stamped(document: Document, revision: int) -> Document:
+    """The document in the bytes a stamper makes."""
+    identity = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
+    metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
+    metadata["resourceVersion"] = str(revision)
+    return {**identity, "metadata": metadata, **_rest(document)}
+
+
 def restamped(value: bytes, revision: int) -> bytes:
     """The object in ``value`` with another resourceVersion."""
-    document = decode(value)
-    return encode(
-        {**document, "metadata": {**document["metadata"], "resourceVersion": str(revision)}}
-    )
+    return encode(stamped(decode(value), revision))
+
+
+def _rest(document: Document) -> Document:
+    return {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}

@@ -45,12 +45,12 @@ def field_schema(schema: Schema, key: str) -> Schema:
     found: object = schema.get("properties", UNKNOWN).get(key)
     if found is None:
         found = schema.get("additionalProperties")
-    return found if isinstance(found, Mapping) else UNKNOWN
+    return found if isinstance(found, dict) else UNKNOWN
 
 
 def item_schema(schema: Schema) -> Schema:
     found = schema.get("items")
-    return found if isinstance(found, Mapping) else UNKNOWN
+    return found if isinstance(found, dict) else UNKNOWN
 
 
 def element_schema(schema: Schema, element: str) -> Schema:

@@ -148,39 +148,46 @@ def _compare(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> N
     emptied = new is None and before is not Shape.LEAF and bool(old)
     if not filled and not emptied:
         found.modified.append(path)
-    found.removed.extend(_inside(schema, path, old))
-    found.added.extend(_inside(schema, path, new))
+    _collect_inside(schema, path, old, found.removed)
+    _collect_inside(schema, path, new, found.added)
 
 
 def _compare_inside(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> None:
-    left, right = children(schema, old), children(schema, new)
+    if isinstance(old, dict):
+        # Most of a document is the same; nothing is made for what is.
+        left = {k: v for k, v in old.items() if k not in new or not same(v, new[k])}
+        right = {k: v for k, v in new.items() if k in left or k not in old}
+    else:
+        left, right = old, new
+    _compare_children(schema, path, children(schema, left), children(schema, right), found)
+
+
+def _compare_children(
+    schema: Schema, path: Path, left: dict[str, Any], right: dict[str, Any], found: _Found
+) -> None:
     for element, item in left.items():
         if element not in right:
             below = element_schema(schema, element)
-            found.removed.extend(_all(below, (*path, element), item))
-        # Most of a document is the same; its schema is looked up only where it is not.
+            _collect(below, (*path, element), item, found.removed)
         elif not same(item, right[element]):
             below = element_schema(schema, element)
             _compare(below, (*path, element), item, right[element], found)
     for element, item in right.items():
         if element not in left:
             below = element_schema(schema, element)
-            found.added.extend(_all(below, (*path, element), item))
+            _collect(below, (*path, element), item, found.added)
 
 
-def _all(schema: Schema, path: Path, value: Any) -> list[Path]:
-    """A value that came or went as a whole: itself and everything inside."""
-    return [path, *_inside(schema, path, value)]
+def _collect(schema: Schema, path: Path, value: Any, found: list[Path]) -> None:
+    """Note a value that came or went as a whole: itself and everything inside."""
+    found.append(path)
+    _collect_inside(schema, path, value, found)
 
 
-def _inside(schema: Schema, path: Path, value: Any) -> list[Path]:
-    if shape(schema, value) is Shape.LEAF:
-        return []
-    return [
-        found
-        for element, item in children(schema, value).items()
-        for found in _all(element_schema(schema, element), (*path, element), item)
-    ]
+def _collect_inside(schema: Schema, path: Path, value: Any, found: list[Path]) -> None:
+    if isinstance(value, dict | list) and shape(schema, value) is not Shape.LEAF:
+        for element, item in children(schema, value).items():
+            _collect(element_schema(schema, element), (*path, element), item, found)
 
 
 def _merge_maps(schema: Schema, live: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

@@ -135,6 +135,29 @@ def test_what_was_written_comes_back_as_it_was(fields: dict[str, Any]) -> None:
     assert codec.encode(codec.decode(Thing, document)) == document
 
 
+LEASES = matching(RESOURCES.of(Lease).schema, wild=True).map(
+    lambda made: {
+        **made,
+        "apiVersion": Lease.api_version,
+        "kind": Lease.kind,
+        "spec": made.get("spec") or LEASE["spec"],
+    }
+)
+
+
+@given(before=LEASES, after=LEASES)
+@settings(max_examples=60)
+def test_sections_known_from_another_document_are_taken_over_and_read_the_same(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    shared = {**after, "spec": before["spec"]}
+    known = codec.Known(before, codec.decode(Lease, before))
+    found = codec.decode(Lease, shared, known)
+    assert found.spec is known.value.spec
+    assert found == codec.decode(Lease, shared)
+    assert codec.encode(found) == codec.encode(codec.decode(Lease, shared))
+
+
 def test_a_change_elsewhere_keeps_the_spelling_of_everything_else() -> None:
     document = thing(length="90s", text="", new=1, inner={"name": "n", "new": 2, "size": 0})
     found = codec.decode(Thing, document)

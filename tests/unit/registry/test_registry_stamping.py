@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bullpen.api.document import decode
 from bullpen.errors import TooLarge
 from bullpen.registry.options import OBJECT_BYTES_MAX
+from bullpen.registry.documents import KEPT_MAX, Documents
 from bullpen.registry.stamping import restamped, stamper
 
 tricky = st.sampled_from(["resourceVersion", '"resourceVersion":"', "metadata", "}", ""])
@@ -31,6 +32,21 @@ def test_the_revision_is_the_only_thing_that_is_added(
     assert decode(value) == {**document, "metadata": stamped}
     assert stamper(decode(value))(revision) == value
     assert restamped(value, 7) == stamper(document)(7)
+    documents = Documents()
+    assert documents.stamper(document)(revision) == value
+    kept = documents.of(value)
+    assert list(kept) == list(decode(value))
+    assert kept == decode(value)
+    assert all(kept[key] is document[key] for key in rest)
+
+
+def test_only_so_many_documents_are_kept() -> None:
+    documents = Documents()
+    values = [b'{"n":%d}' % number for number in range(KEPT_MAX + 1)]
+    first, second, *_ = (documents.of(value) for value in values)
+    assert documents.of(values[1]) is second
+    assert documents.of(values[0]) is not first
+    assert documents.of(values[0]) == first
 
 
 def test_an_object_over_the_limit_is_refused() -> None:
