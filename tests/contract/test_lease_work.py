@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from lab_world import LabWorld
 
+from bullpen.api.meta import LabelSelector
 from bullpen.controllers import leases as lease_controller
 from bullpen.controllers import observing
+from bullpen.core import scheduling
 from bullpen.services.wishes import Wish
 
 WISH = Wish(selector="board=x", duration=timedelta(hours=1), tags={})
@@ -61,6 +63,34 @@ def test_a_lease_is_six_writes_and_two_events_however_large_the_lab(
     assert looks["offer"] <= 3, "taken, freed, and gone at the end"
     assert looks["mend_exporter"] <= 4
     assert looks["mend_lease"] <= 3
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_nobody_who_waits_for_something_else_is_decided_about_again(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    decided: list[int] = []
+    real = scheduling.schedule
+
+    def schedule(lab: scheduling.Lab) -> tuple[scheduling.Decision, ...]:
+        decided.append(len(lab.requests))
+        return real(lab)
+
+    async def story(world: LabWorld) -> None:
+        async with world.player("a"):
+            await world.make_exporter("elsewhere", board="y")
+            for number in range(others):
+                elsewhere = LabelSelector(match_labels={"board": "y"})
+                await world.make_lease(f"waits-{number}", selector=elsewhere)
+            await world.settle()
+            monkeypatch.setattr(scheduling, "schedule", schedule)
+            lease = await world.leases.create(world.client(), WISH)
+            assert lease.status.exporter_ref is not None
+            await world.leases.release(world.client(), lease.metadata.name)
+            await asyncio.sleep(1)
+
+    LabWorld().run(story)
+    assert sum(decided) == 1
 
 
 def test_taking_an_exporter_and_telling_the_lease_is_one_commit() -> None:

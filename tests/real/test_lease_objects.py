@@ -275,6 +275,7 @@ async def test_an_exporter_gives_its_lease_back_and_no_other(
 ) -> None:
     async with calling(alice) as caller, calling(boards["two"], "Exporter") as two:
         lease = await caller.create_lease("board=one")
+        await caller.acquired(lease)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await two.controller("ReleaseLease", name=lease)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -164,13 +164,13 @@ async def _fill(
     for number in range(size):
         meta = profiles.member_metadata(owner, f"{POOL}-{number}", made)
         exporter = await objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
-        await objects.update_status(_ready(exporter, now))
+        await objects.update_status(ready(exporter, now))
         key = (NAMESPACE, exporter.metadata.name)
         spec = InstanceSpec(key=key, owner_uid=exporter.metadata.uid, exporter_config="{}")
         await provisioner.ensure(spec)
 
 
-def _ready(exporter: Exporter, now: datetime) -> Exporter:
+def ready(exporter: Exporter, now: datetime) -> Exporter:
     said = condition(
         (),
         "Registered",

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "store": "Durable writes, against bare group-committed SQLite.",
     "apiserver": "Durable writes and watch fan-out over HTTPS.",
     "lease": "Leases over gRPC, against an empty call and one durable commit.",
+    "growth": "Cost of a lease by the size of the lab and the length of the queue.",
     "pool": "Exporters of a pool, against starting them by hand; cost by the size of a pool.",
     "router": "Bytes through the router, against a plain TCP relay.",
 }

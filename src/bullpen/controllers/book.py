@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -57,9 +57,9 @@ class Book:
         found = self._pages[namespace].open
         return [found[name] for name in sorted(names) if name in found]
 
-    def waiting(self, namespace: str) -> Iterable[Lease]:
-        """Leases that have no exporter yet, booked ones too."""
-        return self._pages[namespace].waiting.values()
+    def waiting(self, namespace: str) -> Mapping[str, Lease]:
+        """Leases that have no exporter yet, booked ones too; as they are now, by name."""
+        return self._pages[namespace].waiting
 
     def next(self, namespace: str) -> datetime | None:
         """The next moment at which time alone changes something."""
@@ -86,9 +86,12 @@ class Book:
         )
 
     def _client_changed(self, old: Client | None, new: Client | None) -> None:
-        if new is None and old is not None:
-            page = self._pages[old.metadata.namespace]
-            mine = (n for n, x in page.open.items() if x.spec.client_ref.name == old.metadata.name)
+        """What a client may have depends on its labels, and all it has on its being there."""
+        client = new or old
+        assert client is not None
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            page, name = self._pages[client.metadata.namespace], client.metadata.name
+            mine = (n for n, x in page.open.items() if x.spec.client_ref.name == name)
             page.news.leases.update(mine)
 
 

@@ -7,6 +7,7 @@ never by polling.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,6 +29,8 @@ from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
 from bullpen.core.leasing import ENDED_LABEL, Phase
 from bullpen.core.scheduling import Assign, Evict, Lab, Refuse, Supply, Wait
+from bullpen.core.stock import Offer
+from bullpen.core.waiting import Waiting
 from bullpen.errors import NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -60,7 +63,8 @@ class LeaseReconciler:
         self._events = events
         self._supplies = supplies
         self._book = Book(views)
-        self._offers = Offers(views, connections)
+        self._waiting: dict[str, Waiting] = defaultdict(Waiting)
+        self._offers = Offers(views, connections, self._offer_changed)
         self._over = Shelf(retention)
         views.leases.listen(self._shelve)
 
@@ -78,10 +82,11 @@ class LeaseReconciler:
             await self._end_due(namespace, news, now)
             await self._mend(namespace, news, now)
             await self._hand_over(namespace, news)
-            await self._schedule(namespace, now)
+            await self._schedule(namespace, news, now)
             await self._forget(namespace, now)
         except BaseException:
             self._book.give_back(namespace, news)
+            self._waiting[namespace].everything()
             raise
         moments = (self._over.next_due(namespace), self._book.next(namespace))
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
@@ -180,22 +185,32 @@ class LeaseReconciler:
         text = f"{before} handed the lease over to {leasing.holder(lease)}"
         self._events.emit(lease, reason="LeaseTransferred", message=text)
 
-    async def _schedule(self, namespace: str, now: datetime) -> None:
-        waiting = {
-            lease.metadata.name: lease
-            for lease in self._book.waiting(namespace)
-            if leasing.phase(lease, now=now) is Phase.WAITING
-        }
-        if not waiting:
+    async def _schedule(self, namespace: str, news: News, now: datetime) -> None:
+        waiting, book = self._waiting[namespace], self._book.waiting(namespace)
+        for name in sorted(news.leases):
+            lease = book.get(name)
+            if lease is not None and leasing.phase(lease, now=now) is Phase.WAITING:
+                waiting.put(request(self._views, lease, self._book.arrived))
+            else:
+                waiting.remove(name)
+        if not len(waiting):
             return
-        arrived = self._book.arrived
+        policies = access.policies(self._views.policies.all(namespace))
+        supplies = self._supplies(namespace)
+        waiting.under(policies, supplies)
+        # One that this very pass has ended is no news yet.
+        requests = tuple(asked for asked in waiting.take() if asked.name in book)
         lab = Lab(
             offers=self._offers.of(namespace),
-            requests=tuple(request(self._views, lease, arrived) for lease in waiting.values()),
-            policies=access.policies(self._views.policies.all(namespace)),
-            supplies=self._supplies(namespace),
+            requests=requests,
+            policies=policies,
+            supplies=supplies,
         )
-        await _all(self._perform(decision, waiting, now) for decision in scheduling.schedule(lab))
+        leases = {asked.name: book[asked.name] for asked in requests}
+        await _all(self._perform(decision, leases, now) for decision in scheduling.schedule(lab))
+
+    def _offer_changed(self, namespace: str, old: Offer | None, new: Offer | None) -> None:
+        self._waiting[namespace].offered(old, new)
 
     async def _perform(
         self, decision: scheduling.Decision, waiting: dict[str, Lease], now: datetime

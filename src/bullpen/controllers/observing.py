@@ -15,13 +15,17 @@ from bullpen.core.scheduling import Request
 from bullpen.core.stock import Offer, Stock
 from bullpen.runtime.informer import Key, key_of
 
+Changed = Callable[[str, Offer | None, Offer | None], None]
+"""Told of an offer's namespace, what it was and what it is; None for no offer."""
+
 
 class Offers:
     """The exporters of every namespace as offers, kept current as they change."""
 
-    def __init__(self, views: Views, connections: Connections) -> None:
+    def __init__(self, views: Views, connections: Connections, changed: Changed) -> None:
         self._views = views
         self._connections = connections
+        self._changed = changed
         self._stocks: dict[str, Stock] = defaultdict(Stock)
         views.exporters.listen(self._exporter_changed)
         views.leases.listen(self._lease_changed)
@@ -31,11 +35,17 @@ class Offers:
         return self._stocks[namespace]
 
     def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        exporter = new or old
+        assert exporter is not None
+        namespace, name = key_of(exporter)
+        stock = self._stocks[namespace]
+        before, after = stock.get(name), None
         if new is not None:
-            offered = offer(self._views, new, self._connections.connected)
-            self._stocks[new.metadata.namespace].put(offered)
-        elif old is not None:
-            self._stocks[old.metadata.namespace].remove(old.metadata.name)
+            after = offer(self._views, new, self._connections.connected)
+            stock.put(after)
+        else:
+            stock.remove(name)
+        self._changed(namespace, before, after)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Whether an exporter can be taken away depends on the lease that has it."""

@@ -114,11 +114,19 @@ class _Option:
 def schedule(lab: Lab) -> tuple[Decision, ...]:
     """One decision for every request, in the order they are served.
 
+    What cannot share an exporter does not touch each other, so it may be left out.
+
     The same lab always gives the same decisions, whatever the order its parts
     are listed in.
     """
     wishes: dict[object, _Wish] = {}
-    queue = [(wishes.setdefault(_kind(r), _Wish(lab, r)), r) for r in lab.requests]
+    queue = []
+    for request in lab.requests:
+        kind = kind_of(request)
+        wish = wishes.get(kind)
+        if wish is None:
+            wish = wishes[kind] = _Wish(lab, request)
+        queue.append((wish, request))
     taken: set[str] = set()
     promised: set[str] = set()
     decisions: list[Decision] = []
@@ -140,7 +148,7 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
     return tuple(decisions)
 
 
-def _kind(request: Request) -> object:
+def kind_of(request: Request) -> object:
     """What requests have in common for which the same exporters will do."""
     client = request.client_labels
     return (

@@ -1,0 +1,243 @@
+"""Deciding only about whom a change can concern comes to the same as deciding about everybody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from bullpen.core import access
+from bullpen.core.access import Policies, Rule
+from bullpen.core.scheduling import (
+    Assign,
+    Evict,
+    Lab,
+    Refuse,
+    Request,
+    Supply,
+    Wait,
+    schedule,
+)
+from bullpen.core.stock import Offer, Stock
+from bullpen.core.waiting import Waiting
+from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BOARDS = ("a", "b", "c")
+SELECTORS = ("board=a", "board=b", "board=c", "board in (a, b)", "rev=1", "board=a,rev=1")
+POLICY = Policies(
+    enforced=True,
+    rules=(
+        Rule(
+            exporters=EVERYTHING,
+            clients=(EVERYTHING,),
+            priority=0,
+            maximum=None,
+            spot=False,
+            description="",
+        ),
+    ),
+)
+
+
+def asking(name: str, selector: str = "", *, exporter: str = "") -> Request:
+    wanted = parse_labels(selector) if selector else Selector()
+    return Request(
+        name=name,
+        client="me",
+        client_labels={},
+        selector=wanted,
+        since=NOW,
+        exporter=exporter,
+        duration=timedelta(hours=1),
+    )
+
+
+def board(name: str, kind: str = "a", *, online: bool = True) -> Offer:
+    return Offer(name=name, labels={"board": kind}, online=online)
+
+
+def names(waiting: Waiting) -> list[str]:
+    return sorted(request.name for request in waiting.take())
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    """One who waits for each of two boards, decided about."""
+    made = Waiting()
+    for request in (asking("for-a", "board=a"), asking("for-b", "board=b")):
+        made.put(request)
+    assert names(made) == ["for-a", "for-b"]
+    return made
+
+
+def test_nothing_is_decided_anew_when_nothing_changed(waiting: Waiting) -> None:
+    waiting.put(asking("for-a", "board=a"))
+    waiting.under(access.OPEN, ())
+    waiting.offered(board("e"), board("e"))
+    assert names(waiting) == []
+
+
+def test_a_change_of_an_exporter_concerns_those_who_want_it(waiting: Waiting) -> None:
+    waiting.offered(board("e", online=False), board("e"))
+    assert names(waiting) == ["for-a"]
+
+
+def test_also_those_who_wanted_it_as_it_was(waiting: Waiting) -> None:
+    waiting.offered(board("e", "a"), board("e", "b"))
+    assert names(waiting) == ["for-a", "for-b"]
+
+
+def test_a_newcomer_concerns_those_in_front_of_whom_it_may_be(waiting: Waiting) -> None:
+    waiting.put(asking("new", "board=b,rev=1"))
+    assert names(waiting) == ["for-b", "new"]
+
+
+def test_one_who_leaves_moves_the_others_up(waiting: Waiting) -> None:
+    waiting.put(asking("behind", "board=a"))
+    waiting.take()
+    waiting.remove("for-a")
+    assert names(waiting) == ["behind"]
+    assert len(waiting) == 2
+
+
+def test_lines_that_share_nothing_are_joined_by_one_that_shares_with_both(
+    waiting: Waiting,
+) -> None:
+    waiting.put(asking("either", "board in (a, b)"))
+    waiting.take()
+    waiting.offered(None, board("e", "a"))
+    assert names(waiting) == ["either", "for-a", "for-b"]
+
+
+def test_one_exporter_by_name_is_wanted_by_nobody_who_wants_another() -> None:
+    waiting = Waiting()
+    waiting.put(asking("this", exporter="this"))
+    waiting.put(asking("that", exporter="that"))
+    waiting.take()
+    waiting.offered(None, board("this"))
+    assert names(waiting) == ["this"]
+
+
+def test_what_a_pool_says_concerns_those_whom_it_could_serve(waiting: Waiting) -> None:
+    waiting.under(access.OPEN, (Supply(name="p", labels={"board": "b"}, message="soon"),))
+    assert names(waiting) == ["for-b"]
+    waiting.under(access.OPEN, ())
+    assert names(waiting) == ["for-b"]
+
+
+def test_policies_concern_everybody(waiting: Waiting) -> None:
+    waiting.under(POLICY, ())
+    assert names(waiting) == ["for-a", "for-b"]
+
+
+def test_whoever_could_not_finish_gets_everybody_again(waiting: Waiting) -> None:
+    waiting.everything()
+    assert names(waiting) == ["for-a", "for-b"]
+
+
+class EverybodyAndTheConcerned(RuleBasedStateMachine):
+    """Two labs with the same changes: one decides about all, one about the concerned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stock = Stock()
+        self.waiting = Waiting()
+        self.requests: dict[str, Request] = {}
+        self.told: dict[str, Wait] = {}
+        self.policies = access.OPEN
+        self.supplies: tuple[Supply, ...] = ()
+        self.count = 0
+
+    @rule(selector=st.sampled_from(SELECTORS), pinned=st.sampled_from(("", "", "", "e0")))
+    def somebody_asks(self, selector: str, pinned: str) -> None:
+        self.count += 1
+        request = replace(
+            asking(f"l{self.count:03}", selector, exporter=pinned),
+            since=NOW + timedelta(seconds=self.count),
+        )
+        self.requests[request.name] = request
+        self.waiting.put(request)
+
+    @rule(pick=st.integers(0, 5))
+    def somebody_leaves(self, pick: int) -> None:
+        self._forget(sorted(self.requests)[pick : pick + 1])
+
+    @rule(
+        number=st.integers(0, 4),
+        kind=st.sampled_from(BOARDS),
+        rev=st.sampled_from(("1", "2")),
+        online=st.booleans(),
+        idle=st.booleans(),
+        enabled=st.booleans(),
+        held=st.booleans(),
+    )
+    def an_exporter_changes(
+        self, number: int, kind: str, rev: str, online: bool, idle: bool, enabled: bool, held: bool
+    ) -> None:
+        self._offer(
+            Offer(
+                name=f"e{number}",
+                labels={"board": kind, "rev": rev},
+                online=online,
+                idle=idle,
+                enabled=enabled,
+                holder="somebody" if held else "",
+                holder_spot=rev == "1",
+            )
+        )
+
+    @rule(policies=st.sampled_from((access.OPEN, POLICY)), kind=st.sampled_from(("", *BOARDS)))
+    def conditions_change(self, policies: Policies, kind: str) -> None:
+        self.policies = policies
+        pool = Supply(name="p", labels={"board": kind}, message=f"{self.count} s")
+        self.supplies = (pool,) if kind else ()
+
+    @invariant()
+    def both_come_to_the_same(self) -> None:
+        self.waiting.under(self.policies, self.supplies)
+        wanted = schedule(self._lab(tuple(self.requests.values())))
+        found = schedule(self._lab(self.waiting.take()))
+        for decision in found:
+            if isinstance(decision, Wait):
+                self.told[decision.lease] = decision
+            elif not isinstance(decision, Evict):
+                self.told.pop(decision.lease, None)
+        assert {d for d in wanted if not isinstance(d, Wait)} == {
+            d for d in found if not isinstance(d, Wait)
+        }
+        assert {d.lease: d for d in wanted if isinstance(d, Wait)} == self.told
+        for decision in found:
+            if isinstance(decision, Assign | Evict):
+                offer = self.stock.get(decision.exporter)
+                assert offer is not None
+                holder = decision.lease if isinstance(decision, Assign) else ""
+                self._offer(replace(offer, holder=holder, holder_spot=False, idle=False))
+            if isinstance(decision, Assign | Refuse):
+                self._forget([decision.lease])
+
+    def _lab(self, requests: tuple[Request, ...]) -> Lab:
+        return Lab(
+            offers=self.stock,
+            requests=requests,
+            policies=self.policies,
+            supplies=self.supplies,
+        )
+
+    def _offer(self, new: Offer) -> None:
+        self.waiting.offered(self.stock.get(new.name), new)
+        self.stock.put(new)
+
+    def _forget(self, leases: list[str]) -> None:
+        for name in leases:
+            self.requests.pop(name, None)
+            self.told.pop(name, None)
+            self.waiting.remove(name)
+
+
+TestEverybodyAndTheConcerned = EverybodyAndTheConcerned.TestCase
+TestEverybodyAndTheConcerned.settings = settings(max_examples=150, stateful_step_count=30)
