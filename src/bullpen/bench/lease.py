@@ -1,46 +1,19 @@
-"""Leases over gRPC, as ``jmp`` takes them, against an empty call and one durable commit.
-
-The service runs in one process with everything behind it, the exporters in another: they
-hold a Status stream each and are always willing. The clients are the published stubs.
-"""
+"""Leases over gRPC, as ``jmp`` takes them, against an empty call and one durable commit."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import random
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import grpc
-from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from jumpstarter_protocol import (
-    client_pb2,
-    client_pb2_grpc,
-    jumpstarter_pb2,
-    jumpstarter_pb2_grpc,
-)
 
-from bullpen.api.client import Client
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.meta import ObjectMeta
-from bullpen.app.datadir import DataDirectory
-from bullpen.app.publishing import publish
-from bullpen.app.wiring import Settings, World, running
+from bullpen.bench.lab import Caller, Lab, connected, export, populate, serve
 from bullpen.bench.measure import Goal, Result, compare, percentile
 from bullpen.bench.processes import served
-from bullpen.cluster import kubeconfig
-from bullpen.cluster.objects import ClusterObjects
-from bullpen.errors import NotFound
-from bullpen.kit.clock import SystemClock
-from bullpen.kit.ids import RandomIds
 from bullpen.store.base import ABSENT
 from bullpen.store.sqlite import SqliteStore
 
@@ -50,9 +23,6 @@ HAND_OVERS = 50
 SUSTAINED = 200
 SUSTAINED_PER_SECOND = 40
 HELD_SECONDS = 0.1
-NAMESPACE = "default"
-LOOK_SECONDS = 0.05
-WAIT_SECONDS_MAX = 60.0
 
 WARM_P50, WARM_P99 = Goal(3, at_least=False), Goal(10, at_least=False)
 BURST = Goal(2, at_least=False)
@@ -66,10 +36,9 @@ async def run(*, rounds: int) -> tuple[Result, ...]:
         served(serve, Path(directory)) as service,
     ):
         lab = service.facts
-        tokens = await _create_all(lab)
-        with served(_export, lab, tokens):
-            async with connected(lab, tokens[""]) as caller:
-                await _all_online(caller)
+        client, tokens = await populate(lab, EXPORTERS)
+        with served(export, lab, tokens):
+            async with connected(lab, client) as caller:
                 reference = await Reference.open(Path(directory) / "reference.db", lab)
                 try:
                     return await _measured(caller, reference, rounds)
@@ -191,7 +160,7 @@ class Reference:
 
     @classmethod
     async def open(cls, path: Path, lab: Lab) -> Reference:
-        return cls(await SqliteStore.open(path), _channel(lab))
+        return cls(await SqliteStore.open(path), lab.channel())
 
     async def once(self) -> None:
         await self._health.Check(health_pb2.HealthCheckRequest())
@@ -201,149 +170,3 @@ class Reference:
     async def close(self) -> None:
         await self._channel.close()
         await self._store.close()
-
-
-class Caller:
-    """A client that asks as ``jmp`` does: create, then look until it is ready."""
-
-    def __init__(self, channel: Any, token: str) -> None:
-        self._stub = client_pb2_grpc.ClientServiceStub(channel)
-        self._headers = _headers("Client", "bench", token)
-
-    async def lease(self, selector: str) -> Any:
-        request = client_pb2.CreateLeaseRequest(
-            parent=f"namespaces/{NAMESPACE}",
-            lease=client_pb2.Lease(selector=selector, duration=Duration(seconds=600)),
-        )
-        lease = await self._stub.CreateLease(request, metadata=self._headers)
-        deadline = time.perf_counter() + WAIT_SECONDS_MAX
-        while time.perf_counter() < deadline:
-            look = client_pb2.GetLeaseRequest(name=lease.name)
-            lease = await self._stub.GetLease(look, metadata=self._headers)
-            if lease.conditions and lease.conditions[-1].type == "Ready":
-                return lease
-            assert lease.conditions[-1].type == "Pending", lease.conditions
-        raise TimeoutError(f"{lease.name} did not become ready")
-
-    async def release(self, lease: Any) -> None:
-        request = client_pb2.DeleteLeaseRequest(name=lease.name)
-        await self._stub.DeleteLease(request, metadata=self._headers)
-
-    async def exporters(self) -> list[Any]:
-        request = client_pb2.ListExportersRequest(parent=f"namespaces/{NAMESPACE}")
-        return list((await self._stub.ListExporters(request, metadata=self._headers)).exporters)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lab:
-    """How to reach the service."""
-
-    controller: str
-    kubeconfig: Path
-    ca_pem: bytes
-
-
-class connected:  # noqa: N801
-    def __init__(self, lab: Lab, token: str) -> None:
-        self._channel = _channel(lab)
-        self._token = token
-
-    async def __aenter__(self) -> Caller:
-        return Caller(self._channel, self._token)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._channel.close()
-
-
-def _channel(lab: Lab) -> Any:
-    credentials = grpc.ssl_channel_credentials(lab.ca_pem)
-    return grpc.aio.secure_channel(lab.controller, credentials)
-
-
-def _headers(kind: str, name: str, token: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("jumpstarter-kind", kind),
-        ("jumpstarter-namespace", NAMESPACE),
-        ("jumpstarter-name", name),
-        ("authorization", f"Bearer {token}"),
-    )
-
-
-async def serve(pipe: Connection, directory: Path) -> None:
-    settings = Settings(data=directory / "lab", port_base=0)
-    world = World(clock=SystemClock(), ids=RandomIds(), chance=random.Random())
-    with DataDirectory.open(settings.data) as found:
-        async with running(settings, found.layout, world) as service:
-            endpoints = await publish(service, found.layout)
-            pipe.send(
-                Lab(
-                    controller=endpoints["controller"],
-                    kubeconfig=found.layout.kubeconfig,
-                    ca_pem=service.certificates.ca_pem(),
-                )
-            )
-            await asyncio.Event().wait()
-
-
-async def _create_all(lab: Lab) -> dict[str, str]:
-    """A client (under the empty name) and the exporters; their tokens."""
-    async with ClusterObjects(kubeconfig.load(lab.kubeconfig), manager="bench") as objects:
-        await objects.create(Client(metadata=ObjectMeta(name="bench", namespace=NAMESPACE)))
-        for number in range(EXPORTERS):
-            labels = {"bench": "yes", f"bench-{number}": "yes"}
-            meta = ObjectMeta(name=f"e{number}", namespace=NAMESPACE, labels=labels)
-            await objects.create(Exporter(metadata=meta))
-        tokens = {"": await token(objects, "bench-client")}
-        for number in range(EXPORTERS):
-            tokens[f"e{number}"] = await token(objects, f"e{number}-exporter")
-        return tokens
-
-
-async def token(objects: ClusterObjects, name: str) -> str:
-    deadline = time.perf_counter() + WAIT_SECONDS_MAX
-    while time.perf_counter() < deadline:
-        try:
-            secret = await objects.get(Secret, NAMESPACE, name)
-        except NotFound:
-            await asyncio.sleep(LOOK_SECONDS)
-        else:
-            return base64.b64decode(secret.data["token"]).decode()
-    raise TimeoutError(f"{name} was not made")
-
-
-async def _all_online(caller: Caller) -> None:
-    deadline = time.perf_counter() + WAIT_SECONDS_MAX
-    while not all(exporter.online for exporter in await caller.exporters()):
-        assert time.perf_counter() < deadline, "the exporters did not come online"
-        await asyncio.sleep(LOOK_SECONDS)
-
-
-async def _export(pipe: Connection, lab: Lab, tokens: dict[str, str]) -> None:
-    """Exporters that register and listen, all on a few connections."""
-    channels = [_channel(lab) for _ in range(10)]
-    async with asyncio.TaskGroup() as tasks:
-        registered = [
-            tasks.create_task(_register(channels[i % len(channels)], name, token))
-            for i, (name, token) in enumerate(tokens.items())
-            if name
-        ]
-        streams = [await task for task in registered]
-        pipe.send(len(streams))
-        for stream in streams:
-            tasks.create_task(_listen(stream))
-
-
-async def _register(channel: Any, name: str, token: str) -> Any:
-    stub = jumpstarter_pb2_grpc.ControllerServiceStub(channel)
-    headers = _headers("Exporter", name, token)
-    await stub.Register(jumpstarter_pb2.RegisterRequest(), metadata=headers)
-    available = jumpstarter_pb2.ReportStatusRequest(status=2, message="available")
-    await stub.ReportStatus(available, metadata=headers)
-    stream = stub.Status(jumpstarter_pb2.StatusRequest(), metadata=headers)
-    await stream.read()
-    return stream
-
-
-async def _listen(stream: Any) -> None:
-    while await stream.read():
-        pass

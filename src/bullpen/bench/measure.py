@@ -42,12 +42,14 @@ class Result:
     ratio: float
     ratio_min: float
     ratio_max: float
-    goal: Goal
+    goal: Goal | None
+    """None for a figure that is only worth knowing."""
+
     details: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def reached(self) -> bool:
-        return self.goal.reached(self.ratio)
+    def reached(self) -> bool | None:
+        return self.goal.reached(self.ratio) if self.goal else None
 
     def document(self) -> dict[str, object]:
         return {
@@ -55,8 +57,8 @@ class Result:
             "ratio": round(self.ratio, 3),
             "ratioMin": round(self.ratio_min, 3),
             "ratioMax": round(self.ratio_max, 3),
-            "goal": self.goal.ratio,
-            "better": "higher" if self.goal.at_least else "lower",
+            "goal": self.goal.ratio if self.goal else None,
+            "better": "higher" if self.goal and self.goal.at_least else "lower",
             "reached": self.reached,
             "unit": self.unit,
             "ours": round(self.ours, 3),
@@ -87,7 +89,7 @@ def compare(
     reference: Sequence[float],
     *,
     unit: str,
-    goal: Goal,
+    goal: Goal | None,
     details: Mapping[str, float] | None = None,
 ) -> Result:
     """One result from one sample of each side per round."""
@@ -127,14 +129,18 @@ def _row(result: Result) -> tuple[str, ...]:
         result.name,
         f"{result.ratio:.2f}",
         f"{result.ratio_min:.2f}–{result.ratio_max:.2f}",
-        str(result.goal),
-        "yes" if result.reached else "no",
-        _figure(result.ours),
-        _figure(result.reference),
+        str(result.goal or ""),
+        _REACHED[result.reached],
+        figure(result.ours),
+        figure(result.reference),
         result.unit,
-        " ".join(f"{name}={_figure(value)}" for name, value in result.details.items()),
+        " ".join(f"{name}={figure(value)}" for name, value in result.details.items()),
     )
 
 
-def _figure(value: float) -> str:
+_REACHED = {True: "yes", False: "no", None: ""}
+
+
+def figure(value: float) -> str:
+    """A number as people like to read it."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -7,29 +7,32 @@ is what a pool costs and not what boots in it. ``passes`` measures pools without
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean, median
 
 from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.bench import passes
-from bullpen.bench.lease import LOOK_SECONDS, NAMESPACE, Caller, Lab, connected, serve, token
+from bullpen.bench.lab import (
+    LOOK_SECONDS,
+    NAMESPACE,
+    Caller,
+    Lab,
+    config_of_new_exporter,
+    connected,
+    online,
+    serve,
+    token,
+)
 from bullpen.bench.measure import Goal, Result, compare
-from bullpen.bench.processes import served
+from bullpen.bench.processes import program, served
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
-from bullpen.core import presence
 from bullpen.provisioners.mock import NAME
 
 MEMBERS = 300
@@ -92,32 +95,11 @@ class Bench:
 
     async def _by_hand(self, name: str) -> float:
         """Seconds from starting ``jmp run`` until its exporter is registered and online."""
-        await self._objects.create(Exporter(metadata=ObjectMeta(name=name, namespace=NAMESPACE)))
-        path = self._directory / f"{name}.yaml"
-        secret = await token(self._objects, f"{name}-exporter")
-        path.write_text(json.dumps(self._config(name, secret)))
+        path = await config_of_new_exporter(self._objects, self._lab, name, self._directory)
         began = time.perf_counter()
-        with _program("jmp", "run", "--exporter-config", str(path)):
-            await self._online(name)
+        with program("jmp", "run", "--exporter-config", str(path)):
+            await online(self._objects, name)
             return time.perf_counter() - began
-
-    def _config(self, name: str, secret: str) -> dict[str, object]:
-        return {
-            "apiVersion": "jumpstarter.dev/v1alpha1",
-            "kind": "ExporterConfig",
-            "metadata": {"namespace": NAMESPACE, "name": name},
-            "endpoint": self._lab.controller,
-            "tls": {"ca": base64.b64encode(self._lab.ca_pem).decode(), "insecure": False},
-            "token": secret,
-            "export": {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}},
-        }
-
-    async def _online(self, name: str) -> None:
-        async with asyncio.timeout(READY_SECONDS_MAX):
-            while True:
-                if presence.online(await self._objects.get(Exporter, NAMESPACE, name)):
-                    return
-                await asyncio.sleep(LOOK_SECONDS)
 
     async def _from_zero(self) -> float:
         """Seconds from asking until ready, with no member there; leaves none behind."""
@@ -163,19 +145,6 @@ class Bench:
                 if replicas in (None, status.replicas) and ready in (None, status.ready_replicas):
                     return
                 await asyncio.sleep(LOOK_SECONDS)
-
-
-@contextmanager
-def _program(name: str, *arguments: str) -> Iterator[None]:
-    """A program of this environment in the background, until the block ends."""
-    path = Path(sys.executable).parent / name
-    silent = subprocess.DEVNULL
-    process = subprocess.Popen((path, *arguments), stdout=silent, stderr=silent)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _private_bytes(pid: int) -> int:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -22,6 +28,17 @@ class Served:
     pid: int
     facts: Any
     """What it said once it was ready, usually its port."""
+
+    pipe: Connection
+
+    async def hear(self, seconds_max: float) -> Any:
+        """What it says next."""
+        if not await asyncio.to_thread(self.pipe.poll, seconds_max):
+            raise TimeoutError(f"process {self.pid} said nothing for {seconds_max:g} s")
+        return self.pipe.recv()
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
     def resident(self) -> int:
         """Bytes of memory it holds."""
@@ -44,10 +61,34 @@ def served(serve: Serve, *arguments: object) -> Iterator[Served]:
         if not ours.poll(START_SECONDS_MAX):
             raise RuntimeError(f"{serve} did not start")
         assert process.pid is not None
-        yield Served(process.pid, ours.recv())
+        yield Served(process.pid, ours.recv(), ours)
     finally:
         process.terminate()
         process.join()
+
+
+@contextlib.contextmanager
+def program(name: str, *arguments: str) -> Iterator[None]:
+    """A program of this environment in the background, until the block ends."""
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen((installed(name), *arguments), stdout=silent, stderr=silent)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def seconds(*command: str) -> float:
+    """How long a command takes that must succeed."""
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def installed(name: str) -> str:
+    """Path of a program of this environment."""
+    return str(Path(sys.executable).parent / name)
 
 
 def _run(serve: Serve, pipe: Connection, *arguments: object) -> None:

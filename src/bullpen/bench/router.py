@@ -32,7 +32,10 @@ from bullpen.services.router import frames
 from bullpen.services.router.server import Router, tls_context
 
 KEY = b"benchmark-key-of-32-bytes-length"
-SIZES = (4 * 1024, 64 * 1024, 1024 * 1024)
+SIZES = {"64 B": 64, "4 KiB": 4 * 1024, "64 KiB": 64 * 1024, "1 MiB": 1024 * 1024}
+GOAL_SIZE_MIN = 4 * 1024
+STREAMS = 100
+STREAMS_SIZE = 64 * 1024
 SECONDS = 1.0
 PINGS = 400
 WINDOW = 8 * 1024 * 1024
@@ -55,14 +58,22 @@ async def _compared(certs: Certificates | None, rounds: int) -> list[Result]:
     suffix = " TLS" if certs else ""
     with served(_serve_relay, certs) as relay, served(_serve_router, certs) as router:
         results = []
-        for size in SIZES:
+        for text, size in SIZES.items():
             ours, theirs = await interleaved(
                 rounds,
                 partial(_throughput, _End, router.facts, certs, size),
                 partial(_throughput, _RelayedEnd, relay.facts, certs, size),
             )
-            name = f"router throughput {size // 1024} KiB{suffix}"
-            results.append(compare(name, ours, theirs, unit="MB/s", goal=THROUGHPUT))
+            name = f"router throughput {text}{suffix}"
+            goal = THROUGHPUT if size >= GOAL_SIZE_MIN else None
+            results.append(compare(name, ours, theirs, unit="MB/s", goal=goal))
+        ours, theirs = await interleaved(
+            rounds,
+            partial(_many, _End, router.facts, certs),
+            partial(_many, _RelayedEnd, relay.facts, certs),
+        )
+        name = f"router {STREAMS} streams at once{suffix}"
+        results.append(compare(name, ours, theirs, unit="MB/s", goal=None))
         ours, theirs = await interleaved(
             rounds,
             partial(_latency, _End, router.facts, certs),
@@ -75,6 +86,14 @@ async def _compared(certs: Certificates | None, rounds: int) -> list[Result]:
 async def _throughput(kind: type[_End], port: int, certs: Certificates | None, size: int) -> float:
     async with _pair(kind, port, certs) as (sender, receiver):
         return await _pump(sender, receiver, size) / 1e6
+
+
+async def _many(kind: type[_End], port: int, certs: Certificates | None) -> float:
+    """All streams together."""
+    async with contextlib.AsyncExitStack() as stack:
+        pairs = [await stack.enter_async_context(_pair(kind, port, certs)) for _ in range(STREAMS)]
+        speeds = await asyncio.gather(*(_pump(*pair, STREAMS_SIZE) for pair in pairs))
+        return sum(speeds) / 1e6
 
 
 async def _latency(kind: type[_End], port: int, certs: Certificates | None) -> float:
@@ -193,12 +212,15 @@ class _RelayedEnd(_End):
 async def _pump(sender: _End, receiver: _End, size: int) -> float:
     """Bytes per second of messages of ``size``, one way, for a while."""
     payload = os.urandom(size)
+    burst = max(1, CHUNK // size)
     received = 0
     deadline = time.perf_counter() + SECONDS
 
     async def send() -> None:
         while time.perf_counter() < deadline:
-            await sender.send(payload)
+            for _ in range(burst):
+                await sender.send(payload)
+            await asyncio.sleep(0)  # sending alone need not let anybody else run
 
     async def receive() -> None:
         nonlocal received

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
@@ -17,26 +19,46 @@ BENCHMARKS = {
     "growth": "Cost of a lease by the size of the lab and the length of the queue.",
     "pool": "Exporters of a pool, against starting them by hand; cost by the size of a pool.",
     "router": "Bytes through the router, against a plain TCP relay.",
+    "startup": "The command, and the service after kill -9 with 1,000 exporters.",
+    "shell": "jmp shell from the prompt and back, against one without a service.",
 }
 
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--rounds", default=3, show_default=True, help="Repetitions, interleaved.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False),
+    help="Also write the figures into this Markdown file, and a plot beside it.",
+)
 @output("table", "json")
-def bench(names: tuple[str, ...], rounds: int, output: str) -> None:
-    """Run the benchmarks NAMED, or all. Every figure is a ratio to its reference."""
+def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) -> None:
+    """Run the benchmarks NAMED, or all. Every figure is a ratio to its reference.
+
+    One that could not run is named, and the exit code is then 1.
+    """
     import uvloop
 
-    from bullpen.bench.measure import render
+    from bullpen.bench.measure import Result, render
+    from bullpen.bench.report import write
 
-    results = []
+    results: list[Result] = []
+    failed: list[str] = []
     for name in names or tuple(BENCHMARKS):
         click.echo(f"{name}: {BENCHMARKS[name]}", err=True)
         module = importlib.import_module(f"bullpen.bench.{name}")
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            results += runner.run(module.run(rounds=rounds))
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                results += runner.run(module.run(rounds=rounds))
+        except Exception as error:  # whatever it was, the others are still worth having
+            failed.append(name)
+            click.echo(f"{name} could not run: {type(error).__name__}: {error}", err=True)
     if output == "json":
         echo_document([result.document() for result in results], "json")
     else:
         click.echo(render(tuple(results)))
+    if report:
+        write(Path(report), tuple(results), now=datetime.now(UTC))
+    if failed:
+        raise click.exceptions.Exit(1)
