@@ -1,4 +1,4 @@
-"""A lab to measure: the service in one process, its exporters in another, callers in this one.
+"""A lab to measure: ``bullpen up`` in one process, its exporters in another, callers in this one.
 
 The exporters hold a Status stream each, are always willing, and come back when the service
 does. The callers are the published stubs.
@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import random
+import json
+import os
+import signal
+import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,15 +35,11 @@ from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
 from bullpen.app.clientconfig import exporter_config
-from bullpen.app.datadir import DataDirectory
-from bullpen.app.publishing import publish
-from bullpen.app.wiring import Settings, World, running
+from bullpen.bench.processes import installed
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.core import presence
 from bullpen.errors import NotFound
-from bullpen.kit.clock import SystemClock
-from bullpen.kit.ids import RandomIds
 
 NAMESPACE = "default"
 CLIENT = "bench"
@@ -58,6 +57,10 @@ class Lab:
     controller: str
     kubeconfig: Path
     ca_pem: bytes
+    pid: int
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
     def channel(self) -> Any:
         return grpc.aio.secure_channel(self.controller, grpc.ssl_channel_credentials(self.ca_pem))
@@ -105,21 +108,33 @@ def _headers(kind: str, name: str, token: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-async def serve(pipe: Connection, directory: Path, port_base: int = 0) -> None:
-    """The service; says where it is once it is ready."""
-    settings = Settings(data=directory / "lab", port_base=port_base)
-    world = World(clock=SystemClock(), ids=RandomIds(), chance=random.Random())
-    with DataDirectory.open(settings.data) as found:
-        async with running(settings, found.layout, world) as service:
-            endpoints = await publish(service, found.layout)
-            pipe.send(
-                Lab(
-                    controller=endpoints["controller"],
-                    kubeconfig=found.layout.kubeconfig,
-                    ca_pem=service.certificates.ca_pem(),
-                )
-            )
-            await asyncio.Event().wait()
+@contextlib.contextmanager
+def service(directory: Path, port_base: int = 0) -> Iterator[Lab]:
+    """``bullpen up``, as anybody would run it, until the block ends."""
+    data = directory / "lab"
+    arguments = ("up", "--data", str(data), "--port-base", str(port_base))
+    with (directory / "log").open("ab") as log:
+        process = subprocess.Popen(
+            (installed("bullpen"), *arguments), stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    try:
+        assert process.stdout is not None
+        if not any("is up" in line for line in process.stdout):
+            raise RuntimeError(f"bullpen up ended: {(directory / 'log').read_text()[-2000:]}")
+        yield _lab(data, process)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _lab(data: Path, process: subprocess.Popen[str]) -> Lab:
+    endpoints = json.loads((data / "endpoints.json").read_text())
+    return Lab(
+        controller=endpoints["controller"],
+        kubeconfig=Path(endpoints["kubeconfig"]),
+        ca_pem=Path(endpoints["ca"]).read_bytes(),
+        pid=process.pid,
+    )
 
 
 async def populate(lab: Lab, exporters: int) -> tuple[str, dict[str, str]]:

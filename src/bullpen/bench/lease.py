@@ -11,7 +11,7 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from bullpen.bench.lab import Caller, Lab, connected, export, populate, serve
+from bullpen.bench.lab import Caller, Lab, connected, export, populate, service
 from bullpen.bench.measure import Goal, Result, compare, percentile
 from bullpen.bench.processes import served
 from bullpen.store.base import ABSENT
@@ -33,9 +33,8 @@ async def run(*, rounds: int) -> tuple[Result, ...]:
     """One at a time, steadily, all at once, and from one to the next."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        served(serve, Path(directory)) as service,
+        service(Path(directory)) as lab,
     ):
-        lab = service.facts
         client, tokens = await populate(lab, EXPORTERS)
         with served(export, lab, tokens):
             async with connected(lab, client) as caller:

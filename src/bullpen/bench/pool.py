@@ -26,11 +26,11 @@ from bullpen.bench.lab import (
     config_of_new_exporter,
     connected,
     online,
-    serve,
+    service,
     token,
 )
 from bullpen.bench.measure import Goal, Result, compare
-from bullpen.bench.processes import program, served
+from bullpen.bench.processes import program
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.provisioners.mock import NAME
@@ -48,9 +48,8 @@ async def run(*, rounds: int) -> tuple[Result, ...]:
     """From nothing, many at once, how much each takes, and how a pass grows."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        served(serve, Path(directory)) as service,
+        service(Path(directory)) as lab,
     ):
-        lab: Lab = service.facts
         async with ClusterObjects(kubeconfig.load(lab.kubeconfig), manager="bench") as objects:
             await objects.create(Client(metadata=ObjectMeta(name="bench", namespace=NAMESPACE)))
             async with connected(lab, await token(objects, "bench-client")) as caller:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -36,9 +34,6 @@ class Served:
         if not await asyncio.to_thread(self.pipe.poll, seconds_max):
             raise TimeoutError(f"process {self.pid} said nothing for {seconds_max:g} s")
         return self.pipe.recv()
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
 
     def resident(self) -> int:
         """Bytes of memory it holds."""

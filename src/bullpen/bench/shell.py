@@ -20,10 +20,10 @@ from bullpen.bench.lab import (
     config_of_new_exporter,
     online,
     populate,
-    serve,
+    service,
 )
 from bullpen.bench.measure import Result, compare, interleaved
-from bullpen.bench.processes import installed, program, seconds, served
+from bullpen.bench.processes import installed, program, seconds
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 
@@ -33,9 +33,8 @@ NAME = "shell"
 async def run(*, rounds: int) -> tuple[Result, ...]:
     with (
         tempfile.TemporaryDirectory() as directory,
-        served(serve, Path(directory)) as service,
+        service(Path(directory)) as lab,
     ):
-        lab: Lab = service.facts
         async with ClusterObjects(kubeconfig.load(lab.kubeconfig), manager="bench") as objects:
             client, _ = await populate(lab, 0)
             board = await config_of_new_exporter(objects, lab, NAME, Path(directory))

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bullpen.bench.lab import Caller, Lab, connected, export, populate, serve
+from bullpen.bench.lab import Caller, connected, export, populate, service
 from bullpen.bench.measure import Result, compare, interleaved
 from bullpen.bench.processes import Served, installed, seconds, served
 
@@ -50,24 +50,23 @@ async def _command(rounds: int) -> Result:
 async def _restarts(rounds: int, exporters: int) -> list[float]:
     with (
         tempfile.TemporaryDirectory() as directory,
-        served(serve, Path(directory), BASE_PORT) as service,
+        service(Path(directory), BASE_PORT) as lab,
     ):
-        lab: Lab = service.facts
         client, tokens = await populate(lab, exporters)
         with served(export, lab, tokens) as crowd:
-            service.kill()
+            lab.kill()
             return [await _restart(Path(directory), client, crowd) for _ in range(rounds)]
 
 
 async def _restart(directory: Path, client: str, crowd: Served) -> float:
     """Seconds from starting a killed service until everybody is back; kills it again."""
     began = time.perf_counter()
-    with served(serve, directory, BASE_PORT) as service:
+    with service(directory, BASE_PORT) as lab:
         await crowd.hear(BACK_SECONDS_MAX)
-        async with connected(service.facts, client) as caller:
+        async with connected(lab, client) as caller:
             await _lease(caller)
         taken = time.perf_counter() - began
-        service.kill()
+        lab.kill()
         await asyncio.sleep(1)  # until the exporters have noticed
         return taken
 
