@@ -6,9 +6,10 @@ what it was told; it never reads the store and never decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from bullpen.api.document import Document
 from bullpen.api.resources import Resource, Resources
 from bullpen.registry.namespaces import is_namespace
 from bullpen.registry.ownership import Node, node_of
@@ -28,7 +29,9 @@ class Place:
 
 
 class Kinship:
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, read: Callable[[bytes], Document]) -> None:
+        """``read`` says what is in a stored object."""
+        self._read = read
         self._resources = {resource.prefix: resource for resource in resources}
         self._namespaces = next(r.prefix for r in resources if is_namespace(r))
         self._nodes: dict[str, Node] = {}
@@ -74,7 +77,7 @@ class Kinship:
         place = self.place(key)
         if place is None:
             return ()
-        node, old = node_of(value), self._nodes.get(key)
+        node, old = node_of(self._read(value)), self._nodes.get(key)
         if node == old:
             return ()
         touched = self.remove(key) if old else ()

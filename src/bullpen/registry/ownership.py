@@ -32,13 +32,6 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Object)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """What of an object matters to its life."""
@@ -98,9 +91,9 @@ class Release:
     finalizer: str
 
 
-def node_of(value: bytes) -> Node:
+def node_of(document: Document) -> Node:
     """The node in a stored object."""
-    found = _decoder.decode(value).metadata
+    found = msgspec.convert(document["metadata"], _Metadata)
     return Node(
         uid=found.uid,
         owners=found.owner_references,

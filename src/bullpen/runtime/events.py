@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -24,8 +25,12 @@ from bullpen.kit.ids import Ids
 log = logging.getLogger("bullpen.runtime")
 
 BUFFER_MAX = 5_000
+AT_ONCE_MAX = 64
+LINGER_SECONDS = 0.05
 REMEMBERED_MAX = 10_000
 LIFETIME = timedelta(hours=1)
+"""How long events are kept where nobody else sweeps them; a cluster has its own time."""
+
 SWEEP = timedelta(minutes=5)
 
 
@@ -37,10 +42,25 @@ class _Happening:
     type: str
     at: datetime
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The same for what is counted instead of repeated."""
+        return self.about.uid, self.reason, self.message
+
 
 class Events:
-    def __init__(self, objects: Objects, *, clock: Clock, ids: Ids, component: str) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        clock: Clock,
+        ids: Ids,
+        component: str,
+        lifetime: timedelta | None = LIFETIME,
+    ) -> None:
+        """``lifetime``: after which events are deleted, whoever wrote them; None for never."""
         self._objects = objects
+        self._lifetime = lifetime
         self._clock = clock
         self._ids = ids
         self._component = component
@@ -70,22 +90,38 @@ class Events:
         """Write events and sweep old ones until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_all())
-            tasks.create_task(self._sweep_all())
+            if self._lifetime is not None:
+                tasks.create_task(self._sweep_all(self._lifetime))
 
     async def _write_all(self) -> None:
         while True:
             await self._news.wait()
+            # What is told can wait for what is done, and many are written in one commit.
+            await asyncio.sleep(LINGER_SECONDS)
             self._news.clear()
             while self._buffer:
-                happening = self._buffer.popleft()
-                try:
-                    await self._write(happening)
-                except LabError as error:
-                    facts = {"key": happening.about.name, "cause": str(error)}
-                    log.warning("event not written", extra=facts)
+                async with asyncio.TaskGroup() as tasks:
+                    for alike in self._taken():
+                        tasks.create_task(self._write_alike(alike))
+
+    def _taken(self) -> Iterable[list[_Happening]]:
+        """The next events to write, those that are the same but for their time together."""
+        found: dict[tuple[str, str, str], list[_Happening]] = {}
+        for _ in range(min(AT_ONCE_MAX, len(self._buffer))):
+            happening = self._buffer.popleft()
+            found.setdefault(happening.key, []).append(happening)
+        return found.values()
+
+    async def _write_alike(self, alike: list[_Happening]) -> None:
+        for happening in alike:
+            try:
+                await self._write(happening)
+            except LabError as error:
+                facts = {"key": happening.about.name, "cause": str(error)}
+                log.warning("event not written", extra=facts)
 
     async def _write(self, happening: _Happening) -> None:
-        key = (happening.about.uid, happening.reason, happening.message)
+        key = happening.key
         known = self._known.pop(key, None)
         written = None
         if known is not None:
@@ -115,17 +151,17 @@ class Events:
             reporting_component=self._component,
         )
 
-    async def _sweep_all(self) -> None:
+    async def _sweep_all(self, lifetime: timedelta) -> None:
         while True:
             try:
-                await self.sweep()
+                await self.sweep(lifetime)
             except LabError as error:
                 log.warning("old events not swept", extra={"key": "", "cause": str(error)})
             await asyncio.sleep(SWEEP.total_seconds())
 
-    async def sweep(self) -> None:
+    async def sweep(self, lifetime: timedelta = LIFETIME) -> None:
         """Delete events nobody needs any more."""
-        limit = self._clock.now() - LIFETIME
+        limit = self._clock.now() - lifetime
         for event in (await self._objects.list(Event)).items:
             when = event.last_timestamp or event.metadata.creation_timestamp
             if when is not None and when < limit:

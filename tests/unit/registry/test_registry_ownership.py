@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.document import encode
+from bullpen.api.document import decode, encode
 from bullpen.api.resources import RESOURCES
 from bullpen.registry.kinship import Kinship
 from bullpen.registry.metadata import FOREGROUND, ORPHAN
@@ -137,7 +137,7 @@ def test_references_and_finalizers_leave_no_empty_lists_behind() -> None:
     assert released({"metadata": {}}, "x") == {"metadata": {}}
 
 
-def stored(uid: str, *owners: str, deleting: bool = False, namespace: str = "") -> bytes:
+def stored(uid: str, *owners: str, deleting: bool = False) -> bytes:
     metadata: dict[str, object] = {"uid": uid}
     if owners:
         metadata["ownerReferences"] = [{"uid": owner} for owner in owners]
@@ -147,7 +147,7 @@ def stored(uid: str, *owners: str, deleting: bool = False, namespace: str = "") 
 
 
 def test_a_node_is_read_from_a_stored_object() -> None:
-    assert node_of(stored("a", "b", deleting=True)) == Node(
+    assert node_of(decode(stored("a", "b", deleting=True))) == Node(
         uid="a", owners=(OwnerReference(uid="b"),), deleting=True
     )
 
@@ -157,7 +157,7 @@ class TestKinship:
     NAMESPACE = "core/namespaces//default"
 
     def test_a_change_touches_those_it_may_concern(self) -> None:
-        kin = Kinship(RESOURCES)
+        kin = Kinship(RESOURCES, decode)
         assert kin.put(self.A, stored("a")) == (self.A,)
         assert kin.put(self.B, stored("b", "a")) == (self.B,)
         assert kin.put(self.A, stored("a", deleting=True)) == (self.B, self.A)
@@ -166,12 +166,12 @@ class TestKinship:
         assert kin.remove(self.A) == ()
 
     def test_a_change_of_nothing_that_matters_touches_nobody(self) -> None:
-        kin = Kinship(RESOURCES)
+        kin = Kinship(RESOURCES, decode)
         kin.put(self.A, stored("a", "x"))
         assert kin.put(self.A, stored("a", "x")) == ()
 
     def test_a_namespace_that_goes_touches_its_contents_and_they_it(self) -> None:
-        kin = Kinship(RESOURCES)
+        kin = Kinship(RESOURCES, decode)
         kin.put(self.NAMESPACE, stored("n"))
         kin.put(self.A, stored("a"))
         assert kin.put(self.NAMESPACE, stored("n", deleting=True)) == (self.A, self.NAMESPACE)
@@ -179,7 +179,7 @@ class TestKinship:
         assert kin.contents("default") == ()
 
     def test_what_is_forgotten_leaves_nothing_behind(self) -> None:
-        kin = Kinship(RESOURCES)
+        kin = Kinship(RESOURCES, decode)
         kin.put(self.A, stored("a", "x", "y"))
         kin.remove(self.A)
         assert (list(kin), kin.dependents("x"), kin.find("a")) == ([], (), None)
@@ -188,7 +188,7 @@ class TestKinship:
         assert not (kin._keys)
 
     def test_a_recreated_object_is_another_one(self) -> None:
-        kin = Kinship(RESOURCES)
+        kin = Kinship(RESOURCES, decode)
         kin.put(self.A, stored("a", "x"))
         kin.put(self.A, stored("a2"))
         assert kin.find("a") is None
@@ -196,4 +196,4 @@ class TestKinship:
 
     @pytest.mark.parametrize("key", ["core/secrets", "private/x/y/z", "", "core/secrets/default/"])
     def test_other_keys_are_no_objects(self, key: str) -> None:
-        assert Kinship(RESOURCES).place(key) is None
+        assert Kinship(RESOURCES, decode).place(key) is None

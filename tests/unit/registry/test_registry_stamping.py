@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bullpen.api.document import decode
 from bullpen.errors import TooLarge
-from bullpen.registry.options import OBJECT_BYTES_MAX
 from bullpen.registry.documents import KEPT_MAX, Documents
+from bullpen.registry.options import OBJECT_BYTES_MAX
 from bullpen.registry.stamping import restamped, stamper
 
 tricky = st.sampled_from(["resourceVersion", '"resourceVersion":"', "metadata", "}", ""])
