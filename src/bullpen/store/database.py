@@ -27,7 +27,10 @@ TRIM_AHEAD_MAX = 500
 """Forgotten changes a commit clears out beyond the number it adds, at two rows each."""
 
 CHECKPOINT_PAGES = 1000
-"""Pages in the write-ahead log from which on they are moved to the database."""
+"""Pages in the write-ahead log from which on they are moved to the database, given time."""
+
+CHECKPOINT_FACTOR = 4
+"""How much longer the log may become while nobody stops writing."""
 
 _UPDATE_OLDEST = "UPDATE meta SET value = ? WHERE name = 'oldest'"
 _INSERT = "INSERT INTO log VALUES (?, ?, ?, ?)"
@@ -80,9 +83,17 @@ class Database:
         for _ in trimmed:
             self._forgotten.popleft()
 
-    def checkpoint(self) -> None:
-        """Empty the write-ahead log if it is due. Raises ``apsw.Error``; try again later."""
-        if self._wal_pages >= CHECKPOINT_PAGES:
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the write-ahead log should be emptied as soon as nobody waits for it."""
+        return self._wal_pages >= CHECKPOINT_PAGES
+
+    def checkpoint(self, *, idle: bool) -> None:
+        """Empty the write-ahead log if it is due. Raises ``apsw.Error``; try again later.
+
+        Writers would wait for it, so unless they are ``idle`` the log is left to grow a while.
+        """
+        if self._wal_pages >= (CHECKPOINT_PAGES if idle else CHECKPOINT_PAGES * CHECKPOINT_FACTOR):
             self._connection.wal_checkpoint()
             self._wal_pages = 0
 

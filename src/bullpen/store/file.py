@@ -25,7 +25,7 @@ APPLICATION_ID = 0x42_4C_50_4E
 
 SCHEMA_VERSION = 1
 
-WAL_BYTES_MAX = 16 * MIB
+WAL_BYTES_MAX = 32 * MIB
 """What the write-ahead log is cut back to after a burst made it longer."""
 
 _MAGIC = b"SQLite format 3\x00"

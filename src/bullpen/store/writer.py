@@ -31,23 +31,29 @@ class Stop:
 Job = Batch | Order | Stop
 
 
+IDLE_SECONDS = 0.02
+"""So long after the last write nobody seems to be writing."""
+
+RETRY_SECONDS = 1.0
+
+
 class Trouble:
     """Something that fails for a while. Logged when it begins and when it has passed."""
 
     def __init__(self, begins: str, ends: str) -> None:
         self._begins = begins
         self._ends = ends
-        self._lasting = False
+        self.lasting = False
 
     def met(self, error: Exception) -> None:
-        if not self._lasting:
+        if not self.lasting:
             log.warning(self._begins, extra={"cause": repr(error)})
-        self._lasting = True
+        self.lasting = True
 
     def passed(self) -> None:
-        if self._lasting:
+        if self.lasting:
             log.info(self._ends)
-        self._lasting = False
+        self.lasting = False
 
 
 class Writer:
@@ -94,20 +100,29 @@ class Writer:
             log.warning("the last checkpoint failed", extra={"cause": repr(error)})
 
     def _take(self) -> list[Job]:
-        """Everything queued; waits for something unless a copy is under way."""
+        """Everything queued; waits for something unless there is something else to do."""
         taken: list[Job] = []
         if not self._copier.busy:
-            taken.append(self._inbox.get())
+            try:
+                taken.append(self._inbox.get(timeout=self._patience()))
+            except Empty:
+                return []
         while True:
             try:
                 taken.append(self._inbox.get_nowait())
             except Empty:
                 return taken
 
+    def _patience(self) -> float | None:
+        """How long to wait for work before the log is emptied; None for ever."""
+        if not self._database.checkpoint_due:
+            return None
+        return RETRY_SECONDS if self._checkpoints.lasting else IDLE_SECONDS
+
     def _serve(self, taken: list[Job]) -> bool:
         """Do what was queued, then a little of what can wait. False once told to stop."""
         self._commit([item for item in taken if isinstance(item, Batch)])
-        self._checkpoint()
+        self._checkpoint(idle=not taken)
         for item in taken:
             if isinstance(item, Order):
                 self._copier.begin(item)
@@ -132,9 +147,9 @@ class Writer:
             self._commits.passed()
             self._post(lambda: self._listener.committed(len(writes)))
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, idle: bool) -> None:
         try:
-            self._database.checkpoint()
+            self._database.checkpoint(idle=idle)
         except apsw.Error as error:
             # Nothing is lost: the write-ahead log is kept, and the next commit tries again.
             self._checkpoints.met(error)
