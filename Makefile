@@ -5,7 +5,7 @@ BIN := .venv/bin
 T ?= tests
 PYTEST := $(BIN)/pytest -q
 
-.PHONY: help setup demo check test lint types imports unit bench soak crash lock format
+.PHONY: help setup demo check test test-cluster lint types imports unit bench soak crash lock chart format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -35,6 +35,10 @@ imports: setup ## Imports point down only
 unit: setup ## Unit and contract tests
 	$(PYTEST) -n 2 -m "not slow and not real" $(T)
 
+test-cluster: setup ## The contract and the stories in the cluster of KUBECONFIG=FILE
+	@test -n "$(KUBECONFIG)" || { echo "say which cluster: make test-cluster KUBECONFIG=FILE"; exit 2; }
+	KUBECONFIG=$(abspath $(KUBECONFIG)) $(PYTEST) -s -m cluster tests/contract tests/cluster
+
 crash: setup ## Harm a lab of real processes, round after round: ROUNDS=100 SEED=1
 	PYTHONPATH=tests/real $(BIN)/python tests/crash/harness.py \
 	    --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
@@ -42,13 +46,18 @@ crash: setup ## Harm a lab of real processes, round after round: ROUNDS=100 SEED
 bench: setup ## Benchmarks, as ratios to references measured in the same run
 	@$(BIN)/bullpen bench
 
-soak: setup ## Simulated faults for SECONDS_MAX (600) seconds in each home, from SEED (1) on
-	@$(BIN)/bullpen sim --runs 0 --until $${SECONDS_MAX:-600} --jobs 2 --seed $${SEED:-1}
-	@$(BIN)/bullpen sim --runs 0 --until $${SECONDS_MAX:-600} --jobs 2 --seed $${SEED:-1} --home cluster
+soak: setup ## Simulated faults, SECONDS_MAX (600) seconds in each home, from SEED (1) on, SIZE (usual)
+	@for home in embedded cluster; do $(BIN)/bullpen sim --runs 0 --until $${SECONDS_MAX:-600} \
+	    --jobs 2 --seed $${SEED:-1} --home $$home --size $${SIZE:-usual} || exit; done
 
 format: setup ## Format the code
 	@$(BIN)/ruff check --fix -q src tests; $(BIN)/ruff format src tests
 
+chart: setup ## Write the Helm chart in deploy/chart from src/bullpen/app/install
+	@$(BIN)/python -m bullpen.app.install.chart deploy/chart
+
 lock: setup ## Pin the newest allowed versions of every dependency
 	@$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes \
 	    --python-version 3.11 --upgrade -q -o requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-header --no-annotate \
+	    --python-version 3.11 --upgrade -c requirements.lock -q -o deploy/images/requirements.lock

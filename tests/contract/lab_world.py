@@ -23,6 +23,7 @@ from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
+from bullpen.errors import Conflict
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import VirtualClock
@@ -103,20 +104,17 @@ class LabWorld:
             clock=clock,
             retry=retry,
         )
-        leasing: ReconcileLoop[str] = ReconcileLoop(
-            LeaseReconciler(
-                objects,
-                views,
-                clock=clock,
-                events=events,
-                connections=self.connections,
-                supplies=lambda namespace: (),
-                retention=RETENTION,
-            ),
+        reconciler = LeaseReconciler(
+            objects,
+            views,
             clock=clock,
-            retry=retry,
+            events=events,
+            connections=self.connections,
+            supplies=lambda namespace: (),
+            retention=RETENTION,
         )
-        watch_namespaces(views, leasing.add)
+        leasing: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
+        watch_namespaces(objects, views, reconciler, leasing.add)
         self.sessions = SessionRecorder(
             objects, views.leases, clock=clock, events=events, retry=retry
         )
@@ -208,8 +206,14 @@ class LabWorld:
         return await self.objects.create(made)
 
     async def edit_lease(self, name: str, **spec: Any) -> None:
-        found = await self.objects.get(Lease, SPACE, name)
-        await self.objects.update(replace(found, spec=replace(found.spec, **spec)))
+        """As ``kubectl edit`` would: again if somebody else was quicker."""
+        for _ in range(5):
+            found = await self.objects.get(Lease, SPACE, name)
+            with contextlib.suppress(Conflict):
+                await self.objects.update(replace(found, spec=replace(found.spec, **spec)))
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{name} kept changing")
 
     async def assigned(self, name: str) -> str:
         await self.until(lambda: self.lease(name).status.exporter_ref)

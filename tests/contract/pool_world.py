@@ -260,20 +260,17 @@ class World:
             chance=self.chance,
             retry=retry,
         )
-        leases: ReconcileLoop[str] = ReconcileLoop(
-            LeaseReconciler(
-                objects,
-                views,
-                clock=clock,
-                events=events,
-                connections=self.connections,
-                supplies=self.pools.supplies,
-                retention=timedelta(hours=24),
-            ),
+        reconciler = LeaseReconciler(
+            objects,
+            views,
             clock=clock,
-            retry=retry,
+            events=events,
+            connections=self.connections,
+            supplies=self.pools.supplies,
+            retention=timedelta(hours=24),
         )
-        watch_namespaces(views, leases.add)
+        leases: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
+        watch_namespaces(objects, views, reconciler, leases.add)
         self.players = Players(self)
         players: ReconcileLoop[Key] = ReconcileLoop(self.players, clock=clock, retry=retry)
         self.provisioner.listen(players.add)
@@ -404,6 +401,14 @@ class World:
         """The exporter a lease has or had."""
         ref = self.lease(lease).status.exporter_ref
         return ref.name if ref else ""
+
+    def held(self, lease: str) -> str:
+        """The uid of what a lease got: names are used again."""
+        found = self.views.exporters.get(NAMESPACE, self.got(lease))
+        return found.metadata.uid if found is not None else ""
+
+    def uids(self, name: str = "qemu") -> set[str]:
+        return {member.metadata.uid for member in self.members(name)}
 
     def waits(self, lease: str) -> str:
         """What a waiting lease is told; empty if it does not wait."""

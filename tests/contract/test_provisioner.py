@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pod_cluster import PodBench, cluster
 from provisioner_helpers import INSTANCES_MAX, TOKEN, FakeBench, Watcher, local_bench
 
 from bullpen.api.exporterset import RecycleStrategy
@@ -21,10 +22,14 @@ REUSE = RecycleStrategy.IN_PLACE_REUSE
 BOOTING, RUNNING, EXITED = InstancePhase
 
 
-@pytest.fixture(params=["fake", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.fixture(params=["fake", "pod", pytest.param("local", marks=pytest.mark.slow)])
 async def watcher(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Watcher]:
     if request.param == "fake":
         yield Watcher(FakeBench())
+        return
+    if request.param == "pod":
+        async with cluster(pods_max=INSTANCES_MAX) as found:
+            yield Watcher(PodBench(found, TOKEN))
         return
     async with local_bench(tmp_path) as bench:
         yield Watcher(bench)

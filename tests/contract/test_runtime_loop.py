@@ -7,9 +7,11 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from bullpen.errors import Conflict, Invalid, Unavailable
-from bullpen.kit.clock import VirtualClock
-from bullpen.runtime.loop import Outcome, ReconcileLoop
+from bullpen.kit.clock import EPOCH, VirtualClock
+from bullpen.runtime.loop import AGAIN, Outcome, ReconcileLoop
 from bullpen.sim import virtual_time
 
 SECOND = timedelta(seconds=1)
@@ -105,6 +107,16 @@ def test_a_pass_can_ask_to_be_woken_and_is_unless_news_come_first() -> None:
         await asyncio.sleep(100)
 
     assert told(story) == [("a", 0.0), ("a", 60.0)]
+
+
+def test_a_pass_that_asks_to_be_woken_in_the_past_lets_others_go_on() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
+        recorder.results = [Outcome(wake_at=EPOCH - SECOND)] * 3
+        loop.add("a")
+        await asyncio.sleep(1)
+
+    at = [seconds for _, seconds in told(story)]
+    assert at == pytest.approx([n * AGAIN.total_seconds() for n in range(4)])
 
 
 def test_many_wishes_for_later_make_one_pass_then() -> None:

@@ -28,7 +28,7 @@ from real_placement import (
 from real_service import Service, eventually, free_port_base
 
 from bullpen.api.exporterset import Driver, RecycleStrategy
-from bullpen.errors import Unreachable
+from bullpen.errors import Refused, Unreachable
 from bullpen.placements.local.layout import Layout
 from bullpen.provisioners.base import ExitReason, InstancePhase
 from bullpen.provisioners.mock import NAME as MOCK
@@ -177,6 +177,23 @@ async def test_what_a_killed_supervisor_leaves_is_taken_over(service: Service, d
             assert ended.reason is ExitReason.CRASHED
             await lab.mock_target("adopted-new")
             assert lab.zygote() == before[0]
+    assert alive(before) == []
+    assert_nothing_left(data)
+
+
+async def test_a_start_that_fails_late_leaves_what_it_took_over(
+    service: Service, data: Path
+) -> None:
+    first = await asyncio.to_thread(supervised, service, data, "kept")
+    before = first.everybody()
+    first.kill()
+    with pytest.raises(ExceptionGroup, match="unhandled errors"):
+        async with targets(service, data):
+            raise Refused("a port cannot be used")
+    assert alive(before) == before, "it was not theirs to end"
+    async with targets(service, data) as lab:
+        found = await lab.placement.observe_all()
+        assert [instance.phase for instance in found] == [InstancePhase.RUNNING] * 2
     assert alive(before) == []
     assert_nothing_left(data)
 

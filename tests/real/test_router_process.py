@@ -10,19 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pressing import shell
 from real_service import BIN, Service, eventually, free_port_base
 
 pytestmark = pytest.mark.real
-
-COUNTER = """
-import sys, time
-from jumpstarter.utils.env import env
-with env() as target:
-    print("connected", flush=True)
-    for line in sys.stdin:
-        target.power.on()
-        print("on", flush=True)
-"""
 
 
 @pytest.fixture
@@ -62,51 +53,18 @@ def router(service: Service) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-def heard(shell: subprocess.Popen[str], word: str) -> bool:
-    """Whether the program says ``word`` next; what jmp itself has to say is passed over."""
-    assert shell.stdout is not None
-    return f"{word}\n" in iter(shell.stdout.readline, "")
-
-
 def test_streams_of_a_separate_router_outlive_the_controller(fixed_service: Service) -> None:
     service = fixed_service
     client = service.create_client("alice")
     config = service.create_exporter("e1", {"board": "x"})
-    script = service.home / "counter.py"
-    script.write_text(COUNTER)
-    command = [
-        *(str(BIN / "jmp"), "shell", "--client-config", str(client), "-l", "board=x"),
-        *("--", str(BIN / "python"), str(script)),
-    ]
-    with (
-        router(service),
-        service.exporter(config),
-        subprocess.Popen(
-            command,
-            env=service.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as shell,
-    ):
-        assert shell.stdin is not None
-
-        def press() -> bool:
-            assert shell.stdin is not None
-            shell.stdin.write("\n")
-            shell.stdin.flush()
-            return heard(shell, "on")
-
-        assert heard(shell, "connected")
-        assert press()
+    with router(service), service.exporter(config), shell(service, client, "board=x") as opened:
+        assert opened.press()
         assert service.stop(signal.SIGKILL) == -signal.SIGKILL
-        assert press(), "the stream must not need the controller"
+        assert opened.press(), "the stream must not need the controller"
         service.start()
         time.sleep(1)
-        assert press()
-        shell.stdin.close()
-        assert shell.wait(30) == 0
+        assert opened.press()
+        assert opened.leave() == 0
     described = service.kubectl("get", "leases", "-o", "jsonpath={.items[*].status.ended}").stdout
     assert described == "true"
     assert (

@@ -10,9 +10,11 @@ from bullpen.sim.checkers import (
     SINGLE_USE,
     CeilingHolds,
     EndedStaysEnded,
+    EndsHaveReasons,
     EpochsGrow,
     LeasedMembersStay,
     LeasesAreKept,
+    ObjectsComeToRest,
     OneLeaseEach,
     OneLeasePerLife,
 )
@@ -87,6 +89,30 @@ def test_a_lease_that_vanishes_is_found_unless_somebody_deleted_it() -> None:
     assert not seen(LeasesAreKept(lambda uid: False), fact(lease("a", ended=True), None))
 
 
+def ended(reason: str) -> Fact:
+    said = [{"type": "Ready", "status": "False", "reason": reason}]
+    after = lease("a", exporter="e", ended=True, conditions=said)
+    return fact(lease("a", exporter="e"), after)
+
+
+@pytest.mark.parametrize(
+    ("reason", "there", "found"),
+    [
+        pytest.param("ExporterRemoved", exporter("e", leaseUid="uid-a"), True, id="it is its own"),
+        pytest.param("ExporterTaken", exporter("e", leaseUid="uid-a"), True, id="nobody took it"),
+        pytest.param("ExporterTaken", exporter("e", leaseUid="uid-b"), False, id="it was taken"),
+        pytest.param("ExporterRemoved", None, False, id="it is gone"),
+        pytest.param("ClientRemoved", {"kind": "Client"}, True, id="its client is there"),
+        pytest.param("ClientRemoved", None, False, id="its client is gone"),
+        pytest.param("Released", exporter("e", leaseUid="uid-a"), False, id="it was released"),
+    ],
+)
+def test_an_end_for_a_reason_that_is_not_true_is_found(
+    reason: str, there: Raw | None, found: bool
+) -> None:
+    assert bool(seen(EndsHaveReasons(lambda *_: there), ended(reason))) is found
+
+
 def test_an_epoch_that_falls_is_found() -> None:
     change = fact(exporter("e", leaseEpoch=2), exporter("e", leaseEpoch=1))
     assert seen(EpochsGrow(), change) == ["the epoch of e fell from 2 to 1"]
@@ -120,6 +146,18 @@ def test_a_ceiling_that_was_just_lowered_may_not_be_known() -> None:
     facts = fact(None, pool(2)), fact(None, one), lowered
     assert not seen(checker, *facts, fact(None, two, at=11.0))
     assert seen(checker, fact(None, exporter("m2", owner="uid-pool"), at=13.0))
+
+
+@pytest.mark.parametrize(
+    ("pause", "found"),
+    [
+        pytest.param(0.01, True, id="as fast as it goes"),
+        pytest.param(1.0, False, id="now and then"),
+    ],
+)
+def test_an_object_that_is_written_over_and_over_is_found(pause: float, found: bool) -> None:
+    changes = [fact(exporter("e"), exporter("e"), at=n * pause) for n in range(300)]
+    assert bool(seen(ObjectsComeToRest(), *changes)) is found
 
 
 def test_a_leased_member_that_is_removed_is_found_unless_there_is_a_reason() -> None:

@@ -11,9 +11,9 @@ from bullpen.sim.plan import Home, plan
 
 SCRIPT = """
 import sys
-from bullpen.sim.plan import Home, plan
+from bullpen.sim.plan import Home, Size, plan
 from bullpen.sim.run import run
-print([run(plan(seed, Home(sys.argv[1]))).digest for seed in (3, 4)])
+print([run(plan(seed, Home(sys.argv[1]), Size.SMALL)).digest for seed in range(3, 9)])
 """
 
 

@@ -7,38 +7,40 @@ from pathlib import Path
 import pytest
 
 from bullpen.sim.campaign import outcomes
-from bullpen.sim.plan import Home, plan
+from bullpen.sim.plan import Home, Size, plan
 from bullpen.sim.run import run
 
 SEEDS = Path(__file__).parent / "seeds.txt"
-MANY = 40
+MANY = {Size.SMALL: 1_000, Size.USUAL: 10, Size.LARGE: 1}
 """Seeds of each home in `make test`; `make soak` runs as many as there is time for."""
 
 
-def recorded() -> list[tuple[Home, int]]:
+def recorded() -> list[tuple[Home, Size, int]]:
     lines = SEEDS.read_text().splitlines()
-    found = [line.split(maxsplit=2) for line in lines if line and not line.startswith("#")]
-    return [(Home(home), int(seed)) for home, seed, _ in found]
+    found = [line.split(maxsplit=3) for line in lines if line and not line.startswith("#")]
+    return [(Home(home), Size(size), int(seed)) for home, size, seed, _ in found]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("home", "seed"), recorded(), ids=lambda value: str(value))
-def test_a_seed_that_found_a_bug_finds_it_no_more(home: Home, seed: int) -> None:
-    outcome = run(plan(seed, home))
+@pytest.mark.parametrize(("home", "size", "seed"), recorded(), ids=lambda value: str(value))
+def test_a_seed_that_found_a_bug_finds_it_no_more(home: Home, size: Size, seed: int) -> None:
+    outcome = run(plan(seed, home, size))
     assert outcome.ok, "\n".join(outcome.tail)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("size", list(Size))
 @pytest.mark.parametrize("home", list(Home))
-def test_many_seeds_break_no_promise(home: Home) -> None:
-    for outcome in outcomes(range(1_000, 1_000 + MANY), home, jobs=2):
+def test_many_seeds_break_no_promise(home: Home, size: Size) -> None:
+    for outcome in outcomes(range(1_000, 1_000 + MANY[size]), home, size=size, jobs=2):
         tail = "\n".join(outcome.tail)
-        assert outcome.ok, f"{tail}\nbullpen sim --seed {outcome.plan.seed} --home {home}"
+        again = f"bullpen sim --seed {outcome.plan.seed} --home {home} --size {size}"
+        assert outcome.ok, f"{tail}\n{again}"
 
 
 def test_a_run_without_faults_serves_its_leases() -> None:
-    outcome = run(plan(1, Home.EMBEDDED))
+    outcome = run(plan(1, Home.EMBEDDED, Size.SMALL))
     assert outcome.ok, "\n".join(outcome.tail)
     assert outcome.leases
     assert outcome.commits > 100

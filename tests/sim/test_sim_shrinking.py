@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bullpen.sim.plan import Act, Home, Plan, Weather, plan
+import pytest
+
+from bullpen.sim.plan import Act, Home, Plan, Size, Weather, plan
 from bullpen.sim.run import Outcome
 from bullpen.sim.shrinking import shrink
 from bullpen.sim.truth import Violation
@@ -39,6 +41,7 @@ def test_a_run_that_fails_otherwise_is_not_the_same() -> None:
     assert found.plan == whole
 
 
-def test_every_act_is_planned_by_some_seed() -> None:
-    planned = {s.act for seed in range(200) for home in Home for s in plan(seed, home).steps}
-    assert planned == set(Act)
+@pytest.mark.parametrize("size", list(Size))
+def test_every_act_is_planned_by_some_seed(size: Size) -> None:
+    plans = [plan(seed, home, size) for seed in range(200) for home in Home]
+    assert {step.act for found in plans for step in found.steps} == set(Act)

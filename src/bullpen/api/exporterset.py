@@ -216,7 +216,7 @@ class ExporterSetStatus(Struct):
         ),
     )
     created: int = field(
-        default=0, metadata=about("How many members were ever created; numbers the next one.")
+        default=0, metadata=about("How many members were ever created; names go on from here.")
     )
     revision: str = field(
         default="", metadata=about("The template and class that new members are made from.")

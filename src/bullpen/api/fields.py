@@ -123,6 +123,8 @@ class Kind(Struct):
 
     api_version: ClassVar[str]
     kind: ClassVar[str]
+    selected: ClassVar[str] = ""
+    """Labels of the only objects of this kind that are ours to look at; empty for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

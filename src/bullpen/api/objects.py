@@ -7,7 +7,7 @@ transactions, because a Kubernetes cluster has none, only an order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -42,6 +42,10 @@ def meta_of(value: Kind) -> ObjectMeta:
     return meta
 
 
+Foresight = Callable[[str, str, K | None], None]
+"""Told a namespace, a name, and the state that the next write builds on; None for none."""
+
+
 class Feed(Protocol[K]):
     """Changes of one kind, in order, each once."""
 
@@ -60,6 +64,14 @@ class Objects(Protocol):
 
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
         """Changes after a revision that ``list`` returned. Raises ``Gone``."""
+
+    def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
+        """Hear of each write as soon as all that is written from now on comes after it.
+
+        That may be before anybody can read it, and whatever is written because of it is
+        lost if it is; then the state that stands is heard. A home that knows of a write
+        only when it can be read says nothing here.
+        """
 
     async def create(self, value: K) -> K:
         """Raises ``AlreadyExists``."""

@@ -77,6 +77,10 @@ class Scheduling(Struct):
     node_selector: Mapping[str, str] = field(
         default_factory=dict, metadata=about("Labels the node must have.")
     )
+    affinity: Mapping[str, object] = field(
+        default_factory=dict,
+        metadata=about("Nodes and Pods to be near to or away from, as in a Pod."),
+    )
     tolerations: tuple[Toleration, ...] = field(
         default=(), metadata=about("Taints the node may have.", list_type="atomic")
     )
@@ -111,6 +115,10 @@ class Images(Struct):
 
     exporter: Image | None = field(default=None, metadata=about("For the exporter."))
     runtime: Image | None = field(default=None, metadata=about("For the target's runtime."))
+    pull_secrets: tuple[LocalObjectReference, ...] = field(
+        default=(),
+        metadata=about("Secrets to pull the images with.", list_type="atomic"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,28 +1,18 @@
-"""The service's own certificate authority and the certificate its servers show.
+"""The service's own certificate authority and the certificate its servers show, as files.
 
-EC P-256 throughout: clients of this service open a connection per stream, and
-handshakes with it cost a tenth of RSA's. Keys are readable by their owner only.
+Keys are readable by their owner only. How certificates are made is ``issuing``'s.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
+from bullpen.app import issuing
 from bullpen.app.files import PUBLIC, SECRET, write_atomically
+from bullpen.app.issuing import Pair
 from bullpen.errors import Refused
-
-CA_DAYS = 3650
-SERVER_DAYS = 397
-RENEW_BEFORE = timedelta(days=30)
-CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,121 +37,32 @@ def ensure(directory: Path, hosts: tuple[str, ...], *, now: datetime) -> Certifi
         server_chain=directory / "server.crt",
         server_key=directory / "server.key",
     )
-    ca_key_path = directory / "ca.key"
-    if not found.ca.exists() or not ca_key_path.exists():
-        _make_authority(found.ca, ca_key_path, now=now)
+    ca_key = directory / "ca.key"
+    if not found.ca.exists() or not ca_key.exists():
+        authority = issuing.make_authority(now=now)
+        write_atomically(ca_key, authority.key, mode=SECRET)
+        write_atomically(found.ca, authority.certificate, mode=PUBLIC)
     if not _still_good(found, hosts, now=now):
-        _issue(found, ca_key_path, hosts, now=now)
+        _issue(found, ca_key, hosts, now=now)
     return found
 
 
-def _make_authority(ca_path: Path, key_path: Path, *, now: datetime) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Bullpen CA")])
-    certificate = (
-        _builder(name, name, key.public_key(), now=now, days=CA_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(ca=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    write_atomically(key_path, _pem(key), mode=SECRET)
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    write_atomically(ca_path, pem, mode=PUBLIC)
-
-
-def _issue(
-    found: Certificates, ca_key_path: Path, hosts: tuple[str, ...], *, now: datetime
-) -> None:
-    authority = _load_certificate(found.ca)
-    ca_key = _load_key(ca_key_path)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bullpen")])
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    certificate = (
-        _builder(name, authority.subject, key.public_key(), now=now, days=SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(ca=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(identifier, critical=False)
-        .add_extension(x509.SubjectAlternativeName([_name(h) for h in hosts]), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    write_atomically(found.server_key, _pem(key), mode=SECRET)
-    chain = certificate.public_bytes(serialization.Encoding.PEM) + found.ca_pem()
-    write_atomically(found.server_chain, chain, mode=PUBLIC)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    *,
-    now: datetime,
-    days: int,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=days))
-    )
-
-
-def _usage(*, ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=ca,
-        crl_sign=ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(host: str) -> x509.GeneralName:
+def _issue(found: Certificates, ca_key: Path, hosts: tuple[str, ...], *, now: datetime) -> None:
+    authority = Pair(certificate=found.ca_pem(), key=ca_key.read_bytes())
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+        made = issuing.issue(authority, hosts, now=now)
+    except ValueError as error:
+        raise Refused(f"{ca_key} cannot sign: {error}; restore it from a backup") from None
+    write_atomically(found.server_key, made.key, mode=SECRET)
+    write_atomically(found.server_chain, made.certificate, mode=PUBLIC)
 
 
 def _still_good(found: Certificates, hosts: tuple[str, ...], *, now: datetime) -> bool:
     if not found.server_chain.exists() or not found.server_key.exists():
         return False
-    certificate = _load_certificate(found.server_chain)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    lasting = certificate.not_valid_after_utc - RENEW_BEFORE > now
-    ours = certificate.issuer == _load_certificate(found.ca).subject
-    return lasting and ours and {_name(h) for h in hosts} <= set(names)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _load_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return issuing.serves(found.server_chain.read_bytes(), found.ca_pem(), hosts, now=now)
     except ValueError:
-        raise Refused(f"{path} is not a certificate; remove it and start again") from None
-
-
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except ValueError:
-        raise Refused(f"{path} is not a private key; restore it from a backup") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise Refused(f"{path} is not an elliptic-curve key; restore it from a backup")
-    return key
+        raise Refused(
+            f"{found.server_chain} or {found.ca} is not a certificate; remove it and start again"
+        ) from None

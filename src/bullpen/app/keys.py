@@ -21,23 +21,32 @@ def signing_keys(path: Path) -> tuple[ECKey, ...]:
     if not path.exists():
         return rotate_signing_key(path)
     try:
-        found = json.loads(path.read_text())
-        keys = tuple(ECKey.import_key(item) for item in found["keys"])
+        return read_signing_keys(path.read_bytes())
     except (OSError, ValueError, KeyError, TypeError, JoseError):
         raise Refused(f"{path} cannot be read; restore it from a backup") from None
-    if not keys:
-        raise Refused(f"{path} holds no key; restore it from a backup")
-    return keys
 
 
 def rotate_signing_key(path: Path) -> tuple[ECKey, ...]:
     """Sign with a new key from now on; older ones still verify what they signed."""
     older = signing_keys(path) if path.exists() else ()
+    write_atomically(path, fresh_signing_keys(older), mode=SECRET)
+    return signing_keys(path)
+
+
+def fresh_signing_keys(older: tuple[ECKey, ...] = ()) -> bytes:
+    """A new key before the ``older`` ones, as they are kept."""
     fresh = ECKey.generate_key("P-256", {"kid": secrets.token_hex(8)}, private=True)
-    keys = (fresh, *older)[:SIGNING_KEYS_MAX]
-    content = json.dumps({"keys": [key.as_dict(private=True) for key in keys]})
-    write_atomically(path, content + "\n", mode=SECRET)
-    return keys
+    kept = (fresh, *older)[:SIGNING_KEYS_MAX]
+    content = json.dumps({"keys": [key.as_dict(private=True) for key in kept]})
+    return content.encode() + b"\n"
+
+
+def read_signing_keys(content: bytes) -> tuple[ECKey, ...]:
+    """Keys as they are kept; raises one of several errors if these are none."""
+    found = tuple(ECKey.import_key(item) for item in json.loads(content)["keys"])
+    if not found:
+        raise ValueError("there is no key")
+    return found
 
 
 def stream_key(path: Path) -> bytes:

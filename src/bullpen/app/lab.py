@@ -16,6 +16,7 @@ from bullpen.app.pools import Pools
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
+from bullpen.controllers.distant import DistantPools
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.pooling import TUNING, Tuning
 from bullpen.controllers.presence import Connections, PresenceReconciler
@@ -28,7 +29,7 @@ from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.provisioners.base import Provisioner
-from bullpen.runtime.events import Events
+from bullpen.runtime.events import LIFETIME, Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.callers import Callers
@@ -66,6 +67,9 @@ class LabSettings:
     provisioning: bool = False
     """Whether an unknown user of an outside issuer gets a Client at the first call."""
 
+    events_kept: timedelta | None = LIFETIME
+    """How long events are kept; None where they are somebody else's to sweep."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
@@ -93,16 +97,21 @@ async def running(
     outside: OutsideTokens,
     tickets: Tickets,
     routers: Routers,
-    provisioners: tuple[Provisioner, ...],
+    provisioners: tuple[Provisioner, ...] | None,
     clock: Clock,
     ids: Ids,
     chance: random.Random,
 ) -> AsyncIterator[Lab]:
-    """Everything behind the gRPC services, while the context is open."""
+    """Everything behind the gRPC services, while the context is open.
+
+    Without ``provisioners`` the pools are those of other processes.
+    """
     retry = functools.partial(BACKOFF.delay, chance=chance)
     views = Views.of(objects, retry=retry)
     views.coordination.listen(routers.observe)
-    events = Events(objects, clock=clock, ids=ids, component="bullpen")
+    events = Events(
+        objects, clock=clock, ids=ids, component="bullpen", lifetime=settings.events_kept
+    )
     connections = Connections(started=clock.now())
     signals = Signals()
 
@@ -146,33 +155,37 @@ async def running(
 
     views.exporters.listen(exporter_changed)
 
-    pools = Pools(
-        objects,
-        views,
-        provisioners,
-        ca_pem=settings.ca_pem,
-        connected=connections.connected,
-        supply_changed=lambda namespace: lease_loop.add(namespace),
-        clock=clock,
-        events=events,
-        chance=chance,
-        retry=retry,
-        tuning=settings.pools,
-    )
-    lease_loop: ReconcileLoop[str] = ReconcileLoop(
-        LeaseReconciler(
+    def supply_changed(namespace: str) -> None:
+        lease_loop.add(namespace)
+
+    pools: Pools | DistantPools
+    if provisioners is None:
+        pools = DistantPools(views, supply_changed=supply_changed)
+    else:
+        pools = Pools(
             objects,
             views,
+            provisioners,
+            ca_pem=settings.ca_pem,
+            connected=connections.connected,
+            supply_changed=supply_changed,
             clock=clock,
             events=events,
-            connections=connections,
-            supplies=pools.supplies,
-            retention=settings.retention,
-        ),
+            chance=chance,
+            retry=retry,
+            tuning=settings.pools,
+        )
+    leasing = LeaseReconciler(
+        objects,
+        views,
         clock=clock,
-        retry=retry,
+        events=events,
+        connections=connections,
+        supplies=pools.supplies,
+        retention=settings.retention,
     )
-    watch_namespaces(views, lease_loop.add)
+    lease_loop: ReconcileLoop[str] = ReconcileLoop(leasing, clock=clock, retry=retry)
+    watch_namespaces(objects, views, leasing, lease_loop.add)
 
     sessions = SessionRecorder(objects, views.leases, clock=clock, events=events, retry=retry)
 
@@ -211,8 +224,10 @@ async def running(
         running = [tasks.create_task(part.run()) for part in (views, events)]
         # A controller that decided before it has seen everything would end what it misses.
         await views.synced()
-        loops = (credential_loop, authority_loop, presence_loop, lease_loop, sessions, pools)
+        loops = (credential_loop, authority_loop, presence_loop, lease_loop, sessions)
         running += [tasks.create_task(loop.run()) for loop in loops]
+        if isinstance(pools, Pools):
+            running.append(tasks.create_task(pools.run()))
         yield Lab(
             views=views,
             controller=controller,

@@ -41,9 +41,11 @@ class Pools:
         chance: random.Random,
         retry: Retry,
         tuning: Tuning = TUNING,
+        alone: bool = True,
     ) -> None:
-        fleet = Fleet(provisioners, clock=clock)
-        blueprints = Blueprints(views, fleet.provisioners, ca_pem=ca_pem)
+        """``alone``: all pools are ours, also those whose provisioner is not here."""
+        fleet = Fleet(provisioners, clock=clock, alone=alone)
+        blueprints = Blueprints(views, fleet.provisioners, ca_pem=ca_pem, alone=alone)
         observer = PoolObserver(
             views, fleet, blueprints, connected=connected, clock=clock, tuning=tuning
         )
@@ -59,6 +61,8 @@ class Pools:
             ),
             clock=clock,
             retry=retry,
+            # Starting and removing instances waits for backends; a slow member holds up no other.
+            workers=WORKERS,
         )
         watch_members(views, fleet, self._members_loop.add)
 
@@ -81,9 +85,7 @@ class Pools:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        loops: list[ReconcileLoop[Any]] = [self._fleet_loop, self._sets_loop]
-        # Starting and removing instances waits for backends; one slow member holds up no other.
-        loops += [self._members_loop] * WORKERS
+        loops: list[ReconcileLoop[Any]] = [self._fleet_loop, self._sets_loop, self._members_loop]
         async with asyncio.TaskGroup() as tasks:
             for loop in loops:
                 tasks.create_task(loop.run())

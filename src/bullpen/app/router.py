@@ -1,8 +1,8 @@
 """``bullpen router``: a router in a process of its own.
 
 It shares the controller's stream key, watches leases to cut the streams of ended ones, and
-keeps saying that it is there and how much it carries. The controller may be restarted
-meanwhile: streams do not notice.
+keeps saying that it is there and how much it carries. The controller may be restarted, or
+another replica may lead, meanwhile: streams do not notice.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import contextlib
 import functools
 import logging
 import random
-import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,10 +21,13 @@ from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app import certificates, keys
+from bullpen.app import certificates, issuing, keys
 from bullpen.app.datadir import Layout
-from bullpen.app.httpserver import bind
+from bullpen.app.health import Health
+from bullpen.app.joining import JoinSettings, before_stop, hear_signals, joined, taken_port
 from bullpen.app.lab import BACKOFF
+from bullpen.app.sharing import SharedKeys
+from bullpen.app.tls import TlsFiles, as_files
 from bullpen.app.wiring import fencing, hosts_of
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
@@ -34,7 +36,7 @@ from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.runtime.events import Events
+from bullpen.runtime.events import LIFETIME, Events
 from bullpen.runtime.informer import Informer
 from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import (
@@ -48,6 +50,7 @@ log = logging.getLogger("bullpen.router")
 
 RENEW = timedelta(seconds=2)
 LASTS = timedelta(seconds=10)
+DRAIN_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,64 +58,173 @@ class RouterSettings:
     """What ``bullpen router`` was told."""
 
     name: str
-    data: Path
-    """Data directory of the service this router belongs to."""
+    home: Path | JoinSettings
+    """Data directory of the service this router belongs to, or its cluster."""
 
     listen: str
     port: int
     endpoint: str = ""
     """What clients call it; ``listen:port`` unless given."""
 
+    tls: TlsFiles | None = None
+    """In a cluster, a certificate somebody else made."""
+
+    drain: timedelta = timedelta(0)
+    """How long streams may go on once we are told to stop."""
+
+    @property
+    def host(self) -> str:
+        """What clients call it, without the port."""
+        named = self.endpoint.rpartition(":")[0].strip("[]")
+        local = "127.0.0.1" if self.listen in ("0.0.0.0", "::") else self.listen
+        return named or local
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """What a router needs of the service it belongs to."""
+
+    objects: Objects
+    namespace: str
+    """Where it says that it is there."""
+
+    stream_key: bytes
+    chain: str
+    key: str
+    """Paths of the certificate it shows and of its key."""
+
+    stop: asyncio.Event
+    health: Health
+    events_kept: timedelta | None
+
 
 async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> None:
     """Route until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     clock = SystemClock()
-    layout = Layout(settings.data.resolve())
-    if not layout.stream_key.exists():
-        raise Refused(f"{settings.data} holds no stream key; run 'bullpen up' there first")
-    certs = certificates.ensure(layout.pki, hosts_of(settings.listen), now=clock.now())
-    router = Router(Tickets(keys.stream_key(layout.stream_key)), clock=clock)
-    try:
-        listener = bind(settings.listen, settings.port)
-    except OSError as error:
-        raise Refused(f"port {settings.port} cannot be used: {error.strerror}") from None
-    endpoint = settings.endpoint or f"{settings.listen}:{listener.getsockname()[1]}"
-    tls = tls_context(str(certs.server_chain), str(certs.server_key))
-    access = kubeconfig.load(layout.kubeconfig)
+    async with _home(settings, clock) as home:
+        await _route(settings, home, clock, announce)
+
+
+async def _route(
+    settings: RouterSettings, home: Home, clock: Clock, announce: Callable[[str], None]
+) -> None:
+    router = Router(Tickets(home.stream_key), clock=clock)
+    listener = taken_port(settings.listen, settings.port)
+    endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"
     async with (
-        ClusterObjects(access, manager=f"router-{settings.name}") as objects,
-        router.serving(listener, tls),
+        router.serving(listener, tls_context(home.chain, home.key)),
         asyncio.TaskGroup() as tasks,
     ):
         retry = functools.partial(BACKOFF.delay, chance=random.SystemRandom())
-        leases: Informer[Lease] = Informer(objects, Lease, retry=retry)
+        leases: Informer[Lease] = Informer(home.objects, Lease, retry=retry)
         leases.listen(fencing(router))
-        presence = Presence(objects, settings.name, endpoint, router, clock)
-        events = Events(objects, clock=clock, ids=RandomIds(), component=f"router-{settings.name}")
-        sessions = SessionRecorder(objects, leases, clock=clock, events=events, retry=retry)
+        presence = Presence(
+            home.objects,
+            settings.name,
+            endpoint,
+            lambda: router.load,
+            clock,
+            namespace=home.namespace,
+        )
+        events = Events(
+            home.objects,
+            clock=clock,
+            ids=RandomIds(),
+            component=f"router-{settings.name}",
+            lifetime=home.events_kept,
+        )
+        sessions = SessionRecorder(home.objects, leases, clock=clock, events=events, retry=retry)
         router.on_session = sessions.saw
-        running = [tasks.create_task(part.run()) for part in (leases, presence, events, sessions)]
+        watching = tasks.create_task(leases.run())
+        # Until it knows which leases have ended, it could not cut their streams.
+        if not await before_stop(leases.synced(), home.stop):
+            watching.cancel()
+            return
+        running = [tasks.create_task(part.run()) for part in (presence, events, sessions)]
+        home.health.ready = f"routing at {endpoint}"
         announce(endpoint)
-        await stop.wait()
+        await home.stop.wait()
+        home.health.ready, home.health.waiting = "", "stopping"
+        running[0].cancel()
         await presence.leave()
-        for task in running:
+        await _drain(router, settings.drain)
+        for task in (watching, *running):
             task.cancel()
+
+
+async def _drain(router: Router, longest: timedelta) -> None:
+    """Let the streams there are end by themselves, for a while."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(longest.total_seconds()):
+            while router.load:  # noqa: ASYNC110 - the router counts, it does not tell
+                await asyncio.sleep(DRAIN_LOOK_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _home(settings: RouterSettings, clock: Clock) -> AsyncIterator[Home]:
+    if isinstance(settings.home, JoinSettings):
+        async with _cluster_home(settings, settings.home, clock) as home:
+            yield home
+        return
+    layout = Layout(settings.home.resolve())
+    if not layout.stream_key.exists():
+        raise Refused(f"{settings.home} holds no stream key; run 'bullpen up' there first")
+    certs = certificates.ensure(layout.pki, hosts_of(settings.host), now=clock.now())
+    access = kubeconfig.load(layout.kubeconfig)
+    async with ClusterObjects(access, manager=f"router-{settings.name}") as objects:
+        yield Home(
+            objects=objects,
+            namespace=NAMESPACE,
+            stream_key=keys.stream_key(layout.stream_key),
+            chain=str(certs.server_chain),
+            key=str(certs.server_key),
+            stop=hear_signals(),
+            health=Health(),
+            events_kept=LIFETIME,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _cluster_home(
+    settings: RouterSettings, join: JoinSettings, clock: Clock
+) -> AsyncIterator[Home]:
+    async with joined(join, manager=f"bullpen-router-{settings.name}", clock=clock) as here:
+        shared = SharedKeys(here.objects, here.namespace)
+        if settings.tls is not None:
+            _, server = settings.tls.read()
+        else:
+            authority = await shared.authority(now=clock.now())
+            server = issuing.issue(authority, hosts_of(settings.host), now=clock.now())
+        with as_files(server) as (chain, key):
+            yield Home(
+                objects=here.objects,
+                namespace=here.namespace,
+                stream_key=await shared.stream_key(),
+                chain=chain,
+                key=key,
+                stop=here.stop,
+                health=here.health,
+                events_kept=None,
+            )
 
 
 class Presence:
     """Says that the router is there, in a coordination Lease, until told to leave."""
 
     def __init__(
-        self, objects: Objects, name: str, endpoint: str, router: Router, clock: Clock
+        self,
+        objects: Objects,
+        name: str,
+        endpoint: str,
+        load: Callable[[], int],
+        clock: Clock,
+        namespace: str = NAMESPACE,
     ) -> None:
         self._objects = objects
+        self._namespace = namespace
         self._name = name
         self._endpoint = endpoint
-        self._router = router
+        self._load = load
         self._clock = clock
         self._written: CoordinationLease | None = None
 
@@ -148,7 +260,9 @@ class Presence:
 
     async def _find(self) -> CoordinationLease | None:
         try:
-            return await self._objects.get(CoordinationLease, NAMESPACE, f"router-{self._name}")
+            return await self._objects.get(
+                CoordinationLease, self._namespace, f"router-{self._name}"
+            )
         except NotFound:
             return None
 
@@ -156,11 +270,11 @@ class Presence:
         return CoordinationLease(
             metadata=ObjectMeta(
                 name=f"router-{self._name}",
-                namespace=NAMESPACE,
+                namespace=self._namespace,
                 labels={ROUTER_LABEL: "true"},
                 annotations={
                     ENDPOINT_ANNOTATION: self._endpoint,
-                    LOAD_ANNOTATION: str(self._router.load),
+                    LOAD_ANNOTATION: str(self._load()),
                 },
             ),
             spec=CoordinationLeaseSpec(

@@ -10,6 +10,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 
 from bullpen import __version__
@@ -51,6 +52,7 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.registry.registry import Registry
+from bullpen.runtime.events import LIFETIME
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
 from bullpen.services.grpc.server import GrpcServer, Tls
@@ -190,23 +192,11 @@ async def _lab(
 ) -> AsyncIterator[Lab]:
     routers = routing.Routers(clock=world.clock)
     routers.set_local(routing.Router(endpoints["router"], lambda: router.load))
-    config = settings.config
-    lab_settings = LabSettings(
-        endpoint=endpoints["controller"],
-        ca_pem=certs.ca_pem().decode(),
-        retention=config.leases.kept(),
-        stuck_after=config.exporters.stuck(),
-        pools=_tuning(config.pools),
-        labels=LabelSettings(
-            hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
-        ),
-        provisioning=config.provisioning,
-    )
     async with running_lab(
         RegistryObjects(registry, manager=FIELD_MANAGER),
-        lab_settings,
+        lab_settings(settings.config, endpoint=endpoints["controller"], ca_pem=certs.ca_pem()),
         signer=signer,
-        outside=_outside(settings.config, world.clock),
+        outside=outside_tokens(settings.config, world.clock),
         tickets=tickets,
         routers=routers,
         provisioners=provisioners,
@@ -222,6 +212,24 @@ async def _lab(
         yield lab
 
 
+def lab_settings(
+    config: Config, *, endpoint: str, ca_pem: bytes, events: timedelta | None = LIFETIME
+) -> LabSettings:
+    """What an operator set about leases, exporters and pools."""
+    return LabSettings(
+        endpoint=endpoint,
+        ca_pem=ca_pem.decode(),
+        retention=config.leases.kept(),
+        stuck_after=config.exporters.stuck(),
+        pools=tuning(config.pools),
+        labels=LabelSettings(
+            hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
+        ),
+        provisioning=config.provisioning,
+        events_kept=events,
+    )
+
+
 def _placement(settings: Settings, layout: Layout, world: World) -> LocalPlacement:
     """Where virtual targets run: as processes of this machine."""
     local = LocalSettings(
@@ -232,7 +240,7 @@ def _placement(settings: Settings, layout: Layout, world: World) -> LocalPlaceme
     return LocalPlacement(local, clock=world.clock, ids=world.ids)
 
 
-def _tuning(config: PoolConfig) -> Tuning:
+def tuning(config: PoolConfig) -> Tuning:
     return Tuning(
         patience=replace(PATIENCE, boot_max=config.boot()),
         ramp=replace(RAMP, stop_after=config.start_failures_max),
@@ -247,7 +255,7 @@ def _backup_keeper(
     return BackupKeeper(store, layout.backups, schedule, clock=world.clock)
 
 
-def _outside(config: Config, clock: Clock) -> OutsideTokens:
+def outside_tokens(config: Config, clock: Clock) -> OutsideTokens:
     """The issuers whose tokens are accepted besides our own."""
     issuers = tuple(
         Issuer(

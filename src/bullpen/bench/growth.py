@@ -114,7 +114,7 @@ class Lab:
             retention=timedelta(hours=24),
         )
         loop: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(views, loop.add)
+        watch_namespaces(objects, views, reconciler, loop.add)
         leases = Leases(objects, views, signals=Signals(), clock=clock, ids=ids)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(part.run()) for part in (views, events)]

@@ -24,9 +24,15 @@ COMMANDS = {
     "logs": ("bullpen.cli.logs:logs", "Show what a virtual target's exporter said."),
     "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
+    "controller": ("bullpen.cli.controller:controller", "Run the controller of a cluster."),
+    "provisioner": (
+        "bullpen.cli.provisioner:provisioner",
+        "Look after the pools of one provisioner, in a cluster.",
+    ),
     "router": ("bullpen.cli.router:router", "Run one more router, in a process of its own."),
     "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
     "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
+    "manifests": ("bullpen.cli.install:manifests", "Print what to install in a cluster."),
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
     "bench": ("bullpen.cli.bench:bench", "Run benchmarks, as ratios to references."),
 }

@@ -3,38 +3,90 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bullpen.cli.connection import default_data_directory
+from bullpen.cli.joining import EVERYWHERE, joining, served_over_tls, settings_from, tls_from
 from bullpen.cli.options import data_option
+
+IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
 @click.command()
 @data_option
-@click.option("--name", default=lambda: f"{socket.gethostname()}".lower(), help="Unique name.")
-@click.option("--listen", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, show_default=True, help="Port; 0 takes a free one.")
-@click.option("--endpoint", default="", help="host:port clients use for it, if another.")
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@joining
+@click.option(
+    "--name",
+    default=lambda: socket.gethostname().lower(),
+    envvar="BULLPEN_ROUTER_NAME",
+    help="Unique name [default: that of the host].",
+)
+@click.option(
+    "--port",
+    default=0,
+    show_default=True,
+    envvar="BULLPEN_PORT",
+    type=click.IntRange(0, 65535),
+    help="Port; 0 takes a free one.",
+)
+@click.option(
+    "--endpoint",
+    default="",
+    envvar="BULLPEN_ENDPOINT",
+    help="host:port clients use for it, if another.",
+)
+@click.option(
+    "--drain",
+    default=0.0,
+    show_default=True,
+    envvar="BULLPEN_DRAIN",
+    type=click.FloatRange(0),
+    help="Seconds that streams may go on once it is told to stop.",
+)
+@served_over_tls
 def router(
-    data: Path | None, name: str, listen: str, port: int, endpoint: str, verbose: bool
+    data: Path | None,
+    name: str,
+    listen: str,
+    port: int,
+    endpoint: str,
+    drain: float,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    verbose: bool,
+    **join: Any,
 ) -> None:
-    """Run a router of its own for a service; new streams go to the least loaded one."""
+    """Run a router of its own, for a service or a cluster; streams go to the least loaded one.
+
+    With --data or $BULLPEN_DATA it belongs to the service there, with --kubeconfig or in a
+    Pod to a cluster.
+    """
     import uvloop
 
     from bullpen.app import logs
     from bullpen.app.router import RouterSettings, run
 
     logs.configure(verbose=verbose)
+    chosen = data or os.environ.get("BULLPEN_DATA")
+    clustered = not chosen and bool(join["kubeconfig"] or os.environ.get(IN_A_POD))
+    listen = listen or (EVERYWHERE if clustered else "127.0.0.1")
     settings = RouterSettings(
         name=name,
-        data=data or default_data_directory(),
+        home=settings_from(listen=listen, **join)
+        if clustered
+        else data or default_data_directory(),
         listen=listen,
         port=port,
         endpoint=endpoint,
+        tls=tls_from(tls_cert, tls_key, tls_ca),
+        drain=timedelta(seconds=drain),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=lambda where: click.echo(f"Routing at {where}.")))

@@ -12,7 +12,7 @@ from bullpen.cli.exits import Exit
 from bullpen.cli.options import output
 from bullpen.cli.rendering import echo_document
 from bullpen.sim.campaign import Summary, outcomes
-from bullpen.sim.plan import Home
+from bullpen.sim.plan import Home, Size
 from bullpen.sim.run import Outcome, run
 from bullpen.sim.shrinking import shrink as shrunk
 
@@ -29,7 +29,15 @@ PROGRESS_SECONDS = 0.5
     show_default=True,
     help="Where the objects live.",
 )
+@click.option(
+    "--size",
+    type=click.Choice([size.value for size in Size]),
+    default=Size.USUAL.value,
+    show_default=True,
+    help="How much happens in a run: small ones are many different runs, large ones many leases.",
+)
 @click.option("--until", type=float, default=None, help="Stop after so many seconds.")
+@click.option("--leases", type=int, default=None, help="Stop after so many leases.")
 @click.option("--jobs", default=1, show_default=True, help="Processes that run seeds.")
 @click.option("--shrink", is_flag=True, help="Make a failing run as short as possible.")
 @click.option("--trace", default=40, show_default=True, help="Last lines to show of a failure.")
@@ -38,7 +46,9 @@ def sim(
     seed: int,
     runs: int,
     home: str,
+    size: str,
     until: float | None,
+    leases: int | None,
     jobs: int,
     shrink: bool,
     trace: int,
@@ -46,10 +56,10 @@ def sim(
 ) -> int:
     """Run seeds and check every promise after every commit. Exits 10 when one is broken."""
     seeds = itertools.count(seed) if runs == 0 else range(seed, seed + runs)
-    click.echo(f"seed {seed}, {runs or 'all following'} runs, {home} home", err=True)
+    click.echo(f"seed {seed}, {runs or 'all following'} {size} runs, {home} home", err=True)
     began = shown = time.monotonic()
     summary = Summary()
-    for outcome in outcomes(seeds, Home(home), jobs=jobs):
+    for outcome in outcomes(seeds, Home(home), size=Size(size), jobs=jobs):
         summary = summary.plus(outcome)
         if not outcome.ok:
             return _failed(shrunk(outcome, run) if shrink else outcome, trace, output)
@@ -58,6 +68,8 @@ def sim(
             shown = now
             click.echo(f"\r{_line(summary, now - began)}", err=True, nl=False)
         if until is not None and now - began > until:
+            break
+        if leases is not None and summary.leases >= leases:
             break
     _passed(summary, time.monotonic() - began, output)
     return Exit.OK
@@ -89,11 +101,12 @@ def _passed(summary: Summary, seconds: float, output: str) -> None:
 
 def _failed(outcome: Outcome, trace: int, output: str) -> int:
     plan = outcome.plan
-    again = f"bullpen sim --seed {plan.seed} --home {plan.home}"
+    again = f"bullpen sim --seed {plan.seed} --home {plan.home} --size {plan.size}"
     if output == "json":
         facts = {
             "seed": plan.seed,
             "home": plan.home.value,
+            "size": plan.size.value,
             "violations": [str(found) for found in outcome.violations],
             "steps": [f"{step.number} {step.at:.3f} {step.act}" for step in plan.steps],
             "trace": list(outcome.tail[-trace:]),

@@ -1,40 +1,45 @@
-"""Where an API server is and how to be somebody there, from a kubeconfig file."""
+"""Access from a kubeconfig file: certificates, tokens, token files, exec plug-ins."""
 
 from __future__ import annotations
 
 import base64
 import ssl
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bullpen.api import yaml
-from bullpen.errors import Refused
+from bullpen.cluster.access import (
+    DEFAULT_NAMESPACE,
+    Access,
+    Credentials,
+    Token,
+    TokenFile,
+    show_certificate,
+)
+from bullpen.cluster.plugins import Command, Plugin, Surroundings
+from bullpen.errors import BadRequest, Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """An address, what to trust, and who we are: a token, or a client certificate."""
+def load(path: Path, *, context: str = "", surroundings: Surroundings | None = None) -> Access:
+    """A context of a kubeconfig, the current one unless named.
 
-    server: str
-    tls: ssl.SSLContext
-    token: str = ""
-
-
-def load(path: Path) -> Access:
-    """The current context of a kubeconfig; raises ``Refused`` saying what it lacks."""
+    Plug-ins are run only in ``surroundings``. Raises ``Refused`` saying what is missing.
+    """
     try:
         config = yaml.load(path.read_bytes())
-        context = _named(config, "contexts", config["current-context"])["context"]
-        cluster = _named(config, "clusters", context["cluster"])["cluster"]
-        user = _named(config, "users", context["user"])["user"]
+        chosen = _named(config, "contexts", context or config["current-context"])["context"]
+        cluster = _named(config, "clusters", chosen["cluster"])["cluster"]
+        user = _named(config, "users", chosen["user"])["user"] if chosen.get("user") else {}
+        tls = _tls(cluster, user, path.parent)
         return Access(
             server=cluster["server"],
-            tls=_tls(cluster, user, path.parent),
-            token=_token(user, path.parent),
+            tls=tls,
+            credentials=_credentials(user, cluster, tls, path.parent, surroundings),
+            namespace=chosen.get("namespace") or DEFAULT_NAMESPACE,
+            server_name=cluster.get("tls-server-name"),
+            proxy=cluster.get("proxy-url"),
         )
-    except (OSError, KeyError, TypeError, ValueError, ssl.SSLError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, BadRequest) as error:
         raise Refused(f"{path} cannot be used as a kubeconfig: {error}") from None
 
 
@@ -53,11 +58,7 @@ def _tls(cluster: Any, user: Any, base: Path) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     certificate, key = (_material(user, f"client-{part}", base) for part in ("certificate", "key"))
     if certificate and key:
-        # OpenSSL reads certificates from files only; these are gone when the context has them.
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            context.load_cert_chain(file.name)
+        show_certificate(context, certificate, key)
     return context
 
 
@@ -70,7 +71,40 @@ def _material(section: Any, name: str, base: Path) -> bytes:
     return b""
 
 
-def _token(user: Any, base: Path) -> str:
+def _credentials(
+    user: Any, cluster: Any, tls: ssl.SSLContext, base: Path, surroundings: Surroundings | None
+) -> Credentials:
+    if user.get("exec"):
+        if surroundings is None:
+            raise ValueError("its exec plug-in is not run here; use a token or a certificate")
+        command = _command(user["exec"], cluster, base)
+        return Plugin(command, tls, surroundings)
     if file := user.get("tokenFile"):
-        return Path(base / file).read_text().strip()
-    return str(user.get("token", ""))
+        return TokenFile(base / file)
+    return Token(str(user.get("token") or ""))
+
+
+def _command(given: Any, cluster: Any, base: Path) -> Command:
+    if given.get("interactiveMode") == "Always":
+        raise ValueError("its exec plug-in must ask a person, and nobody is there")
+    name = str(given["command"])
+    # As kubectl reads it: a relative path is one from the kubeconfig, a bare name is searched.
+    program = str(base / name) if "/" in name else name
+    return Command(
+        words=(program, *(str(word) for word in given.get("args") or ())),
+        environment={item["name"]: str(item["value"]) for item in given.get("env") or ()},
+        api_version=str(given["apiVersion"]),
+        cluster=_told(cluster) if given.get("provideClusterInfo") else None,
+        hint=str(given.get("installHint") or "").strip(),
+    )
+
+
+def _told(cluster: Any) -> dict[str, object]:
+    """The cluster as a plug-in is told of it."""
+    told = {"server": cluster["server"]}
+    if data := cluster.get("certificate-authority-data"):
+        told["certificate-authority-data"] = data
+    for extension in cluster.get("extensions") or ():
+        if extension["name"] == "client.authentication.k8s.io/exec":
+            told["config"] = extension["extension"]
+    return told

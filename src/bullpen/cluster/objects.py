@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
-from types import TracebackType
-from typing import Any, Generic, TypeVar
-
-import aiohttp
-import msgspec
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Generic, TypeVar
 
 from bullpen import errors
 from bullpen.api import codec
-from bullpen.api.document import Document, encode
+from bullpen.api.document import Document
 from bullpen.api.fields import Kind
-from bullpen.api.objects import Listing, Seen, meta_of
-from bullpen.api.resources import RESOURCES, Resource
-from bullpen.cluster.kubeconfig import Access
+from bullpen.api.objects import Foresight, Listing, Seen, meta_of
+from bullpen.api.pod import CLUSTER_RESOURCES
+from bullpen.api.resources import Resource
+from bullpen.cluster.access import Access
+from bullpen.cluster.transport import Request, Transport
+from bullpen.cluster.watching import Watch
+
+log = logging.getLogger("bullpen.cluster")
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)
 B = TypeVar("B", bound=Kind)
 
 PAGE = 500
-CONNECT_SECONDS_MAX = 5.0
-REQUEST_SECONDS_MAX = 30.0
-WATCH_SECONDS = 300
-LINE_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which objects of a kind are listed and watched. Getting one by name is not limited."""
+
+    namespace: str = ""
+    """Empty for all."""
+
+    labels: str = ""
+    fields: str = ""
+
+
+EVERYTHING = Scope()
+NO_SCOPES: Mapping[type[Kind], Scope] = MappingProxyType({})
 
 
 class ClusterObjects:
     """A connection to one API server, writing under one manager's name."""
 
-    def __init__(self, access: Access, *, manager: str) -> None:
-        self._access = access
+    def __init__(
+        self,
+        access: Access,
+        *,
+        manager: str,
+        namespace: str = "",
+        scopes: Mapping[type[Kind], Scope] = NO_SCOPES,
+    ) -> None:
+        """``namespace`` limits every kind that ``scopes`` does not mention; empty is all."""
         self._manager = manager
-        self._http: aiohttp.ClientSession | None = None
+        self._scopes = scopes
+        self._namespace = namespace
+        self._transport = Transport(access, agent=manager)
+        # Two processes that lose the same server do not come back in step.
+        self._chance = random.Random(manager)
 
     async def __aenter__(self) -> ClusterObjects:
-        headers = {"Accept": "application/json", "User-Agent": self._manager}
-        if self._access.token:
-            headers["Authorization"] = f"Bearer {self._access.token}"
-        self._http = aiohttp.ClientSession(
-            self._access.server,
-            headers=headers,
-            connector=aiohttp.TCPConnector(ssl=self._access.tls, limit=0),
-            timeout=aiohttp.ClientTimeout(
-                total=REQUEST_SECONDS_MAX, sock_connect=CONNECT_SECONDS_MAX
-            ),
-            read_bufsize=LINE_BYTES_MAX,
-        )
+        self._transport.open()
         return self
 
     async def __aexit__(
@@ -58,31 +75,42 @@ class ClusterObjects:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._http is not None
-        await self._http.close()
+        await self._transport.close()
+
+    @property
+    def requests(self) -> Counter[tuple[str, str, int]]:
+        """How many requests were answered, by verb, resource and status code."""
+        return self._transport.requests
 
     async def get(self, kind: type[K], namespace: str, name: str) -> K:
-        return codec.decode(kind, await self._call("GET", _path(_of(kind), namespace, name)))
+        path = _path(_of(kind), namespace, name)
+        return codec.decode(kind, await self._call("get", kind, "GET", path))
 
     async def list(self, kind: type[K]) -> Listing[K]:
         items: list[K] = []
-        query = {"limit": str(PAGE)}
+        path, query = self._place(kind)
+        query["limit"] = str(PAGE)
         while True:
-            page = await self._call("GET", _path(_of(kind), None), query)
-            # Items of a list need not repeat what they are; the codec wants it.
-            items += [codec.decode(kind, {**_type(kind), **item}) for item in page["items"]]
+            page = await self._call("list", kind, "GET", path, query)
+            items += [value for item in page["items"] if (value := _read(kind, item)) is not None]
             token = page["metadata"].get("continue")
             if not token:
                 return Listing(tuple(items), int(page["metadata"]["resourceVersion"]))
-            query["continue"] = token
+            query = {**query, "continue": token}
 
     def watch(self, kind: type[K], *, since: int) -> ClusterFeed[K]:
-        return ClusterFeed(self, kind, since)
+        path, query = self._place(kind)
+        request = Request(
+            verb="watch", resource=_counted(kind), method="GET", path=path, query=query
+        )
+        return ClusterFeed(Watch(self._transport, request, since, self._chance), kind)
+
+    def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
+        """What is written here can be read: there is nothing to foresee."""
 
     async def create(self, value: K) -> K:
-        meta = meta_of(value)
-        path = _path(_of(type(value)), meta.namespace)
-        return await self._written("POST", path, value)
+        path = _path(_of(type(value)), meta_of(value).namespace)
+        return await self._written("create", "POST", path, value)
 
     async def update(self, value: K) -> K:
         return await self._put(value, "")
@@ -97,133 +125,78 @@ class ClusterObjects:
         meta = meta_of(value)
         assert meta.resource_version, "a change names the revision it was decided on"
         path = _path(_of(type(value)), meta.namespace, meta.name, subresource)
-        return await self._written("PUT", path, value)
+        return await self._written("update", "PUT", path, value)
 
-    async def _written(self, method: str, path: str, value: K) -> K:
+    async def _written(self, verb: str, method: str, path: str, value: K) -> K:
         query = {"fieldManager": self._manager}
-        answer = await self._call(method, path, query, codec.encode(value))
+        answer = await self._call(verb, type(value), method, path, query, codec.encode(value))
         return codec.decode(type(value), answer)
 
     async def delete(self, value: Kind) -> None:
         meta = meta_of(value)
-        preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        options: Document = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        }
         path = _path(_of(type(value)), meta.namespace, meta.name)
         with contextlib.suppress(errors.NotFound):
-            await self._call("DELETE", path, None, {"preconditions": preconditions})
+            await self._call("delete", type(value), "DELETE", path, None, options)
 
     async def _call(
-        self, method: str, path: str, query: dict[str, str] | None = None, body: object = None
-    ) -> Document:
-        async with self.open(method, path, query, body) as answer:
-            document: Document = msgspec.json.decode(await _read(answer))
-            return document
-
-    @contextlib.asynccontextmanager
-    async def open(
         self,
+        verb: str,
+        kind: type[Kind],
         method: str,
         path: str,
         query: dict[str, str] | None = None,
         body: object = None,
-        *,
-        seconds: float | None = REQUEST_SECONDS_MAX,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that is not a refusal; a refusal is raised as what it stands for."""
-        assert self._http is not None, "used outside of its context"
-        headers = {"Content-Type": "application/json"} if body is not None else None
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS_MAX)
-        try:
-            async with self._http.request(
-                method,
-                path,
-                params=query,
-                data=None if body is None else encode(body),
-                headers=headers,
-                timeout=timeout,
-            ) as answer:
-                if answer.status >= 400:
-                    raise _refusal(answer.status, await answer.read())
-                yield answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise errors.Unreachable(
-                f"{self._access.server} does not answer: {str(error) or type(error).__name__}"
-            ) from None
+    ) -> Document:
+        request = Request(
+            verb=verb,
+            resource=_counted(kind),
+            method=method,
+            path=path,
+            query=query,
+            body=body,
+        )
+        return await self._transport.call(request)
+
+    def _place(self, kind: type[Kind]) -> tuple[str, dict[str, str]]:
+        """The path and the selectors under which the kind is listed and watched."""
+        scope = self._scopes.get(kind, Scope(namespace=self._namespace))
+        query = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
+        path = _path(_of(kind), scope.namespace or None)
+        return path, {name: text for name, text in query.items() if text}
 
 
 class ClusterFeed(Generic[K]):
-    """A watch that resumes where it broke, until the revision is gone."""
+    """The changes a watch tells, as values."""
 
-    def __init__(self, objects: ClusterObjects, kind: type[K], since: int) -> None:
-        self._objects = objects
+    def __init__(self, watch: Watch, kind: type[K]) -> None:
+        self._watch = watch
         self._kind = kind
-        self._since = since
-        self._stack = contextlib.AsyncExitStack()
-        self._answer: aiohttp.ClientResponse | None = None
 
     async def next(self) -> Iterable[Seen[K]]:
-        while True:
-            if self._answer is None:
-                await self._connect()
-            assert self._answer is not None
-            line = await self._line(self._answer)
-            if line is None:
-                await self._stack.aclose()
-                self._answer = None
-                continue
-            seen = self._seen(msgspec.json.decode(line))
-            if seen is not None:
-                return (seen,)
-
-    async def _connect(self) -> None:
-        query = {
-            "watch": "true",
-            "resourceVersion": str(self._since),
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_SECONDS),
-        }
-        path = _path(_of(self._kind), None)
-        opening = self._objects.open("GET", path, query, seconds=None)
-        self._answer = await self._stack.enter_async_context(opening)
-
-    async def _line(self, answer: aiohttp.ClientResponse) -> bytes | None:
-        """The next line; None when the server ended the stream, as it does now and then."""
-        try:
-            return await answer.content.readline() or None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise errors.Unreachable(f"the watch broke: {error}") from None
-
-    def _seen(self, event: Document) -> Seen[K] | None:
-        item = event["object"]
-        if event["type"] == "ERROR":
-            raise _refusal(int(item.get("code", 500)), encode(item))
-        self._since = int(item["metadata"]["resourceVersion"])
-        if event["type"] == "BOOKMARK":
-            return None
-        return Seen(codec.decode(self._kind, item), event["type"] == "DELETED")
+        event = await self._watch.next()
+        if event.type == "BOOKMARK":
+            return ()
+        value = _read(self._kind, event.object)
+        return () if value is None else (Seen(value, event.type == "DELETED"),)
 
     def close(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
+        self._watch.close()
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
+def _read(kind: type[K], item: Document) -> K | None:
+    """The value of an item; None for one that makes no sense, which must not hide the others."""
     try:
-        return await answer.read()
-    except aiohttp.ClientError as error:
-        raise errors.Unreachable(f"the answer broke off: {error}") from None
-
-
-def _refusal(status: int, body: bytes) -> errors.LabError:
-    try:
-        answer: Any = msgspec.json.decode(body)
-        reason, message = str(answer.get("reason", "")), str(answer.get("message", ""))
-    except (msgspec.DecodeError, AttributeError):
-        reason, message = "", body[:200].decode(errors="replace")
-    found = errors.of_reason(reason, message)
-    if found is not None:
-        return found
-    cls = errors.Unavailable if status >= 500 else errors.Rejected
-    return cls(f"the API server answered {status}: {message}")
+        # Items of a list need not repeat what they are; the codec wants it.
+        return codec.decode(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **item})
+    except errors.Invalid as error:
+        name = item.get("metadata", {}).get("name", "")
+        log.error("object left out", extra={"key": name, "cause": error.message})  # noqa: TRY400
+        return None
 
 
 def _path(resource: Resource, namespace: str | None, name: str = "", sub: str = "") -> str:
@@ -234,9 +207,11 @@ def _path(resource: Resource, namespace: str | None, name: str = "", sub: str = 
     return "/".join([*parts, *(part for part in (resource.plural, name, sub) if part)])
 
 
+def _counted(kind: type[Kind]) -> str:
+    """The resource as it is counted; there are two kinds of leases."""
+    resource = _of(kind)
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
 def _of(kind: type[Kind]) -> Resource:
-    return RESOURCES.of(kind)
-
-
-def _type(kind: type[Kind]) -> Document:
-    return {"apiVersion": kind.api_version, "kind": kind.kind}
+    return CLUSTER_RESOURCES.of(kind)

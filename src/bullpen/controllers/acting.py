@@ -12,6 +12,9 @@ AT_ONCE_MAX = 64
 
 async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
     """Carry out all acts; for each its error, or None. One failure stops no other."""
+    wanted = tuple(acts)
+    if not wanted:
+        return []
     slots = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def one(act: Awaitable[None]) -> LabError | None:
@@ -23,5 +26,5 @@ async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
         return None
 
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(one(act)) for act in acts]
+        running = [tasks.create_task(one(act)) for act in wanted]
     return [task.result() for task in running]

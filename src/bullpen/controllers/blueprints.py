@@ -21,7 +21,7 @@ from bullpen.core.pools import Problem
 from bullpen.core.profiles import Profile
 from bullpen.core.rendering import Connection
 from bullpen.errors import Cause
-from bullpen.provisioners.base import InstanceSpec, Provisioner
+from bullpen.provisioners.base import Hosting, InstanceSpec, Provisioner
 from bullpen.runtime.informer import Key, key_of
 
 CAUSES_MAX = 5
@@ -37,8 +37,17 @@ class Blueprint:
 
 
 class Blueprints:
-    def __init__(self, views: Views, provisioners: dict[str, Provisioner], *, ca_pem: str) -> None:
+    def __init__(
+        self,
+        views: Views,
+        provisioners: dict[str, Provisioner],
+        *,
+        ca_pem: str,
+        alone: bool = True,
+    ) -> None:
+        """``alone``: a provisioner that is not here is nowhere, and that is a problem."""
         self._views = views
+        self._alone = alone
         self._provisioners = provisioners
         self._ca_pem = ca_pem
         self._known: dict[Key, tuple[str, int, VirtualTargetClass, Blueprint]] = {}
@@ -60,6 +69,12 @@ class Blueprints:
             profile=made.profile, problem=self._missing(namespace, found, made.profile)
         )
 
+    def provisioner(self, owner: ExporterSet) -> str | None:
+        """What ``owner``'s members are to be made by; None without a class."""
+        namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
+        found = self._views.classes.get(namespace, name)
+        return found.spec.provisioner if found is not None else None
+
     def _checked(self, owner: ExporterSet, found: VirtualTargetClass) -> Blueprint:
         """The part that depends on set and class alone, made once for each pair."""
         key, uid, generation = key_of(owner), owner.metadata.uid, owner.metadata.generation
@@ -75,6 +90,8 @@ class Blueprints:
         self, owner: ExporterSet, found: VirtualTargetClass, made: Profile
     ) -> Problem | None:
         provisioner = self._provisioners.get(made.provisioner)
+        if provisioner is None and not self._alone:
+            return None
         if provisioner is None:
             known = ", ".join(sorted(self._provisioners)) or "none"
             text = f"{_class(found)}: spec.provisioner: {made.provisioner} is not here"
@@ -140,6 +157,12 @@ class Blueprints:
                 else RecycleStrategy.IN_PLACE_REUSE
             ),
             retain=made.retain,
+            hosting=Hosting(
+                images=made.images,
+                scheduling=made.scheduling,
+                credentials=made.credentials,
+                labels=made.labels,
+            ),
         )
 
     def _credentials(self, namespace: str, made: Profile) -> dict[str, bytes]:

@@ -36,6 +36,9 @@ class Book:
         self.arrived: dict[Key, int] = {}
         """In which order leases came that were created in the same second."""
 
+        self._foreseen: dict[Key, int] = {}
+        """Revisions that are known from ``foresee`` and that the view has yet to reach."""
+
         views.leases.listen(self._lease_changed)
         views.exporters.listen(self._exporter_changed)
         views.clients.listen(self._client_changed)
@@ -65,18 +68,36 @@ class Book:
         """The next moment at which time alone changes something."""
         return self._pages[namespace].next()
 
+    def foresee(self, key: Key, new: Lease | None) -> Lease | None:
+        """What a lease will be once it can be read; answers with what it was, if it is open.
+
+        What is decided on it is written behind it and shares its fate.
+        """
+        old = self._pages[key[0]].open.get(key[1])
+        self._foreseen.pop(key, None)
+        if new is not None:
+            self._foreseen[key] = revision_of(new)
+        self._put(key, old, new)
+        return old
+
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         lease = new or old
         assert lease is not None
-        page = self._pages[lease.metadata.namespace]
-        if old is None and self._views.leases.live:
-            self.arrived[key_of(lease)] = revision_of(lease)
+        key = key_of(lease)
+        if new is None or self._foreseen.get(key, 0) <= revision_of(new):
+            self._foreseen.pop(key, None)
+            self._put(key, old, new)
+
+    def _put(self, key: Key, old: Lease | None, new: Lease | None) -> None:
+        page = self._pages[key[0]]
         if new is None or new.status.ended:
-            self.arrived.pop(key_of(lease), None)
+            self.arrived.pop(key, None)
+        elif old is None and self._views.leases.live:
+            self.arrived.setdefault(key, revision_of(new))
         for value in (old, new):
             if value is not None and value.status.exporter_ref is not None:
                 page.news.exporters.add(value.status.exporter_ref.name)
-        page.put(lease.metadata.name, new if new is not None and not new.status.ended else None)
+        page.put(key[1], new if new is not None and not new.status.ended else None)
 
     def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
         exporter = new or old

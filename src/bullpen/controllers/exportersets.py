@@ -38,6 +38,9 @@ from bullpen.runtime.loop import Outcome
 PACE = timedelta(microseconds=50)
 """Between two passes, for each member: a storm of changes in a large pool is few passes."""
 
+NAMES_LOOK = timedelta(seconds=10)
+"""How often a set looks whether names of its members that others have are free again."""
+
 
 class ExporterSetReconciler:
     """Reconciles one ExporterSet."""
@@ -68,11 +71,8 @@ class ExporterSetReconciler:
         self._messages: dict[Key, str] = {}
         """What leases that wait for a set are told."""
 
-        self._collided: dict[Key, set[str]] = {}
-        """Names a set cannot use, because somebody else's exporters have them."""
-
-        self._unsure: dict[Key, set[str]] = {}
-        """Names of members that may exist although we have not seen them."""
+        self._contested: dict[Key, set[str]] = {}
+        """Names a set could not use: others' exporters may have them, or members we never saw."""
 
         self._rests: Rests[Key] = Rests(PACE)
         self._blueprints: dict[Key, Blueprint] = {}
@@ -94,12 +94,13 @@ class ExporterSetReconciler:
         if owner is None or owner.metadata.deletion_timestamp is not None:
             self._forget(key)
             return Outcome()
+        if not self._observer.looks_after(owner):
+            return Outcome()
         now = self._clock.now()
         resting = self._rests.until(key, now=now)
         if resting is not None:
             return Outcome(wake_at=resting)
-        await self._make_sure(owner)
-        taken = frozenset(self._collided.get(key, ()))
+        taken = await self._taken(owner)
         look = self._observer.observe(owner, taken=taken, now=now)
         self._rests.begin(key, len(look.pool.members), now=now)
         plan = scaling.plan(look.pool, now=now)
@@ -147,23 +148,29 @@ class ExporterSetReconciler:
         try:
             written = await self._objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
         except (AlreadyExists, Unavailable) as error:
-            # Somebody else's, or our own from a moment ago: another name would be one too many.
-            self._unsure.setdefault(key_of(owner), set()).add(name)
+            # Somebody else's, or our own from a moment ago: the next pass finds out.
+            self._contested.setdefault(key_of(owner), set()).add(name)
             raise Conflict(f"there may be an exporter {name} already: {error.message}") from None
         self._views.exporters.observe(written)
 
-    async def _make_sure(self, owner: ExporterSet) -> None:
-        """Find out about names that may or may not be taken."""
-        key = key_of(owner)
-        for name in sorted(self._unsure.get(key, ())):
+    async def _taken(self, owner: ExporterSet) -> frozenset[str]:
+        """Names that others have, of those that could not be used."""
+        contested = self._contested.get(key_of(owner), set())
+        for name in sorted(contested):
+            if await self._whose(owner, name) is None:
+                contested.remove(name)
+        return frozenset(contested)
+
+    async def _whose(self, owner: ExporterSet, name: str) -> Exporter | None:
+        """The exporter of somebody else that has this name; None if it is free or ours."""
+        namespace = owner.metadata.namespace
+        found = self._views.exporters.get(namespace, name)
+        if found is None:
             with contextlib.suppress(NotFound):
-                found = await self._objects.get(Exporter, key[0], name)
-                controller = owner_of(found)
-                if controller is not None and controller.uid == owner.metadata.uid:
-                    self._views.exporters.observe(found)
-                else:
-                    self._collided.setdefault(key, set()).add(name)
-            self._unsure[key].discard(name)
+                found = await self._objects.get(Exporter, namespace, name)
+                self._views.exporters.observe(found)
+        controller = owner_of(found) if found is not None else None
+        return None if controller is not None and controller.uid == owner.metadata.uid else found
 
     async def _update(self, exporter: Exporter) -> None:
         self._views.exporters.observe(await self._objects.update(exporter))
@@ -211,8 +218,8 @@ class ExporterSetReconciler:
     def _forget(self, key: Key) -> None:
         """The set is gone or going: leases that wait for it need another hope."""
         self._rests.forget(key)
-        for known in (self._collided, self._unsure, self._blueprints):
-            known.pop(key, None)
+        self._contested.pop(key, None)
+        self._blueprints.pop(key, None)
         if self._messages.pop(key, None) is not None:
             self._supply_changed(key[0])
 
@@ -229,5 +236,6 @@ class ExporterSetReconciler:
 def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:
     """The next moment at which time alone changes something; never one that has passed."""
     failures = report.footing.failures
-    moments = (plan.wake_at, look.booking, failures.retry_at if failures else None)
+    names = now + NAMES_LOOK if look.pool.taken else None
+    moments = (plan.wake_at, look.booking, failures.retry_at if failures else None, names)
     return min((moment for moment in moments if moment is not None and moment > now), default=None)

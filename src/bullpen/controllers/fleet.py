@@ -31,7 +31,11 @@ PACE = timedelta(microseconds=20)
 class Fleet:
     """What is known of every instance."""
 
-    def __init__(self, provisioners: Iterable[Provisioner], *, clock: Clock) -> None:
+    def __init__(
+        self, provisioners: Iterable[Provisioner], *, clock: Clock, alone: bool = True
+    ) -> None:
+        """``alone``: nobody else has provisioners, so what is not here is nowhere."""
+        self.alone = alone
         self.provisioners = {found.name: found for found in provisioners}
         self._clock = clock
         self._started = clock.now()
@@ -59,6 +63,10 @@ class Fleet:
     def provisioner_of(self, exporter: Exporter) -> Provisioner | None:
         return self.provisioners.get(exporter.metadata.annotations.get(PROVISIONER, ""))
 
+    def looks_after(self, exporter: Exporter) -> bool:
+        """Whether its instance is ours to start and end, if it has one."""
+        return self.alone or self.provisioner_of(exporter) is not None
+
     def is_known(self, provisioner: str) -> bool:
         """Whether the provisioner has said what it holds."""
         return provisioner in self._seen
@@ -85,11 +93,15 @@ class Fleet:
             return Backing(
                 stage=Stage.EXITED, reason=found.reason.value, detail=found.detail, since=since
             )
+        if found is not None and found.held:
+            return Backing(stage=Stage.HELD, reason=found.held, detail=found.detail, since=since)
         if found is not None:
             return Backing(stage=Stage.UP, detail=found.detail, since=since)
         if uid in self._denied:
             return self._denied[uid][1]
         name = exporter.metadata.annotations.get(PROVISIONER, "")
+        if not self.looks_after(exporter):
+            return Backing(stage=Stage.UP, detail=f"{name} looks after it", since=since)
         if name in self.provisioners and not self.is_known(name):
             return Backing(stage=Stage.UP, detail=f"{name} has not answered yet", since=since)
         if get(exporter.status.conditions, "Registered") is not None:
@@ -133,9 +145,18 @@ class Fleet:
         seen = self._seen.setdefault(instance.provisioner, {})
         self._touched.setdefault(instance.provisioner, set()).add(instance.key)
         self._denied.pop(instance.owner_uid, None)
-        if seen.get(instance.key) != instance:
+        before = seen.get(instance.key)
+        if before != instance:
+            self._time(before, instance)
             seen[instance.key] = instance
             self._tell(instance.key)
+
+    def _time(self, before: Instance | None, after: Instance) -> None:
+        """The boot of an instance that was held begins when it is no longer."""
+        if after.held:
+            self._asked.pop(after.owner_uid, None)
+        elif before is not None and before.held:
+            self._asked[after.owner_uid] = self._clock.now()
 
     def drop(self, provisioner: str, key: Key) -> None:
         """An instance is gone, and there may be room for one that was held."""
@@ -160,8 +181,9 @@ class Fleet:
         after = {instance.key: instance for instance in instances if instance.key not in newer}
         after.update((key, before[key]) for key in sorted(newer) if key in before)
         self._seen[provisioner] = after
-        for instance in after.values():
+        for key, instance in after.items():
             self._denied.pop(instance.owner_uid, None)
+            self._time(before.get(key), instance)
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
                 self._tell(key)

@@ -80,7 +80,8 @@ class InstanceReconciler:
 
     async def reconcile(self, key: Key) -> Outcome:
         found = self._views.exporters.get(*key)
-        member = found if found is not None and is_member(found) else None
+        ours = found is not None and is_member(found) and self._fleet.looks_after(found)
+        member = found if ours else None
         await self._clear(key, member)
         if member is None:
             return Outcome()

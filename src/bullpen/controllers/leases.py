@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar, assert_never
 
+from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseStatus
@@ -62,7 +63,7 @@ class LeaseReconciler:
         self._clock = clock
         self._events = events
         self._supplies = supplies
-        self._book = Book(views)
+        self.book = Book(views)
         self._waiting: dict[str, Waiting] = defaultdict(Waiting)
         self._offers = Offers(views, connections, self._offer_changed)
         self._over = Shelf(retention)
@@ -77,7 +78,7 @@ class LeaseReconciler:
 
     async def reconcile(self, namespace: str) -> Outcome:
         now = self._clock.now()
-        news = self._book.take(namespace, now)
+        news = self.book.take(namespace, now)
         try:
             await self._end_due(namespace, news, now)
             await self._mend(namespace, news, now)
@@ -85,16 +86,16 @@ class LeaseReconciler:
             await self._schedule(namespace, news, now)
             await self._forget(namespace, now)
         except BaseException:
-            self._book.give_back(namespace, news)
+            self.book.give_back(namespace, news)
             self._waiting[namespace].everything()
             raise
-        moments = (self._over.next_due(namespace), self._book.next(namespace))
+        moments = (self._over.next_due(namespace), self.book.next(namespace))
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
     async def _end_due(self, namespace: str, news: News, now: datetime) -> None:
         due = [
             (lease, reason)
-            for lease in self._book.open(namespace, news.leases)
+            for lease in self.book.open(namespace, news.leases)
             if (reason := leasing.due_to_end(lease, now=now) or self._orphaned(lease))
         ]
         await _all(self._end(lease, reason, now) for lease, reason in due)
@@ -108,6 +109,8 @@ class LeaseReconciler:
 
     async def _end(self, lease: Lease, reason: str, now: datetime) -> None:
         """End the lease, then free its exporter; in that order, so that none is ever doubled."""
+        if await self._mistaken(lease, reason):
+            return
         message = leasing.end_message(reason)
         status = leasing.ended(lease, reason=reason, message=message, now=now)
         exporter = self._exporter_of(lease)
@@ -118,6 +121,26 @@ class LeaseReconciler:
         self._events.emit(lease, reason=f"Lease{reason}", message=message)
         if ENDED_LABEL not in lease.metadata.labels:
             await self._label(lease)
+
+    async def _mistaken(self, lease: Lease, reason: str) -> bool:
+        """Whether a lease only seems to have lost what it needs, because a view is behind.
+
+        An end cannot be taken back, so the API itself is asked first.
+        """
+        namespace = lease.metadata.namespace
+        try:
+            if reason == "ClientRemoved":
+                name = lease.spec.client_ref.name
+                self._views.clients.observe(await self._objects.get(Client, namespace, name))
+                return True
+            if reason in _LOST and lease.status.exporter_ref is not None:
+                name = lease.status.exporter_ref.name
+                found = await self._objects.get(Exporter, namespace, name)
+                self._views.exporters.observe(found)
+                return found.status.lease_uid == lease.metadata.uid
+        except NotFound:
+            return False
+        return False
 
     async def _label(self, lease: Lease) -> None:
         value = leasing.labelled_ended(lease)
@@ -133,7 +156,7 @@ class LeaseReconciler:
         await _all(self._mend_exporter(mend, exporter, now) for mend, exporter in torn)
         forgotten = [
             (mend, lease)
-            for lease in self._book.open(namespace, news.leases)
+            for lease in self.book.open(namespace, news.leases)
             if lease.status.exporter_ref is not None
             and (mend := mend_lease(lease, self._exporter_of(lease))) is not Mend.NOTHING
         ]
@@ -168,7 +191,7 @@ class LeaseReconciler:
         """Give leases to the clients they were transferred to, and shut out the ones before."""
         moving = [
             lease
-            for lease in self._book.open(namespace, news.leases)
+            for lease in self.book.open(namespace, news.leases)
             if lease.status.exporter_ref is not None and leasing.handing_over(lease)
         ]
         await _all(self._give(lease) for lease in moving)
@@ -186,11 +209,11 @@ class LeaseReconciler:
         self._events.emit(lease, reason="LeaseTransferred", message=text)
 
     async def _schedule(self, namespace: str, news: News, now: datetime) -> None:
-        waiting, book = self._waiting[namespace], self._book.waiting(namespace)
+        waiting, book = self._waiting[namespace], self.book.waiting(namespace)
         for name in sorted(news.leases):
             lease = book.get(name)
             if lease is not None and leasing.phase(lease, now=now) is Phase.WAITING:
-                waiting.put(request(self._views, lease, self._book.arrived))
+                waiting.put(request(self._views, lease, self.book.arrived))
             else:
                 waiting.remove(name)
         if not len(waiting):
@@ -254,7 +277,7 @@ class LeaseReconciler:
         self._events.emit(lease, reason="LeaseAssigned", message=text)
 
     async def _evict(self, by: Lease, name: str, now: datetime) -> None:
-        for victim in self._book.open(by.metadata.namespace, (name,)):
+        for victim in self.book.open(by.metadata.namespace, (name,)):
             await self._end(victim, "Evicted", now)
 
     async def _forget(self, namespace: str, now: datetime) -> None:
@@ -284,6 +307,10 @@ class LeaseReconciler:
                 assert isinstance(value, Exporter)
                 self._views.exporters.observe(value)
         return written
+
+
+_LOST = frozenset({"ExporterRemoved", "ExporterTaken"})
+"""Ends of leases whose exporter is no longer theirs."""
 
 
 def _taken(exporter: Exporter, lease: Lease, epoch: int) -> Exporter:
@@ -320,8 +347,14 @@ async def _all(acts: Iterable[Awaitable[None]]) -> None:
             raise error
 
 
-def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:
-    """Start a pass whenever something a decision looks at changes."""
+def watch_namespaces(
+    objects: Objects, views: Views, reconciler: LeaseReconciler, add: Callable[[str], None]
+) -> None:
+    """Start a pass whenever something a decision looks at changes, or is about to."""
+
+    def foreseen(namespace: str, name: str, new: Lease | None) -> None:
+        if _matters(reconciler.book.foresee((namespace, name), new), new):
+            add(namespace)
 
     def leases(old: Lease | None, new: Lease | None) -> None:
         if _matters(old, new):
@@ -332,6 +365,7 @@ def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:
         assert value is not None
         add(key_of(value)[0])
 
+    objects.foresee(Lease, foreseen)
     views.leases.listen(leases)
     views.exporters.listen(others)
     views.clients.listen(others)

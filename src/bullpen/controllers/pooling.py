@@ -122,6 +122,18 @@ class PoolObserver:
             booking=booking,
         )
 
+    def looks_after(self, owner: ExporterSet) -> bool:
+        """Whether the set is ours to size: it wants one of our provisioners.
+
+        One without a class is whose members it has. Without members either, everybody
+        may say what is missing, and says the same.
+        """
+        wanted = self._blueprints.provisioner(owner)
+        if wanted is not None:
+            return self._fleet.alone or wanted in self._fleet.provisioners
+        members = self.rosters.exporters(owner.metadata.uid)
+        return not members or any(map(self._fleet.looks_after, members))
+
     def sets(self, namespace: str) -> Iterator[ExporterSet]:
         """The sets of a namespace that are to stay."""
         for owner in self._views.sets.all(namespace):

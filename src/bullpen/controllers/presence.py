@@ -127,8 +127,9 @@ class PresenceReconciler:
     async def _absent(self, key: Key, exporter: Exporter) -> Outcome:
         if not presence.online(exporter):
             return Outcome()
-        due = self._connections.missed_at(key)
-        if due > self._clock.now():
+        now = self._clock.now()
+        due = presence.gone_at(exporter, self._connections.missed_at(key), now=now)
+        if due > now:
             return Outcome(wake_at=due)
         text = "the connection was lost"
         await self._write(exporter, presence.lost, reason="ExporterOffline", message=text)

@@ -107,6 +107,11 @@ class Rosters:
         roster.revision = revision
         return roster.crew
 
+    def exporters(self, uid: str) -> tuple[Exporter, ...]:
+        """The members of one set."""
+        roster = self._rosters.get(uid)
+        return tuple(entry.exporter for entry in roster.entries.values()) if roster else ()
+
     def exporter(self, uid: str, name: str) -> Exporter:
         return self._rosters[uid].entries[name].exporter
 

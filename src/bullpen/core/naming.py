@@ -1,7 +1,9 @@
 """What the members of a pool are called: named before they exist, so made once at most.
 
-Members are numbered on and on, also across restarts of the service, so that a name in
-a log, a lease or a kept disk means one member and no other.
+Below a ceiling there are as many names as there may be members, and each is used again when
+it is free. So no two writers, however little they know of each other, can make more members
+than that: one of them finds the name taken. Names go round, so that one which was just given
+up comes last. Without a ceiling, members are numbered on and on.
 """
 
 from __future__ import annotations
@@ -22,16 +24,22 @@ def prefix(name: str) -> str:
     return f"{name[: PREFIX_LENGTH_MAX - 11].rstrip('-.')}-{digest}"
 
 
-def new_names(name: str, wanted: int, *, first: int, taken: Iterable[str]) -> tuple[str, ...]:
-    """So many names that nobody has, numbered from ``first`` on."""
+def new_names(
+    name: str, wanted: int, *, ceiling: int | None, created: int, taken: Iterable[str]
+) -> tuple[str, ...]:
+    """Up to so many names that nobody has, after the ``created`` ones there have been."""
     known, stem = frozenset(taken), prefix(name)
-    candidates = (f"{stem}-{number}" for number in count(first))
+    if ceiling is None:
+        numbers: Iterable[int] = count(_next_number(name, created, known))
+    else:
+        numbers = ((created + step) % ceiling for step in range(ceiling))
+    candidates = (f"{stem}-{number}" for number in numbers)
     return tuple(islice((made for made in candidates if made not in known), max(0, wanted)))
 
 
-def next_number(name: str, created: int, members: Iterable[str]) -> int:
+def _next_number(name: str, created: int, known: Iterable[str]) -> int:
     """The number after the last, also after members whose number was never written down."""
-    return max(created, 1 + max((number(name, member) for member in members), default=-1))
+    return max(created, 1 + max((number(name, member) for member in known), default=-1))
 
 
 def number(name: str, member: str) -> int:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from bullpen.api.exporterset import ExporterSet
+from bullpen.core import conditions
 from bullpen.core.members import Member, Phase
 from bullpen.core.scaling import Plan, Pool
 
@@ -53,6 +55,18 @@ def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) ->
     if boot is None:
         return text
     return f"{text}, about {_seconds(_remaining(starting, boot, now))} s"
+
+
+def reported(owner: ExporterSet) -> str:
+    """The same in the words of a set's status, for who sees nothing else of the pool."""
+    name, status = owner.metadata.name, owner.status
+    if status.observed_generation < owner.metadata.generation:
+        return f"pool {name} is new"
+    for type_ in ("Degraded", "ScalingLimited", "Progressing"):
+        found = conditions.get(status.conditions, type_)
+        if found is not None and str(found.status) == "True":
+            return _plain(f"pool {name}: {found.message}")
+    return f"pool {name} starts one"
 
 
 def _remaining(starting: Sequence[Member], boot: timedelta, now: datetime) -> float:

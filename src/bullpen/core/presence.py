@@ -48,6 +48,17 @@ def patience(exporter: Exporter) -> timedelta:
     return _PATIENCE.get(status, timedelta(0)) if status is not None else timedelta(0)
 
 
+def gone_at(exporter: Exporter, missed: datetime, *, now: datetime) -> datetime:
+    """When an exporter counts as gone that one process misses from ``missed`` on.
+
+    Another one may have heard of it later, around a change of leader: two that each
+    believe themselves would contradict each other as fast as they can write.
+    """
+    heard = exporter.status.last_seen
+    # One in the future is from before the clock was set back.
+    return max(missed, heard + GRACE) if heard is not None and heard <= now else missed
+
+
 def online(exporter: Exporter) -> bool:
     return holds(exporter.status.conditions, "Online")
 

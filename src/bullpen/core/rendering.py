@@ -65,7 +65,9 @@ def merged_images(base: Images | None, over: Images | None) -> Images:
     """The images of the class, with each one the set names replaced."""
     base, over = base or Images(), over or Images()
     return Images(
-        exporter=_image(base.exporter, over.exporter), runtime=_image(base.runtime, over.runtime)
+        exporter=_image(base.exporter, over.exporter),
+        runtime=_image(base.runtime, over.runtime),
+        pull_secrets=over.pull_secrets or base.pull_secrets,
     )
 
 

@@ -77,7 +77,7 @@ class Pool:
     """Why nothing can be made at all, such as a missing class."""
 
     created: int = 0
-    """Members ever created; numbers the next name."""
+    """Members ever created; the next name comes after theirs."""
 
     taken: frozenset[str] = frozenset()
     """Names that other exporters have."""
@@ -143,8 +143,8 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
 
     1. What crashed, failed to start, served its one lease or was drained is deleted.
     2. Below target, the whole deficit is created at once, as far as ceiling and ramp
-       allow. Names are known before, so a repeated ``Create`` collides instead of
-       doubling, and members that are starting count.
+       allow. Names are known before and no more than the ceiling, so a ``Create`` too
+       many collides, and members that are starting count.
     3. Members of an old template or class that no lease holds are replaced: those that
        are starting at once, the others one by one.
     4. Above the ceiling, the excess is drained at once; above target, what has been
@@ -179,7 +179,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply.unusual) else None,
         footing=footing,
         surplus=surplus,
-        created=_numbered(pool, creates),
+        created=_created(pool, creates),
         wake_at=_wake_at(pool, crew, surplus, footing, now),
     )
     _check(pool, crew, made)
@@ -252,15 +252,25 @@ def _creates(
     count = min(sizes.fitting(missing), allowed.count, CREATED_AT_ONCE_MAX)
     if not count:
         return (), allowed.hold
-    first = naming.next_number(pool.name, pool.created, (m.name for m in crew))
-    taken = pool.taken | {m.name for m in crew}
-    names = naming.new_names(pool.name, count, first=first, taken=taken)
+    names = naming.new_names(
+        pool.name,
+        count,
+        ceiling=pool.replicas_max,
+        created=pool.created,
+        taken=pool.taken | {m.name for m in crew},
+    )
     text = sizes.text(waiting=pool.waiting, claimed=pool.claimed)
     creates = tuple(
         Create(name=name, rule=_reason(sizes, place), message=text)
         for place, name in enumerate(names, start=len(supply))
     )
-    return creates, allowed.hold
+    return creates, allowed.hold if len(names) == count else _crowded(pool)
+
+
+def _crowded(pool: Pool) -> Hold:
+    """Others have names that members of this pool need; it cannot be larger until they go."""
+    text = f"{len(pool.taken)} of its names are others', such as exporter {min(pool.taken)}"
+    return Hold(reason="NamesTaken", message=text)
 
 
 def _reason(sizes: Sizes, place: int) -> Rule:
@@ -343,8 +353,10 @@ def _drain(member: Member, rule: Rule, message: str) -> Drain:
     return Drain(name=member.name, rule=rule, message=message)
 
 
-def _numbered(pool: Pool, creates: Sequence[Create]) -> int:
-    """How many members will ever have been created."""
+def _created(pool: Pool, creates: Sequence[Create]) -> int:
+    """How many members will ever have been created; without a ceiling, the next number."""
+    if pool.replicas_max is not None:
+        return pool.created + len(creates)
     return max((naming.number(pool.name, c.name) + 1 for c in creates), default=pool.created)
 
 

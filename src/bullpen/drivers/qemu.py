@@ -25,9 +25,11 @@ from jumpstarter_driver_network.driver import TcpNetwork, VsockNetwork
 from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
+from bullpen.drivers import launching
 from bullpen.drivers.console import Console
+from bullpen.drivers.launching import Launched
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
-from bullpen.drivers.qemu_images import Disk, checked_format, grow, image_info, make_overlay
+from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
 
 OFF_SECONDS_MAX = 5.0
@@ -42,7 +44,7 @@ class QemuPower(published.QemuPower):
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: subprocess.Popen[bytes] | Launched | None = None
         self._cloud_init: TemporaryDirectory[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
 
@@ -78,21 +80,20 @@ class QemuPower(published.QemuPower):
             said = " ".join(self._last_lines)
             raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
 
-    def _start(self, line: tuple[str, ...], inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        # A machine must not outlive its exporter, however that ends.
-        guard = shutil.which("setpriv")
-        prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
+    def _start(
+        self, line: tuple[str, ...], inherited: tuple[int, ...]
+    ) -> subprocess.Popen[bytes] | Launched:
         self.logger.info("starting %s", " ".join(line))
-        process = subprocess.Popen(
-            (*prefix, *line),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=inherited,
-        )
+        process: subprocess.Popen[bytes] | Launched
+        if self.parent.launcher_socket:
+            handed = {1: 1, **{number: number for number in inherited}}
+            process = Launched(self.parent.launcher_socket, line, handed)
+        else:
+            process = _child(line, inherited)
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+    def _listen(self, process: subprocess.Popen[bytes] | Launched) -> None:
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:
@@ -113,6 +114,18 @@ class QemuPower(published.QemuPower):
         if self._cloud_init is not None:
             self._cloud_init.cleanup()
             self._cloud_init = None
+
+
+def _child(line: tuple[str, ...], inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    # A machine must not outlive its exporter, however that ends.
+    guard = shutil.which("setpriv")
+    prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
+    return subprocess.Popen(
+        (*prefix, *line),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=inherited,
+    )
 
 
 class _KeptDirectory:
@@ -142,6 +155,9 @@ class Qemu(published.Qemu):
     """Ports of the guest by name; each is reached through a child of that name."""
 
     extra_args: list[str] = field(default_factory=list)
+    launcher_socket: str = ""
+    """Who starts the machine if it does not run here; its files are then not here either."""
+
     retain: bool = False
     """Leave the disks when the machine is put away."""
 
@@ -151,6 +167,7 @@ class Qemu(published.Qemu):
         if self.retain:
             self._tmp_dir.cleanup()
             self._tmp_dir: Any = _KeptDirectory()
+        self._images = ImageTool(self.launcher_socket)
         self._disks = {disk.name: disk for disk in map(Disk.model_validate, self.disks)}
         children: dict[str, Any] = self.children
         self.console = Console()  # type: ignore[abstract]
@@ -192,7 +209,7 @@ class Qemu(published.Qemu):
             smp=self.smp,
             memory=self.mem,
             bios=self._present("bios"),
-            flash=self._flash(),
+            flash=await self._flash(),
             kernel=self.kernel,
             initrd=self.initrd,
             append=self.append,
@@ -223,15 +240,19 @@ class Qemu(published.Qemu):
 
     def _present(self, partition: str) -> str:
         path = self.validate_partition(partition, use_default_partitions=True)
-        return str(path) if path.exists() else ""
+        # What was not flashed is where the machine is; it says so itself if it is not.
+        elsewhere = self.launcher_socket and path == self.default_partitions.get(partition)
+        return str(path) if elsewhere or path.exists() else ""
 
-    def _flash(self) -> tuple[str, str] | None:
+    async def _flash(self) -> tuple[str, str] | None:
         """Code and variables, the latter a copy that lasts as long as this driver does."""
         code, variables = self._present("OVMF_CODE.fd"), self._present("OVMF_VARS.fd")
         if not (code and variables):
             return None
         own = Path(self._tmp_dir.name) / "OVMF_VARS.fd"
-        if Path(variables) != own:
+        if Path(variables) != own and self.launcher_socket:
+            await launching.run(self.launcher_socket, ("cp", variables, str(own)))
+        elif Path(variables) != own:
             shutil.copyfile(variables, own)
         return code, str(own)
 
@@ -241,7 +262,7 @@ class Qemu(published.Qemu):
         for name in names:
             disk = self._disks.get(name) or Disk(name=name)
             if name == "root" and root is not None and disk.base is None:
-                found = (await image_info(root))["format"]
+                found = (await self._images.info(root))["format"]
                 disk = disk.model_copy(update={"base": root, "format": found})
             if name == "root" and self.disk_size:
                 disk = disk.model_copy(update={"size": self._parse_size(self.disk_size)})
@@ -252,13 +273,13 @@ class Qemu(published.Qemu):
     async def _drive(self, disk: Disk) -> Drive | None:
         flashed = self.validate_partition(disk.name)
         if flashed.exists():
-            image_format = await checked_format(flashed)
-            await grow(flashed, image_format, disk.size)
+            image_format = await self._images.checked_format(flashed)
+            await self._images.grow(flashed, image_format, disk.size)
             return Drive(name=disk.name, path=str(flashed), format=image_format)
         if disk.base is None and disk.size is None:
             return None
         overlay = flashed.with_name(f"{disk.name}.overlay")
         if not overlay.exists():
-            await make_overlay(overlay, disk)
-        await grow(overlay, "qcow2", disk.size)
+            await self._images.make_overlay(overlay, disk)
+        await self._images.grow(overlay, "qcow2", disk.size)
         return Drive(name=disk.name, path=str(overlay), format="qcow2")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from bullpen.errors import BadRequest
 from bullpen.kit.fieldselectors import FieldSelector, FieldTerm, parse_fields
@@ -34,6 +35,9 @@ REQUIREMENTS_MAX = 1_000
 
 TEXT_LENGTH_MAX = 65_536
 """Of a selector as text; bounds what one request can make us read."""
+
+KNOWN_MAX, KNOWN_LABELS_MAX = 1_000, 8
+"""Selectors that are remembered, and the labels one of them may have."""
 
 
 class Operator(StrEnum):
@@ -170,8 +174,12 @@ def from_parts(
     match_expressions: Iterable[tuple[str, str, tuple[str, ...]]] = (),
 ) -> Selector:
     """The selector of ``matchLabels`` and (key, operator, values) expressions."""
-    found = [requirement(key, Operator.EQUALS, (value,)) for key, value in match_labels.items()]
-    for key, name, values in match_expressions:
+    expressions = tuple(match_expressions)
+    if not expressions and len(match_labels) <= KNOWN_LABELS_MAX:
+        # Every pass over leases asks for those of all that wait, and they are few and alike.
+        return _of_labels(tuple(match_labels.items()))
+    found = _equalities(match_labels.items())
+    for key, name, values in expressions:
         operator = _OBJECT_OPERATORS.get(name)
         if operator is None:
             known = ", ".join(_OBJECT_OPERATORS)
@@ -180,6 +188,15 @@ def from_parts(
             )
         found.append(requirement(key, operator, values))
     return _sorted(found)
+
+
+@lru_cache(maxsize=KNOWN_MAX)
+def _of_labels(labels: tuple[tuple[str, str], ...]) -> Selector:
+    return _sorted(_equalities(labels))
+
+
+def _equalities(labels: Iterable[tuple[str, str]]) -> list[Requirement]:
+    return [requirement(key, Operator.EQUALS, (value,)) for key, value in labels]
 
 
 def _sorted(found: list[Requirement]) -> Selector:

@@ -1,7 +1,7 @@
 """What is run, what it needs, and what a place that runs it promises.
 
 A provisioner says what to run as a ``Workload``; a ``Placement`` runs it and says
-what became of it. Neither knows pools, leases or Kubernetes objects.
+what became of it. Neither knows pools or leases.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from pathlib import Path
 from typing import Protocol
+
+from bullpen.api.virtualtargetclass import Images, Scheduling
 
 Key = tuple[str, str]
 """Namespace and name of the Exporter an instance stands behind."""
@@ -61,11 +63,15 @@ class Instance:
     reason: ExitReason | None = None
     """Given exactly when it has exited."""
 
+    held: str = ""
+    """Accepted, but there is no room for it yet: why, in CamelCase. Its boot has not begun."""
+
     detail: str = ""
     """For people: what it is doing, or what went wrong."""
 
     def __post_init__(self) -> None:
         assert (self.reason is None) == (self.phase is not InstancePhase.EXITED)
+        assert not self.held or self.phase is InstancePhase.BOOTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,9 @@ class Needs:
     kvm_for: str = ""
     """Architecture of a guest that would like KVM; empty if nobody asks."""
 
+    runtime: str = ""
+    """What the target itself runs in, such as ``qemu``; empty if it is only an exporter."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -100,6 +109,22 @@ class Site:
     artifacts: Mapping[Artifact, Path]
     kvm: bool = False
     """Proven to work for the architecture that was asked for."""
+
+    launcher: str = ""
+    """Socket of whoever starts programs in the target's runtime; empty if the exporter does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosting:
+    """What a class asks of a place that has a choice. One that has none ignores it."""
+
+    images: Images = field(default_factory=Images)
+    scheduling: Scheduling | None = None
+    credentials: str = ""
+    """Name of the Secret whose data are the workload's files."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the Exporter, to find what belongs to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +146,8 @@ class Workload:
 
     retain: bool = False
     """Keep disks and logs when it is removed."""
+
+    hosting: Hosting = field(default_factory=Hosting)
 
 
 class Placement(Protocol):

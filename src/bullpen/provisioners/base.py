@@ -15,6 +15,7 @@ from bullpen.errors import Cause
 from bullpen.placements.base import (
     Artifact,
     ExitReason,
+    Hosting,
     Instance,
     InstancePhase,
     Key,
@@ -26,6 +27,7 @@ from bullpen.placements.base import (
 __all__ = [
     "Artifact",
     "ExitReason",
+    "Hosting",
     "Instance",
     "InstancePhase",
     "InstanceSpec",
@@ -69,6 +71,8 @@ class InstanceSpec:
     recycle: RecycleStrategy = RecycleStrategy.EXIT_AND_REPLACE
     retain: bool = False
     """Keep disks and logs when it is removed."""
+
+    hosting: Hosting = field(default_factory=Hosting)
 
 
 class Provisioner(Protocol):

@@ -42,6 +42,7 @@ class PlacedProvisioner:
                 files=spec.credentials,
                 single_use=spec.recycle is RecycleStrategy.EXIT_AND_REPLACE,
                 retain=spec.retain,
+                hosting=spec.hosting,
             )
         )
 

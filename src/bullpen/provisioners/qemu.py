@@ -23,6 +23,7 @@ MODULES = ("bullpen.drivers.qemu", "jumpstarter_driver_composite.driver")
 """What the driver of a QEMU target needs loaded."""
 
 MACHINE_NAME = "qemu"
+RUNTIME = "qemu"
 OVERHEAD_BYTES = 160 << 20
 """Of QEMU beside its guest's memory, and of the exporter."""
 
@@ -63,6 +64,7 @@ class QemuRecipe:
             cpus=wanted.resources.cpu,
             artifacts=tuple(dict.fromkeys(_artifact(file) for file in _files(wanted))),
             kvm_for=arch if asks else "",
+            runtime=RUNTIME,
         )
 
     def export(self, spec: InstanceSpec, site: Site) -> Document:
@@ -91,6 +93,7 @@ class QemuRecipe:
             "disks": [_disk(disk, site) for disk in _all_disks(wanted)],
             "forwards": {name: forward.guest_port for name, forward in wanted.hostfwd.items()},
             "extra_args": list(wanted.extra_arguments),
+            "launcher_socket": site.launcher,
         }
         return {name: value for name, value in settings.items() if value}
 

@@ -9,7 +9,7 @@ could undo.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bullpen.api.document import Document, encode
@@ -18,11 +18,15 @@ from bullpen.registry.documents import Documents
 from bullpen.registry.walking import same
 from bullpen.store.base import ABSENT, Entry, Store, Watch
 
+Foresight = Callable[[str, Entry | None], None]
+"""Told a key and what the next write to it builds on, as soon as that is decided."""
+
 
 class Commits:
     def __init__(self, store: Store, documents: Documents) -> None:
         self._store = store
         self._documents = documents
+        self.foresights: list[Foresight] = []
         # As many as the store has accepted and not finished, which it bounds.
         self._unfinished: dict[str, asyncio.Future[Entry]] = {}
 
@@ -88,6 +92,7 @@ class Commits:
         write = asyncio.ensure_future(accepted)
         self._unfinished[key] = write
         write.add_done_callback(partial(self._finish, key))
+        self._foresee(key)
         # A caller that gives up waiting does not take an accepted write with it.
         entry = await asyncio.shield(write)
         return entry.value
@@ -95,5 +100,10 @@ class Commits:
     def _finish(self, key: str, write: asyncio.Future[Entry]) -> None:
         if self._unfinished.get(key) is write:
             del self._unfinished[key]
-        if not write.cancelled():
-            write.exception()  # the caller may be gone; nobody else need hear of it
+        # The caller may be gone; nobody else need hear of an error, but of what now stands.
+        if not write.cancelled() and write.exception() is not None:
+            self._foresee(key)
+
+    def _foresee(self, key: str) -> None:
+        for foresight in self.foresights:
+            foresight(key, self._store.head(key))

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from bullpen.api import codec
 from bullpen.api.document import Document, decode
 from bullpen.api.fields import Kind
-from bullpen.api.objects import Listing, Seen, meta_of
+from bullpen.api.objects import Foresight, Listing, Seen, meta_of
 from bullpen.api.resources import Resource
 from bullpen.errors import LabError, NotFound
 from bullpen.registry.options import DeleteOptions, FieldValidation, WriteOptions
@@ -46,6 +46,16 @@ class RegistryObjects:
     def watch(self, kind: type[K], *, since: int) -> _Feed[K]:
         watch = self._registry.watch(self._resource(kind), None, since=since)
         return _Feed(watch, lambda value: self._value(kind, value))
+
+    def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
+        prefix = self._resource(kind).prefix
+
+        def heard(key: str, head: Entry | None) -> None:
+            if key.startswith(prefix):
+                namespace, _, name = key.removeprefix(prefix).partition("/")
+                listener(namespace, name, self._value(kind, head.value) if head else None)
+
+        self._registry.foresee(heard)
 
     async def create(self, value: K) -> K:
         meta = meta_of(value)

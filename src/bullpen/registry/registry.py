@@ -21,7 +21,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import FieldSelector, Selector
 from bullpen.registry import deleting, metadata, namespaces, preparing, scaling
-from bullpen.registry.committing import Commits
+from bullpen.registry.committing import Commits, Foresight
 from bullpen.registry.documents import Documents
 from bullpen.registry.listing import list_entries
 from bullpen.registry.options import (
@@ -125,6 +125,10 @@ class Registry:
         state = tuple(e for e in page.entries if not wanted or wanted.matches(e.key, e.value))
         changes = self._commits.changes(prefix, page.revision)
         return ObjectWatch(changes, wanted, self._labels, state=state, revision=page.revision)
+
+    def foresee(self, foresight: Foresight) -> None:
+        """Tell of every write when it is accepted, and again what stands if it is lost."""
+        self._commits.foresights.append(foresight)
 
     def document(self, value: bytes) -> Document:
         """What is stored as ``value``, which is or was an object's; not to be edited."""

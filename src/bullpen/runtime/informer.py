@@ -94,7 +94,9 @@ class Informer(Generic[K]):
             try:
                 await self._follow()
             except Gone:
-                continue
+                # Listing again at once is what is asked for, but not again and again.
+                await asyncio.sleep(self._retry(self._failures).total_seconds())
+                self._failures += 1
             except Unavailable as error:
                 self._failures += 1
                 delay = self._retry(self._failures)

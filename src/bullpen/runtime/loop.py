@@ -7,10 +7,11 @@ comes or time passes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from bullpen.errors import Conflict, LabError, Unavailable
@@ -19,6 +20,9 @@ from bullpen.runtime.queue import WorkQueue
 from bullpen.runtime.retry import Retry
 
 log = logging.getLogger("bullpen.runtime")
+
+AGAIN = timedelta(milliseconds=10)
+"""How long a key rests whose pass asked to be woken at a time that had passed."""
 
 Q = TypeVar("Q", bound=Hashable)
 Q_contra = TypeVar("Q_contra", bound=Hashable, contravariant=True)
@@ -94,12 +98,13 @@ class ReconcileLoop(Generic[Q]):
     async def _wait(self) -> None:
         self._news.clear()
         due = self._queue.next_due()
-        seconds = None if due is None else max(0.0, (due - self._clock.now()).total_seconds())
-        try:
+        if due is None:
+            await self._news.wait()
+            return
+        seconds = max(0.0, (due - self._clock.now()).total_seconds())
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-        except TimeoutError:
-            return
 
     async def _pass(self, key: Q) -> None:
         name = self._reconciler.name
@@ -118,4 +123,6 @@ class ReconcileLoop(Generic[Q]):
         else:
             self._queue.done(key)
             if outcome.wake_at is not None:
-                self._queue.add_at(key, outcome.wake_at)
+                now = self._clock.now()
+                # A pass that left something due would else run again and again, and nobody else.
+                self._queue.add_at(key, outcome.wake_at if outcome.wake_at > now else now + AGAIN)

@@ -7,11 +7,11 @@ import multiprocessing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bullpen.sim.plan import Home, plan
+from bullpen.sim.plan import Home, Size, plan
 from bullpen.sim.run import Outcome, run
 
-GC_THRESHOLDS = (50_000, 20, 100)
-"""As the service has them."""
+GC_THRESHOLDS = (200_000, 20, 100)
+"""What a run leaves behind goes with it; there is little to look for before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,11 @@ class Summary:
         )
 
 
-def outcomes(seeds: Iterable[int], home: Home, *, jobs: int = 1) -> Iterator[Outcome]:
+def outcomes(
+    seeds: Iterable[int], home: Home, *, size: Size = Size.USUAL, jobs: int = 1
+) -> Iterator[Outcome]:
     """How each seed went, in any order."""
-    work = ((seed, home) for seed in seeds)
+    work = ((seed, home, size) for seed in seeds)
     if jobs == 1:
         _prepare()
         yield from map(_run, work)
@@ -46,8 +48,9 @@ def outcomes(seeds: Iterable[int], home: Home, *, jobs: int = 1) -> Iterator[Out
 
 
 def _prepare() -> None:
+    gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _run(work: tuple[int, Home]) -> Outcome:
+def _run(work: tuple[int, Home, Size]) -> Outcome:
     return run(plan(*work))

@@ -71,6 +71,32 @@ class LeasesAreKept:
             yield f"lease {fact.name} is gone and had not ended"
 
 
+class EndsHaveReasons:
+    """A lease does not end for want of what is still there."""
+
+    promise = "a lease ends for a reason that is true"
+
+    def __init__(self, get: Callable[[str, str, str], Raw | None]) -> None:
+        self._get = get
+        """What is on disk, by kind, namespace and name."""
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Lease" or not is_active(fact.old) or not status(fact.new).get("ended"):
+            return
+        ready = [c for c in status(fact.new).get("conditions") or () if c["type"] == "Ready"]
+        reason = ready[0]["reason"] if ready else ""
+        if reason in ("ExporterRemoved", "ExporterTaken"):
+            name = status(fact.old)["exporterRef"]["name"]
+            if status(self._get("Exporter", fact.namespace, name)).get("leaseUid") == _uid(
+                fact.new
+            ):
+                yield f"lease {fact.name} lost exporter {name}, which was still its own"
+        if reason == "ClientRemoved":
+            name = fact.last["spec"]["clientRef"]["name"]
+            if self._get("Client", fact.namespace, name) is not None:
+                yield f"lease {fact.name} ended for want of client {name}, who is there"
+
+
 class EpochsGrow:
     """Every lease of an exporter has a higher epoch than the one before."""
 
@@ -113,10 +139,7 @@ class CeilingHolds:
 
     promise = "a pool stays below its ceiling"
 
-    def __init__(self, slack: float, excused: Callable[[], bool] = lambda: False) -> None:
-        self._excused = excused
-        """Whether two controllers are at it, which cannot know of each other's creations."""
-
+    def __init__(self, slack: float) -> None:
         self._slack = slack
         """Seconds for which a ceiling that was lowered may not be known yet."""
 
@@ -142,7 +165,7 @@ class CeilingHolds:
         elif owner and _uid(fact.new) not in members:
             members[_uid(fact.new)] = None
             name, ceiling = self._ceiling(owner, fact.at)
-            if ceiling and len(members) > ceiling and not self._excused():
+            if ceiling and len(members) > ceiling:
                 yield f"{fact.name} makes {len(members)} members of {name}, at most {ceiling}"
 
     def _ceiling(self, owner: str, at: float) -> tuple[str, int]:
@@ -154,6 +177,27 @@ class CeilingHolds:
             if number + 1 == len(known) or known[number + 1][0] > at - self._slack
         ]
         return name, 0 if 0 in believed else max(believed, default=0)
+
+
+class ObjectsComeToRest:
+    """Nobody writes one object over and over, as two that contradict each other would."""
+
+    promise = "the lab comes to rest"
+
+    WINDOW, CHANGES_MAX = 10.0, 200
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str, str], tuple[float, int]] = {}
+        """When counting began, and how many changes there have been since."""
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        where = (fact.kind, fact.namespace, fact.name)
+        since, count = self._since.get(where, (fact.at, 0))
+        if fact.at > since + self.WINDOW:
+            since, count = fact.at, 0
+        self._since[where] = (since, count + 1)
+        if count + 1 == self.CHANGES_MAX:
+            yield f"{fact.kind} {fact.name} changed {count + 1} times in {fact.at - since:.1f} s"
 
 
 class LeasedMembersStay:

@@ -86,6 +86,8 @@ class DiskStore(JournaledStore):
         """Nothing this store is told from now on reaches the disk."""
         self._disk.crash(self._spindle.pending)
         self._spindle.dead = True
+        # Whoever watched from elsewhere hears of it; what the process itself hears does no harm.
+        self._fanout.close()
 
 
 class _Spindle:

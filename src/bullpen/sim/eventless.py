@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from bullpen.api.core import Event
 from bullpen.api.fields import Kind
-from bullpen.api.objects import Feed, Listing, Objects
+from bullpen.api.objects import Feed, Foresight, Listing, Objects
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)
@@ -28,6 +28,9 @@ class Eventless:
 
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
         return self._objects.watch(kind, since=since)
+
+    def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
+        self._objects.foresee(kind, listener)
 
     async def create(self, value: K) -> K:
         return value if isinstance(value, Event) else await self._objects.create(value)

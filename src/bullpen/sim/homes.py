@@ -1,7 +1,7 @@
 """Where the objects live: in the process's own store, or behind an API that misbehaves.
 
 The API of the cluster home keeps what it acknowledged, but answers late or not at all,
-speaks of conflicts that are none, and shows changes late.
+speaks of conflicts that are none, shows changes late or twice, and lists what was so.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bullpen.api.fields import Kind
-from bullpen.api.objects import Feed, Listing, Objects, Seen
+from bullpen.api.objects import Feed, Foresight, Listing, Objects, Seen
 from bullpen.errors import Conflict, Unavailable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -31,15 +31,24 @@ T = TypeVar("T")
 
 NAMESPACES = ("default", "other", "kube-system")
 MANAGER = "bullpen"
+DEADLINE = 10.0
+"""Seconds after which a caller gives up on a write that was not answered."""
+
+STALE_MAX = 5.0
+"""Seconds for which a list may be on its way."""
+
+REWOUND_MAX = 30
+"""Revisions by which a watch begins too early."""
 
 
 class EmbeddedHome:
     """Each process opens the disk and serves the objects itself."""
 
-    def __init__(self, disk: Disk, clock: Clock, ids: Ids) -> None:
+    def __init__(self, disk: Disk, clock: Clock, ids: Ids, api: PlayedApi) -> None:
         self.registry: Registry | None = None
         """That of the process that runs now."""
 
+        self._api = api
         self._disk = disk
         self._clock = clock
         self._ids = ids
@@ -54,6 +63,10 @@ class EmbeddedHome:
             collecting = tasks.create_task(GarbageCollector(registry).run())
             yield RegistryObjects(registry, manager=MANAGER)
             collecting.cancel()
+
+    def remote(self, guest: Guest) -> Objects:
+        """The objects over HTTP, from whichever process serves them."""
+        return ApiObjects(lambda: _served(self.registry), guest, self._api)
 
     def crashed(self, process: Process) -> None:
         store = self._stores.pop(process, None)
@@ -77,10 +90,28 @@ class ClusterHome:
 
     @contextlib.asynccontextmanager
     async def connected(self, process: Process) -> AsyncIterator[Objects]:
-        yield ApiObjects(RegistryObjects(self.registry, manager=MANAGER), process, self._api)
+        yield self.remote(process)
+
+    def remote(self, guest: Guest) -> Objects:
+        """The objects as one process sees them through the API."""
+        served = _served(self.registry)
+        return ApiObjects(lambda: served, guest, self._api)
 
     def crashed(self, process: Process) -> None:
         """Nothing of the objects was in the process."""
+
+
+def _served(registry: Registry | None) -> RegistryObjects:
+    if registry is None:
+        raise Unavailable("connection refused")
+    return RegistryObjects(registry, manager=MANAGER)
+
+
+class Guest(Protocol):
+    """A process that uses the API."""
+
+    name: str
+    alive: bool
 
 
 class PlayedApi:
@@ -103,7 +134,7 @@ class PlayedApi:
         until = self._cut.get(process)
         return until is not None and asyncio.get_running_loop().time() < until + within
 
-    async def hop(self, process: Process) -> None:
+    async def hop(self, process: Guest) -> None:
         """One way, there or back."""
         if not process.alive:
             await asyncio.get_running_loop().create_future()
@@ -119,55 +150,81 @@ class PlayedApi:
     def lag(self) -> float:
         return self._chance.uniform(0, self.weather.lag_max)
 
+    async def age(self) -> None:
+        """Let a list grow old on its way: what it says was so, and is no more."""
+        if self.happens(lambda weather: weather.stale):
+            await asyncio.sleep(self._chance.uniform(0, STALE_MAX))
+
+    def since(self, revision: int) -> int:
+        """Where a watch begins that was to begin after a revision."""
+        if self.happens(lambda weather: weather.rewound):
+            return max(0, revision - self._chance.randint(1, REWOUND_MAX))
+        return revision
+
 
 class ApiObjects:
     """The objects as one process sees them through the API."""
 
-    def __init__(self, objects: RegistryObjects, process: Process, api: PlayedApi) -> None:
+    def __init__(
+        self, objects: Callable[[], RegistryObjects], process: Guest, api: PlayedApi
+    ) -> None:
         self._objects = objects
         self._process = process
         self._api = api
 
     async def get(self, kind: type[K], namespace: str, name: str) -> K:
         await self._api.hop(self._process)
-        found = await self._objects.get(kind, namespace, name)
+        found = await self._objects().get(kind, namespace, name)
         await self._api.hop(self._process)
         return found
 
     async def list(self, kind: type[K]) -> Listing[K]:
         await self._api.hop(self._process)
-        found = await self._objects.list(kind)
+        found = await self._objects().list(kind)
+        await self._api.age()
         await self._api.hop(self._process)
         return found
 
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
-        return _LaggingFeed(self._objects.watch(kind, since=since), self._process, self._api)
+        feed = self._objects().watch(kind, since=self._api.since(since))
+        return _LaggingFeed(feed, self._process, self._api)
+
+    def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
+        """A cluster does not tell."""
 
     async def create(self, value: K) -> K:
-        return await self._write(self._objects.create, value)
+        return await self._write(lambda objects: objects.create, value)
 
     async def update(self, value: K) -> K:
-        return await self._change(self._objects.update, value)
+        return await self._change(lambda objects: objects.update, value)
 
     async def update_status(self, value: K) -> K:
-        return await self._change(self._objects.update_status, value)
+        return await self._change(lambda objects: objects.update_status, value)
 
     async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
         return await self.update_status(first), await self.update_status(second)
 
     async def delete(self, value: Kind) -> None:
-        await self._change(self._objects.delete, value)
+        await self._change(lambda objects: objects.delete, value)
 
-    async def _change(self, write: Callable[[K], Awaitable[T]], value: K) -> T:
+    async def _change(
+        self, verb: Callable[[RegistryObjects], Callable[[K], Awaitable[T]]], value: K
+    ) -> T:
         if self._api.happens(lambda weather: weather.refused):
             raise Conflict("the object has been modified; please apply your changes again")
-        return await self._write(write, value)
+        return await self._write(verb, value)
 
-    async def _write(self, write: Callable[[K], Awaitable[T]], value: K) -> T:
+    async def _write(
+        self, verb: Callable[[RegistryObjects], Callable[[K], Awaitable[T]]], value: K
+    ) -> T:
         await self._api.hop(self._process)
         if not self._process.alive:
             await asyncio.get_running_loop().create_future()
-        written = await write(value)
+        try:
+            async with asyncio.timeout(DEADLINE):
+                written = await verb(self._objects())(value)
+        except TimeoutError:
+            raise Unavailable("the API did not answer in time") from None
         if self._api.happens(lambda weather: weather.unanswered):
             raise Unavailable("the API did not answer in time")
         await self._api.hop(self._process)
@@ -177,7 +234,7 @@ class ApiObjects:
 class _LaggingFeed:
     """A watch that shows changes late and in order, and breaks now and then."""
 
-    def __init__(self, feed: Feed[Any], process: Process, api: PlayedApi) -> None:
+    def __init__(self, feed: Feed[Any], process: Guest, api: PlayedApi) -> None:
         self._feed = feed
         self._process = process
         self._api = api

@@ -33,11 +33,14 @@ class Machines:
         self.away_until = 0.0
         self.hangs_until = 0.0
         self.refuses_until = 0.0
+        self.doubles_until = 0.0
+        """Until when whatever is asked is done a second time, some time later."""
+
         self._chance = chance
         self._tasks = tasks
 
     def heal(self) -> None:
-        self.away_until = self.hangs_until = self.refuses_until = 0.0
+        self.away_until = self.hangs_until = self.refuses_until = self.doubles_until = 0.0
         self.backend.faults = Faults(boot_seconds=self.backend.faults.boot_seconds)
 
     async def ask(self, process: Process, work: Callable[[], Awaitable[T]]) -> T:
@@ -45,6 +48,8 @@ class Machines:
         loop = asyncio.get_running_loop()
         if loop.time() < self.away_until:
             raise Unreachable("the backend does not answer")
+        if loop.time() < self.doubles_until:
+            self._tasks.create_task(self._late(work, None))
         if loop.time() < self.hangs_until:
             answer: asyncio.Future[T] = loop.create_future()
             self._tasks.create_task(self._late(work, answer))
@@ -58,16 +63,18 @@ class Machines:
             await loop.create_future()
         return await work()
 
-    async def _late(self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+    async def _late(
+        self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T] | None
+    ) -> None:
         """Do it all the same, though nobody may be waiting for it any more."""
         await asyncio.sleep(self._chance.uniform(0.0, 2 * PATIENCE))
         try:
             result = await work()
         except LabError as error:
-            if not answer.done():
+            if answer is not None and not answer.done():
                 answer.set_exception(error)
         else:
-            if not answer.done():
+            if answer is not None and not answer.done():
                 answer.set_result(result)
 
     @property

@@ -21,6 +21,17 @@ class Home(StrEnum):
     """A Kubernetes API elsewhere; the service is replaced while it still runs."""
 
 
+class Size(StrEnum):
+    """How much happens in a run."""
+
+    SMALL = "small"
+    """A few leases in a lab of a few targets: many different runs in little time."""
+
+    USUAL = "usual"
+    LARGE = "large"
+    """Hundreds of leases one after the other: many leases in little time."""
+
+
 class Act(StrEnum):
     """What a step does."""
 
@@ -43,6 +54,7 @@ class Act(StrEnum):
     CUT_CLIENT = "cut-client"
     CUT_EXPORTER = "cut-exporter"
     CUT_ROUTER = "cut-router"
+    ROUTER_CRASH = "router-crash"
     CUT_API = "cut-api"
     SLOW_DISK = "slow-disk"
     STUCK_DISK = "stuck-disk"
@@ -52,6 +64,7 @@ class Act(StrEnum):
     BACKEND_AWAY = "backend-away"
     BACKEND_HANGS = "backend-hangs"
     BACKEND_REFUSES = "backend-refuses"
+    BACKEND_TWICE = "backend-twice"
     EXPORTER_VANISHES = "exporter-vanishes"
     EXPORTER_FLAPS = "exporter-flaps"
     EXPORTER_TWICE = "exporter-twice"
@@ -100,6 +113,12 @@ class Weather:
     lag_max: float = 0.0
     """How far behind what is watched may be."""
 
+    stale: float = 0.0
+    """A list that says what was so some seconds ago."""
+
+    rewound: float = 0.0
+    """A watch that begins earlier than was asked for, so that changes come again."""
+
     start_failed: float = 0.0
     history: int = 50_000
     """Changes that are kept; the fewer, the more often a watch must list again."""
@@ -119,6 +138,7 @@ class Plan:
 
     seed: int
     home: Home
+    size: Size
     weather: Weather
     steps: tuple[Step, ...]
     lasts: float
@@ -130,31 +150,110 @@ class Plan:
     ceilings: tuple[int, ...]
     """The most members of each set; the first is single-use."""
 
+    boot: tuple[float, float]
+    real: float
+    """The chance that a lease asks for a board and not for a member of a pool."""
+
+    dials: tuple[int, ...]
+    """How often a client connects, one of these."""
+
+    holds_max: float
+    """Seconds a client works with a target."""
+
+    durations: tuple[int, ...]
+    """Seconds for which clients ask for a target."""
+
+    events: bool
+    """Whether Events are written too. Nothing depends on them, and they are a third of writes."""
+
+    router: bool
+    """Whether there is a router in a process of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extent:
+    """Between what bounds a size lies."""
+
+    lasts: tuple[float, float]
+    steps: tuple[int, int]
+    faults: tuple[float, float]
+    """The share of steps that are faults."""
+
+    boards: tuple[int, int]
+    pools: tuple[int, int]
+    ceilings: tuple[int, int]
     boot: tuple[float, float] = (1.0, 4.0)
-    events: bool = False
-    """Whether Events are written too. Nothing depends on them, and they are most writes."""
+    real: float = 0.4
+    """The share of leases that ask for a board."""
+
+    dials: tuple[int, ...] = (0, 1, 2)
+    holds_max: float = 20.0
+    durations: tuple[int, ...] = (10, 30, 120, 3600)
+    events: float
+    """The share of runs with Events."""
 
 
-CLOCK_JUMP_MAX = 20.0
-"""Seconds by which a clock is set wrong at a time."""
+EXTENTS: Mapping[Size, _Extent] = {
+    Size.SMALL: _Extent(
+        lasts=(5.0, 25.0),
+        steps=(3, 12),
+        faults=(0.2, 0.6),
+        boards=(1, 1),
+        pools=(1, 1),
+        ceilings=(1, 2),
+        boot=(0.5, 2.0),
+        holds_max=8.0,
+        events=0.3,
+    ),
+    Size.USUAL: _Extent(
+        lasts=(15.0, 60.0),
+        steps=(5, 40),
+        faults=(0.1, 0.5),
+        boards=(1, 3),
+        pools=(1, 2),
+        ceilings=(1, 4),
+        events=0.5,
+    ),
+    Size.LARGE: _Extent(
+        lasts=(400.0, 800.0),
+        steps=(400, 800),
+        faults=(0.01, 0.05),
+        boards=(8, 12),
+        pools=(0, 1),
+        ceilings=(2, 4),
+        real=0.8,
+        dials=(0, 0, 0, 1, 2),
+        holds_max=4.0,
+        durations=(10, 30),
+        events=0.02,
+    ),
+}
 
-LASTS = (15.0, 60.0)
-STEPS_MAX = 40
 
-
-def plan(seed: int, home: Home) -> Plan:
+def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
     """The run a seed stands for."""
-    chance = random.Random(f"plan-{seed}-{home}")
-    lasts = chance.uniform(*LASTS)
+    chance = random.Random(f"plan-{seed}-{home}-{size}")
+    extent = EXTENTS[size]
+    lasts = chance.uniform(*extent.lasts)
+    router = chance.random() < 0.5
     return Plan(
         seed=seed,
         home=home,
+        size=size,
         weather=_weather(chance, home),
-        steps=_steps(chance, home, lasts),
+        steps=_steps(chance, home, extent, lasts, router=router),
         lasts=lasts,
-        boards=chance.randint(1, 3),
-        ceilings=tuple(chance.randint(1, 4) for _ in range(chance.randint(1, 2))),
-        events=chance.random() < 0.2,
+        boards=chance.randint(*extent.boards),
+        ceilings=tuple(
+            chance.randint(*extent.ceilings) for _ in range(chance.randint(*extent.pools))
+        ),
+        boot=extent.boot,
+        real=extent.real,
+        dials=extent.dials,
+        holds_max=extent.holds_max,
+        durations=extent.durations,
+        events=chance.random() < extent.events,
+        router=router,
     )
 
 
@@ -175,15 +274,20 @@ def _weather(chance: random.Random, home: Home) -> Weather:
         unanswered=some(0.1) if cluster else 0.0,
         broken=some(0.1) if cluster else 0.0,
         lag_max=some(1.0) if cluster else 0.0,
+        stale=some(0.5) if cluster else 0.0,
+        rewound=some(0.5) if cluster else 0.0,
     )
 
 
-def _steps(chance: random.Random, home: Home, lasts: float) -> tuple[Step, ...]:
+def _steps(
+    chance: random.Random, home: Home, extent: _Extent, lasts: float, *, router: bool
+) -> tuple[Step, ...]:
     foreign = ONLY_EMBEDDED if home is Home.CLUSTER else ONLY_CLUSTER
-    possible = [act for act in FAULTS if act not in foreign]
+    absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
+    possible = [act for act in FAULTS if act not in foreign | absent]
     faults = {act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35}
-    count = chance.randint(5, STEPS_MAX)
-    share = chance.uniform(0.1, 0.5) if faults else 0.0
+    count = chance.randint(*extent.steps)
+    share = chance.uniform(*extent.faults) if faults else 0.0
     found: list[tuple[float, Act, int]] = []
     for _ in range(count):
         weights: Mapping[Act, float] = faults if chance.random() < share else WORK

@@ -32,7 +32,7 @@ from bullpen.sim.signing import CheapSigner
 
 T = TypeVar("T")
 
-SETTINGS = LabSettings(endpoint="lab:8082", ca_pem="PEM", retention=timedelta(hours=1))
+SETTINGS = LabSettings(endpoint="lab:8082", ca_pem="PEM", retention=timedelta(minutes=5))
 
 
 class HomeSide(Protocol):

@@ -67,6 +67,11 @@ class PlayedRouter:
         for leg in self._pairing.fence(lease, epoch):
             self.leave(leg)
 
+    @property
+    def load(self) -> int:
+        """Legs it carries."""
+        return len(self._legs)
+
     def streams(self) -> list[Ticket]:
         """What is joined now."""
         return [leg.ticket for leg in self._legs if leg.peer is not None]

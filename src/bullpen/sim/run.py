@@ -83,8 +83,9 @@ async def _tell(world: World) -> None:
         await world.home.prepare()
         world.tasks.create_task(world.home.run())
     world.tasks.create_task(world.supervise())
-    for watcher in world.watchers():
-        world.tasks.create_task(watcher.run())
+    if world.plan.router:
+        world.start_router()
+    world.watch()
     await operator.prepare(world.plan.boards, world.plan.ceilings)
     for number in range(world.plan.boards):
         world.plug(SPACE, f"board{number}")

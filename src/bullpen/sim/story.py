@@ -15,12 +15,15 @@ from bullpen.services.callers import Claim
 from bullpen.services.wishes import Edit
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
-from bullpen.sim.plan import CLOCK_JUMP_MAX, Act, Step
+from bullpen.sim.plan import Act, Step
 from bullpen.sim.truth import Violation
 from bullpen.sim.world import World
 
 STEPS_TO_CRASH_MAX = 60
 """Turns of the event loop after which a crash happens, so that it falls on any await."""
+
+CLOCK_JUMPS_MAX = (1.0, 20.0, 20.0, 600.0)
+"""Seconds by which a clock is set wrong at a time."""
 
 
 class Story:
@@ -44,6 +47,7 @@ class Story:
             Act.CUT_CLIENT: self._cut_client,
             Act.CUT_EXPORTER: self._cut_exporter,
             Act.CUT_ROUTER: self._cut_router,
+            Act.ROUTER_CRASH: self._router_crash,
             Act.CUT_API: self._cut_api,
             Act.SLOW_DISK: self._slow_disk,
             Act.STUCK_DISK: self._stuck_disk,
@@ -53,6 +57,7 @@ class Story:
             Act.BACKEND_AWAY: self._backend_away,
             Act.BACKEND_HANGS: self._backend_hangs,
             Act.BACKEND_REFUSES: self._backend_refuses,
+            Act.BACKEND_TWICE: self._backend_twice,
             Act.EXPORTER_VANISHES: self._exporter_vanishes,
             Act.EXPORTER_FLAPS: self._exporter_flaps,
             Act.EXPORTER_TWICE: self._exporter_twice,
@@ -83,10 +88,10 @@ class Story:
         rest = [name for name in CLIENTS if name != client]
         return Job(
             client=client,
-            duration=float(chance.choice((10, 30, 120, 3600))),
-            holds=chance.uniform(0, 20),
+            duration=float(chance.choice(self._world.plan.durations)),
+            holds=chance.uniform(0, self._world.plan.holds_max),
             patience=chance.choice((5.0, 30.0, 120.0)),
-            dials=chance.randint(0, 2),
+            dials=chance.choice(self._world.plan.dials),
             extends=chance.random() < 0.2,
             hands_to=chance.choice(rest) if chance.random() < 0.15 else "",
             vanishes=chance.random() < 0.15,
@@ -97,8 +102,10 @@ class Story:
         await Client(self._world, job).run()
 
     def _selector(self, chance: random.Random) -> str:
-        pools = [f"virtual{number}" for number in range(len(self._world.plan.ceilings))]
-        return f"board={chance.choice(['real', *pools, *pools])}"
+        plan = self._world.plan
+        if chance.random() < plan.real or not plan.ceilings:
+            return "board=real"
+        return f"board=virtual{chance.randrange(len(plan.ceilings))}"
 
     async def _lease(self, chance: random.Random) -> None:
         selector = self._selector(chance)
@@ -151,12 +158,15 @@ class Story:
         self._world.breaks(Violation("nobody takes what is another's", text, self._world.time))
 
     async def _scale(self, chance: random.Random) -> None:
-        number = chance.randrange(len(self._world.plan.ceilings))
-        await self._operator.scale(number, chance)
+        if self._world.plan.ceilings:
+            number = chance.randrange(len(self._world.plan.ceilings))
+            await self._operator.scale(number, chance)
 
     async def _remake_set(self, chance: random.Random) -> None:
-        number = chance.randrange(len(self._world.plan.ceilings))
-        await self._operator.remake_set(number, self._world.plan.ceilings[number], chance)
+        ceilings = self._world.plan.ceilings
+        if ceilings:
+            number = chance.randrange(len(ceilings))
+            await self._operator.remake_set(number, ceilings[number], chance)
 
     async def _disable(self, chance: random.Random) -> None:
         name = f"board{chance.randrange(self._world.plan.boards)}"
@@ -192,13 +202,16 @@ class Story:
         await self._world.overlap(chance.uniform(0, 20))
 
     async def _jump(self, chance: random.Random) -> None:
-        jump = timedelta(seconds=chance.uniform(-CLOCK_JUMP_MAX, CLOCK_JUMP_MAX))
+        most = chance.choice(CLOCK_JUMPS_MAX)
+        jump = timedelta(seconds=chance.uniform(-most, most))
         self._world.clock.jump(jump)
         self._world.say("clock", f"jumps by {jump.total_seconds():.3f} s")
 
     async def _cut_api(self, chance: random.Random) -> None:
         for process in self._world.processes:
             self._world.api.cut(process.name, chance.uniform(0.5, 15))
+        if self._world.apart is not None:
+            self._world.api.cut(self._world.apart.name, chance.uniform(0.5, 15))
 
     async def _slow_disk(self, chance: random.Random) -> None:
         self._world.disk.delay_max = chance.uniform(0.01, 0.5)
@@ -224,6 +237,9 @@ class Story:
         peers = [*CLIENTS, *(name for _, name in sorted(self._world.players))]
         self._world.network.cut(f"router-{chance.choice(peers)}", chance.uniform(1, 20))
 
+    async def _router_crash(self, chance: random.Random) -> None:
+        await self._world.restart_router(chance.uniform(0.1, 15))
+
     # Machines and exporters
 
     async def _machine_dies(self, chance: random.Random) -> None:
@@ -242,6 +258,9 @@ class Story:
 
     async def _backend_refuses(self, chance: random.Random) -> None:
         self._world.machines.refuses_until = self._world.time + chance.uniform(1, 10)
+
+    async def _backend_twice(self, chance: random.Random) -> None:
+        self._world.machines.doubles_until = self._world.time + chance.uniform(1, 20)
 
     async def _exporter_vanishes(self, chance: random.Random) -> None:
         await self._off_and_on(chance, chance.uniform(5, 40))

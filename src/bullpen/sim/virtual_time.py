@@ -19,10 +19,8 @@ from bullpen.kit.clock import VirtualClock
 
 T = TypeVar("T")
 
-TURNS_MAX = 100_000
-"""Turns of the loop in one second of virtual time, more than any work takes."""
-
-_SECOND = timedelta(seconds=1)
+TURNS_MAX = 20_000
+"""Turns of the loop within one second of virtual time, more than any work takes."""
 
 
 class Deadlock(RuntimeError):
@@ -30,27 +28,37 @@ class Deadlock(RuntimeError):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
+    """Waits for nobody: nothing outside the run can happen in it."""
+
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self._clock = clock
+        self._micros = 0
         self._turns = 0
-        self._since = clock.now()
+        self._since = 0.0
+        self.time = 0.0
+        """Seconds since the beginning."""
+
         self.restless: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._turns += 1
-        if self._clock.now() - self._since >= _SECOND:
-            self._turns, self._since = 0, self._clock.now()
-        elif self._turns == TURNS_MAX and self.restless is not None:
-            self.restless()
-        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
-        if ready or timeout == 0:
-            return ready
+        if self._turns == TURNS_MAX:
+            if self.restless is not None and self.time - self._since < 1.0:
+                self.restless()
+            self._turns, self._since = 0, self.time
         if timeout is None:
             raise Deadlock(f"every task is blocked at {self._clock.now().isoformat()}")
-        # Rounded up: a step of no microseconds would spin for ever just short of the timer.
-        self._clock.advance(timedelta(microseconds=math.ceil(timeout * 1e6)))
+        if timeout > 0:
+            self._advance(timeout)
         return []
+
+    def _advance(self, timeout: float) -> None:
+        # Rounded up: a step of no microseconds would spin for ever just short of the timer.
+        step = math.ceil(timeout * 1e6)
+        self._micros += step
+        self.time = self._micros / 1e6
+        self._clock.advance(timedelta(microseconds=step))
 
 
 class _NumberedTask(asyncio.Task[T]):
@@ -69,8 +77,6 @@ class _NumberedTask(asyncio.Task[T]):
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock) -> None:
-        self._virtual = clock
-        self._start = clock.now()
         self._numbers = itertools.count()
         self._jumping = _JumpingSelector(clock)
         super().__init__(self._jumping)
@@ -81,7 +87,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping.restless = tell
 
     def time(self) -> float:
-        return (self._virtual.now() - self._start).total_seconds()
+        return self._jumping.time
 
     def _make(
         self,

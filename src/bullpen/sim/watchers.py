@@ -14,8 +14,8 @@ from bullpen.registry.registry import Registry
 from bullpen.sim.truth import Truth, Violation
 
 PROMISE = "a watch is ordered, complete and without duplicates"
-PATIENCE = (0.5, 15.0)
-"""Seconds after which the watcher leaves, to come back where it was."""
+PATIENCE, PATIENCE_CALM = (0.5, 15.0), (60.0, 120.0)
+"""Seconds after which the watcher leaves, to come back where it was: with faults and without."""
 
 
 class Watcher:
@@ -38,6 +38,7 @@ class Watcher:
         self._version = version
         self._kind = kind
         self._position = 0
+        self.calm = False
         self.seen = 0
 
     async def run(self) -> None:
@@ -45,7 +46,8 @@ class Watcher:
             registry = self._registry()
             try:
                 if registry is not None:
-                    async with asyncio.timeout(self._chance.uniform(*PATIENCE)):
+                    patience = PATIENCE_CALM if self.calm else PATIENCE
+                    async with asyncio.timeout(self._chance.uniform(*patience)):
                         await self._follow(registry)
             except Gone:
                 self._list_again()
@@ -72,7 +74,7 @@ class Watcher:
             assert resource is not None
             listed = registry.list(resource, None)
             self._position = listed.revision
-            known = sum(where[0] == self._kind for where in self._truth.objects)
+            known = sum(raw["apiVersion"] == self._version for raw in self._truth.all(self._kind))
             if self._truth.revision == listed.revision and len(listed.entries) != known:
                 self._break(f"{len(listed.entries)} of {self._kind} are listed, not {known}")
 

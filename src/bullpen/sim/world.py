@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import math
 import random
-from collections.abc import Iterator
 
 from bullpen.identity.subjects import Role, secret_name
 from bullpen.identity.tokens import Tickets
@@ -24,22 +22,25 @@ from bullpen.sim import virtual_time
 from bullpen.sim.checkers import (
     CeilingHolds,
     EndedStaysEnded,
+    EndsHaveReasons,
     EpochsGrow,
     LeasedMembersStay,
     LeasesAreKept,
+    ObjectsComeToRest,
     OneLeaseEach,
     OneLeasePerLife,
 )
 from bullpen.sim.clocks import SkewedClock
 from bullpen.sim.disk import Disk
 from bullpen.sim.history import History
-from bullpen.sim.homes import ClusterHome, EmbeddedHome, PlayedApi
+from bullpen.sim.homes import STALE_MAX, ClusterHome, EmbeddedHome, PlayedApi
 from bullpen.sim.machines import Handle, Machines
 from bullpen.sim.network import Network
 from bullpen.sim.noticing import Noticing
 from bullpen.sim.plan import Home, Plan
 from bullpen.sim.players import Part, Player
 from bullpen.sim.process import Process, Surroundings
+from bullpen.sim.routerprocess import RouterProcess
 from bullpen.sim.routers import PlayedRouter
 from bullpen.sim.trace import Trace
 from bullpen.sim.truth import Fact, Truth, Violation
@@ -74,6 +75,7 @@ class World:
 
         self.truth = Truth(loop.time, self.breaks)
         slack = KNOWN_LATE + 3 * plan.weather.lag_max + 4 * plan.weather.delay_max
+        slack += STALE_MAX if plan.weather.stale else 0.0
         self.history = History(self.truth, loop.time, self.breaks, slack=slack)
         self._watch_truth(slack)
         ids = RandomIds(self.chance("ids"))
@@ -81,7 +83,7 @@ class World:
         self.api = PlayedApi(self.chance("api"), plan.weather)
         self.home: EmbeddedHome | ClusterHome
         if plan.home is Home.EMBEDDED:
-            self.home = EmbeddedHome(self.disk, self.clock, ids)
+            self.home = EmbeddedHome(self.disk, self.clock, ids, self.api)
         else:
             self.home = ClusterHome(self.disk, self.clock, ids, self.api)
         faults = Faults(boot_seconds=plan.boot, start_failed=plan.weather.start_failed)
@@ -89,14 +91,15 @@ class World:
         self.machines.backend.listen(self._machine_changed)
         self.network = Network(self.chance("network"), plan.weather, self.front)
         self.processes: list[Process] = []
+        self.apart: RouterProcess | None = None
+        """The router that is a process of its own."""
+
         self.players: dict[Key, asyncio.Task[None]] = {}
         self.down: set[str] = set()
         """Boards that are switched off."""
 
+        self._watchers: list[Watcher] = []
         self._calm = False
-        self._overlap = -math.inf
-        """When two processes were last alive at once."""
-
         self._around = Surroundings(
             home=self.home,
             provisioner=self._provisioner,
@@ -122,9 +125,11 @@ class World:
             OneLeaseEach(),
             EndedStaysEnded(),
             LeasesAreKept(self.deleted.__contains__),
+            EndsHaveReasons(self.truth.get),
             EpochsGrow(),
             OneLeasePerLife(),
-            CeilingHolds(slack, lambda: self.time < self._overlap + slack),
+            ObjectsComeToRest(),
+            CeilingHolds(slack),
             LeasedMembersStay(
                 lambda namespace, name: self.truth.get("Lease", namespace, name), self._excused
             ),
@@ -173,11 +178,28 @@ class World:
         process.start(self.tasks)
         return process
 
+    def start_router(self) -> None:
+        """Start the router that is a process of its own."""
+        self.apart = RouterProcess(self.home.remote, self._around)
+        self.apart.router.joined = lambda ticket: self.history.joined(ticket.stream)
+        self.apart.start(self.tasks)
+
+    async def restart_router(self, seconds: float) -> None:
+        """Kill that router, and start it again after so long."""
+        if self.apart is not None:
+            self.stop_router()
+            await asyncio.sleep(seconds)
+            self.start_router()
+
+    def stop_router(self) -> None:
+        if self.apart is not None:
+            self.apart.crash()
+            self.apart = None
+
     async def overlap(self, seconds: float) -> None:
         """Start another process and let those that run go on for a while."""
         old = [process for process in self.processes if process.alive]
         self.start()
-        self._overlap = max(self._overlap, self.time + seconds)
         await asyncio.sleep(seconds)
         for process in old:
             process.crash()
@@ -188,23 +210,31 @@ class World:
             if not any(process.alive for process in self.processes):
                 await asyncio.sleep(RESTART if self.processes else 0.0)
                 self.start()
-            informed = [p for p in self.processes if not self.api.was_cut(p.name, CATCH_UP)]
-            self.history.streams([t.lease for p in informed for t in p.router.streams()])
+            self._look_at_streams()
             await asyncio.sleep(PULSE_CALM if self._calm else PULSE)
+
+    def _look_at_streams(self) -> None:
+        routing: list[Process | RouterProcess] = [*self.processes]
+        if self.apart is not None:
+            routing.append(self.apart)
+        informed = [p for p in routing if not self.api.was_cut(p.name, CATCH_UP)]
+        self.history.streams([t.lease for p in informed for t in p.router.streams()])
 
     def _provisioner(self, process: Process) -> Provisioner:
         return Handle(self.machines, process)
 
     def router(self, endpoint: str) -> PlayedRouter | None:
+        if self.apart is not None and endpoint == self.apart.router.endpoint:
+            return self.apart.router
         return next((p.router for p in self.processes if p.name == endpoint and p.alive), None)
 
     def registry(self) -> Registry | None:
         return self.home.registry
 
-    def watchers(self) -> Iterator[Watcher]:
-        """Those who watch what is written."""
+    def watch(self) -> None:
+        """Have somebody watch what is written."""
         for kind in ("Exporter", "Lease"):
-            yield Watcher(
+            watcher = Watcher(
                 self.truth,
                 self.registry,
                 self.breaks,
@@ -212,6 +242,8 @@ class World:
                 version="jumpstarter.dev/v1alpha1",
                 kind=kind,
             )
+            self._watchers.append(watcher)
+            self.tasks.create_task(watcher.run())
 
     # Exporters
 
@@ -280,6 +312,8 @@ class World:
 
     def heal(self) -> None:
         self._calm = True
+        for watcher in self._watchers:
+            watcher.calm = True
         self.network.heal()
         self.api.heal()
         self.machines.heal()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -122,3 +122,19 @@ def test_a_hung_one_is_reported_and_cleared_without_touching_anything_else() -> 
     well = after(hung, presence.settled(hung, now=LATER + timedelta(minutes=1)))
     assert not presence.stuck(well)
     assert [c.type for c in well.status.conditions] == ["Stuck"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected"),
+    [
+        pytest.param(None, NOW, id="nobody ever heard of it"),
+        pytest.param(NOW - timedelta(minutes=1), NOW, id="we were the last to hear of it"),
+        pytest.param(NOW, NOW + presence.GRACE, id="somebody else heard of it since"),
+        pytest.param(NOW + timedelta(hours=1), NOW, id="the clock was set back since"),
+    ],
+)
+def test_who_is_missed_here_may_have_been_heard_of_elsewhere(
+    heard: datetime | None, expected: datetime
+) -> None:
+    found = after(exporter(), replace(exporter().status, last_seen=heard))
+    assert presence.gone_at(found, NOW, now=NOW) == expected

@@ -239,7 +239,7 @@ def test_names_of_a_very_long_set_still_fit_and_differ() -> None:
     one, other = "a" * 250 + "x", "a" * 250 + "y"
     assert len(naming.prefix(one)) <= naming.PREFIX_LENGTH_MAX
     assert naming.prefix(one) != naming.prefix(other)
-    made = naming.new_names(one, 1, first=7, taken=())
+    made = naming.new_names(one, 1, ceiling=None, created=7, taken=())
     assert naming.number(one, made[0]) == 7
 
 
@@ -256,11 +256,40 @@ def test_a_number_is_read_only_from_our_own_names(name: str, number: int) -> Non
     assert naming.number("uboot", name) == number
 
 
-@given(st.sets(st.integers(0, 20)), st.integers(0, 20), st.integers(0, 10))
-def test_new_names_are_never_taken(taken: set[int], created: int, wanted: int) -> None:
-    members = [f"uboot-{number}" for number in taken]
-    first = naming.next_number("uboot", created, members)
-    made = naming.new_names("uboot", wanted, first=first, taken=members)
-    assert len(set(made)) == wanted
-    assert not set(made) & set(members)
-    assert first >= created
+def test_a_name_comes_again_after_all_the_others_have_been() -> None:
+    names = [naming.new_names("uboot", 1, ceiling=3, created=n, taken=())[0] for n in range(4)]
+    assert names == ["uboot-0", "uboot-1", "uboot-2", "uboot-0"]
+
+
+@given(
+    st.sets(st.integers(0, 20)),
+    st.integers(0, 20),
+    st.integers(0, 10),
+    st.none() | st.integers(1, 10),
+)
+def test_new_names_are_never_taken(
+    taken: set[int], created: int, wanted: int, ceiling: int | None
+) -> None:
+    members = {f"uboot-{number}" for number in taken}
+    made = naming.new_names("uboot", wanted, ceiling=ceiling, created=created, taken=members)
+    free = wanted if ceiling is None else len(set(range(ceiling)) - taken)
+    assert len(set(made)) == min(wanted, free)
+    assert not set(made) & members
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 9)), st.integers(0, 99), st.integers(0, 9))))
+def test_however_little_writers_know_there_are_no_more_names_than_the_ceiling(
+    views: list[tuple[set[int], int, int]],
+) -> None:
+    made: set[str] = set()
+    for seen, created, wanted in views:
+        known = {f"uboot-{number}" for number in seen}
+        made |= {*naming.new_names("uboot", wanted, ceiling=4, created=created, taken=known)}
+    assert len(made) <= 4
+
+
+@given(st.sets(st.integers(0, 20)), st.integers(0, 20))
+def test_without_a_ceiling_no_number_comes_twice(taken: set[int], created: int) -> None:
+    members = {f"uboot-{number}" for number in taken}
+    (made,) = naming.new_names("uboot", 1, ceiling=None, created=created, taken=members)
+    assert naming.number("uboot", made) >= max(created, *(n + 1 for n in taken), 0)

@@ -159,13 +159,23 @@ def verbs(made: Plan) -> Counter[str]:
         ),
         pytest.param(
             pool(member(0), member(3), replicas_min=4),
+            names(1, 2),
+            id="below a ceiling there are no more names than members",
+        ),
+        pytest.param(
+            pool(member(0), member(3), replicas_min=4, replicas_max=None),
             names(4, 5),
-            id="a number is not given twice",
+            id="without a ceiling a number is not given twice",
+        ),
+        pytest.param(
+            pool(created=7, replicas_min=1, replicas_max=None),
+            names(7),
+            id="numbers go on where they were, also after everybody is gone",
         ),
         pytest.param(
             pool(created=7, replicas_min=1),
-            names(7),
-            id="numbers go on where they were, also after everybody is gone",
+            names(3),
+            id="below a ceiling names go round",
         ),
         pytest.param(
             pool(replicas_min=2, taken=frozenset({"rpi4-0", "rpi4-2"})),
@@ -176,6 +186,14 @@ def verbs(made: Plan) -> Counter[str]:
 )
 def test_plan(given_pool: Pool, expected: list[tuple[str, str]]) -> None:
     assert steps(plan(given_pool, now=NOON)) == expected
+
+
+def test_a_pool_whose_names_others_have_says_so() -> None:
+    crowded = pool(replicas_min=4, taken=frozenset({"rpi4-0", "rpi4-2"}))
+    made = plan(crowded, now=NOON)
+    assert steps(made) == names(1, 3)
+    assert made.hold is not None
+    assert (made.hold.reason, "rpi4-0" in made.hold.message) == ("NamesTaken", True)
 
 
 @pytest.mark.parametrize(
@@ -428,7 +446,7 @@ def test_a_boot_that_takes_too_long_frees_its_place() -> None:
     full = pool(stuck, *(member(n, leased=True) for n in range(1, 4)), waiting=1)
     assert steps(plan(full, now=NOON)) == [("Delete", "rpi4-0")]
     freed = replace(full, members=full.members[1:])
-    assert steps(plan(freed, now=NOON)) == names(4)
+    assert steps(plan(freed, now=NOON)) == names(0)
 
 
 # Rolling out

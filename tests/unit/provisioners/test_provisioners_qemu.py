@@ -152,6 +152,7 @@ def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
             Artifact(url="https://lab/base", digest=DIGEST),
         ),
         kvm_for="x86_64",
+        runtime="qemu",
     )
 
 

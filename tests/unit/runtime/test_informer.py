@@ -190,8 +190,16 @@ async def test_a_list_that_fails_keeps_what_was_known() -> None:
         found.source.list_fails = [Unavailable("away")]
         await found.changes(Gone("compacted"))
         assert found.revisions == {"a": "2"}
-        assert found.delays == [1]
+        assert found.delays == [0, 2]
         assert found.source.lists == 3
+
+
+async def test_a_history_that_is_gone_again_and_again_is_listed_ever_later() -> None:
+    async with running(client("a", 2)) as found:
+        await found.changes(*(Gone("compacted") for _ in range(3)))
+        assert found.delays == [0, 1, 2]
+        await found.changes(put(client("a", 6)), Gone("compacted"))
+        assert found.delays == [0, 1, 2, 0]
 
 
 async def test_namespaces_and_keys_are_those_of_what_is_there() -> None:

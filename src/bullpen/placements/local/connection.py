@@ -91,6 +91,10 @@ class Link:
                 for event in frames.feed(data):
                     yield event
 
+    def close(self) -> None:
+        """Hang up; the zygote goes on."""
+        self._writer.close()
+
     async def ended(self) -> None:
         """Make sure that the process is gone, by force if it must be."""
         self._writer.close()

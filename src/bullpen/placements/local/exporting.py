@@ -62,12 +62,11 @@ def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None])
 
 async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
     try:
-        config = ExporterConfigV1Alpha1.model_validate_json(spawn.config)
+        config = read_config(spawn.config)
     except pydantic.ValidationError as error:
-        return Ending(ExitReason.START_FAILED, _said(error))
-    config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}
+        return Ending(ExitReason.START_FAILED, said(error))
     async with config.create_exporter() as exporter:
-        service = _Service(
+        service = Service(
             exporter,
             token=spawn.token,
             single_use=spawn.single_use,
@@ -88,6 +87,13 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
         return await service.run()
 
 
+def read_config(text: str | bytes) -> ExporterConfigV1Alpha1:
+    """The config in ``text``, with our patience. Raises pydantic's ``ValidationError``."""
+    config = ExporterConfigV1Alpha1.model_validate_json(text)
+    config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}
+    return config
+
+
 def _problems(error: pydantic.ValidationError) -> str:
     """What is wrong where, without repeating what was written there: it may be secret."""
     return "; ".join(
@@ -96,7 +102,7 @@ def _problems(error: pydantic.ValidationError) -> str:
     )
 
 
-class _Service:
+class Service:
     """One exporter from registration to its end.
 
     What Jumpstarter's exporter is doing is seen by standing in for two of its public
@@ -187,7 +193,7 @@ class _Service:
                 raise
         except Exception as error:
             log.exception("the exporter failed")
-            return self._failed(_said(error))
+            return self._failed(said(error))
         return self._ended()
 
     def _ended(self) -> Ending:
@@ -206,7 +212,7 @@ class _Service:
         return Ending(reason, detail)
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """The first thing that went wrong, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

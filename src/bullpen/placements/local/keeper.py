@@ -100,6 +100,12 @@ class ZygoteKeeper:
         await self._lost()
         connection.forget(self._places, link.identity)
 
+    def leave(self) -> None:
+        """Let it go on; a successor finds it, or it ends by itself."""
+        link, self.link = self.link, None
+        if link is not None:
+            link.close()
+
     async def end(self) -> None:
         """Let it quit; leave nothing of it."""
         link, self.link = self.link, None

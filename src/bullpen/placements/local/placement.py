@@ -80,20 +80,29 @@ class LocalPlacement:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[LocalPlacement]:
-        """Take over what a predecessor left; at the end leave nothing running."""
+        """Take over what a predecessor left; at the end leave nothing running.
+
+        Whoever uses it and fails leaves all as it is, as if killed: people may be at work on
+        what runs, and the next start takes it over. Without one, it ends after a while.
+        """
         self.layout.instances.mkdir(mode=layout.PRIVATE, parents=True, exist_ok=True)
         await self._recover()
+        failed = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 keeping = tasks.create_task(self._keeper.run())
                 try:
                     yield self
-                finally:
                     await self._stop_all()
+                    failed = False
+                finally:
                     keeping.cancel()
         finally:
-            await self._keeper.end()
+            if failed and self._held:
+                self._keeper.leave()
+            else:
+                await self._keeper.end()
 
     # What a provisioner uses
 

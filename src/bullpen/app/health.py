@@ -1,0 +1,82 @@
+"""What Kubernetes and Prometheus ask a process: is it alive, may it have traffic, what it counts.
+
+Plain HTTP without secrets: ``/healthz`` and ``/livez`` say that the process answers,
+``/readyz`` whether it does its work, ``/metrics`` what it counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Health:
+    """A tiny ASGI application, and what it has to say."""
+
+    def __init__(self) -> None:
+        self.ready = ""
+        """What the process does; empty as long as it is not ready."""
+
+        self.waiting = "starting"
+        """What it waits for meanwhile."""
+
+        self.collectors = CollectorRegistry()
+        self.collectors.register(_Readiness(lambda: bool(self.ready)))
+
+    def count_requests(self, requests: Counter[tuple[str, str, int]]) -> None:
+        """Have what was asked of the API server counted too."""
+        self.collectors.register(_Requests(requests))
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        status, body, kind = self._answer(scope["method"], scope["path"])
+        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, method: str, path: str) -> tuple[int, bytes, bytes]:
+        if method not in ("GET", "HEAD"):
+            return 405, b"only GET\n", b"text/plain"
+        if path in ("/healthz", "/livez"):
+            return 200, b"ok\n", b"text/plain"
+        if path == "/readyz":
+            said = f"{self.ready or self.waiting}\n".encode()
+            return (200 if self.ready else 503), said, b"text/plain"
+        if path == "/metrics":
+            return 200, generate_latest(self.collectors), METRICS_TYPE
+        return 404, b"there are /healthz, /readyz and /metrics\n", b"text/plain"
+
+
+class _Readiness(Collector):
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        self._ready = ready
+
+    def collect(self) -> Iterator[Metric]:
+        text = "1 if this process does its work, 0 if it starts or stands by."
+        yield GaugeMetricFamily("bullpen_ready", text, value=float(self._ready()))
+
+
+class _Requests(Collector):
+    def __init__(self, requests: Counter[tuple[str, str, int]]) -> None:
+        self._requests = requests
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "bullpen_api_requests",
+            "Requests to the API server, by verb, resource and status code; 0 is no answer.",
+            labels=("verb", "resource", "code"),
+        )
+        for (verb, resource, code), count in sorted(self._requests.items()):
+            family.add_metric((verb, resource, str(code)), count)
+        yield family

@@ -1,0 +1,123 @@
+"""The Helm chart, written from the parts. ``python -m bullpen.app.install.chart DIRECTORY``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from bullpen import __version__
+from bullpen.api.crds import crds
+from bullpen.api.document import Document
+from bullpen.app.install.parts import PARTS, Part
+from bullpen.app.install.values import DEFAULTS, Written, as_template, expression
+
+GENERATED = "# Written by `make chart` from src/bullpen/app/install/; do not edit.\n"
+
+ABOUT: Document = {
+    "apiVersion": "v2",
+    "name": "bullpen",
+    "description": "Test targets, physical or virtual, for people and pipelines.",
+    "type": "application",
+    "version": __version__,
+    "appVersion": __version__,
+    "kubeVersion": ">=1.29.0-0",
+}
+
+COMMENTS = {
+    "image": "Of the controller, routers, provisioners and exporters.",
+    "runtimeImages": "What targets run in, by runtime.",
+    "imagePullSecrets": "As a list of objects with a name.",
+    "allNamespaces": "Labs in every namespace; else only in the one of the release.",
+    "config": "Settings of the service; docs/reference/settings.md.",
+    "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only. "
+    "An old leader leads on for handoverSeconds while new ones start.",
+    "router": "endpoint may contain $(BULLPEN_ROUTER_NAME), such as bullpen-router-0.",
+    "provisioners": "A Deployment each.",
+    "provisioner": "What all of them share.",
+    "certManager": "TLS by cert-manager; else the processes make their own authority.",
+    "networkPolicies": "targetEgress limits what targets reach; the default is everything.",
+    "podDisruptionBudgets": "For the routers.",
+    "serviceMonitor": "For Prometheus' operator.",
+}
+
+NOTES = """\
+The controller is at {{ $.Values.controller.endpoint | default (printf "bullpen-controller.%s.svc:8082" .Release.Namespace) }}.
+
+  kubectl -n {{ .Release.Namespace }} get pods
+  kubectl -n {{ .Release.Namespace }} apply -f examples/uboot-pool.yaml
+  jmp admin create client me -n {{ .Release.Namespace }} --save
+"""  # noqa: E501
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """Every file of the chart, by its path."""
+    yield "Chart.yaml", _dump(ABOUT)
+    yield "values.yaml", _values()
+    yield "templates/NOTES.txt", NOTES
+    for definition in crds():
+        yield f"crds/{definition['metadata']['name']}.yaml", _dump(definition)
+    for part in PARTS:
+        yield f"templates/{part.name}.yaml", template(part)
+
+
+def template(part: Part) -> str:
+    """One part as Helm reads it."""
+    text = "".join(f"---\n{_dump(document)}" for document in part.build(Written()))
+    opening, closing = [], []
+    if part.when:
+        opening.append(f"{{{{- if and {' '.join(map(_condition, part.when))} }}}}")
+        closing.append("{{- end }}")
+    if part.each:
+        number = isinstance(_default(part.each), int)
+        each = expression(part.each)
+        opening.append(f"{{{{- range {f'until (int {each})' if number else each} }}}}")
+        closing.append("{{- end }}")
+    lines = (*opening, as_template(text).rstrip(), *closing)
+    return GENERATED + "\n".join(lines) + "\n"
+
+
+def _condition(given: str) -> str:
+    found = expression(given.removeprefix("!"))
+    return f"(not {found})" if given.startswith("!") else found
+
+
+def _default(path: str) -> object:
+    found: object = DEFAULTS
+    for name in path.split("."):
+        assert isinstance(found, dict)
+        found = found[name]
+    return found
+
+
+def _values() -> str:
+    return GENERATED + "\n".join(
+        f"# {COMMENTS[name]}\n{_dump({name: value})}" for name, value in DEFAULTS.items()
+    )
+
+
+def _dump(document: object) -> str:
+    # A mark that was broken over two lines would not be found again.
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1_000_000)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def write(directory: Path) -> None:
+    """Make ``directory`` the chart, and nothing else."""
+    shutil.rmtree(directory, ignore_errors=True)
+    for name, content in files():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

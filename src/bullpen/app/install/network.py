@@ -1,0 +1,172 @@
+"""How the processes are reached and by whom: Services, policies, budgets, certificates."""
+
+from __future__ import annotations
+
+from bullpen.api.document import Document
+from bullpen.api.pod import MANAGED_BY, MANAGER
+from bullpen.app.install.common import GRPC, HTTP, LOGIN, ROUTER, label, name_of, selector
+from bullpen.app.install.values import Values
+from bullpen.app.install.workloads import TLS_SECRET
+
+CERTIFICATES = "cert-manager.io/v1"
+
+
+def services(values: Values) -> list[Document]:
+    """The controller's leader, the routers by name, and everything that counts something."""
+    controller = _service(values, "controller", {"grpc": GRPC, "login": LOGIN})
+    controller["metadata"]["annotations"] = values.get("controller.service.annotations")
+    controller["spec"]["type"] = values.get("controller.service.type")
+    router = _service(values, "router", {"router": ROUTER})
+    router["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return [controller, router]
+
+
+def replica_services(values: Values) -> list[Document]:
+    """One router's own way in from outside."""
+    name = f"{name_of('router')}-{values.get('.')}"
+    service = _service(values, "router", {"router": ROUTER})
+    service["metadata"] = {
+        **label(values, name, "router"),
+        "annotations": values.get("router.replicaServices.annotations"),
+    }
+    service["spec"] |= {
+        "type": values.get("router.replicaServices.type"),
+        "selector": {**selector("router"), "statefulset.kubernetes.io/pod-name": name},
+    }
+    return [service]
+
+
+def _service(values: Values, process: str, ports: dict[str, int]) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": label(values, name_of(process), process),
+        "spec": {
+            "selector": selector(process),
+            "ports": [
+                {"name": name, "port": port, "targetPort": name} for name, port in ports.items()
+            ],
+        },
+    }
+
+
+def policies(values: Values) -> list[Document]:
+    """Each process is reached at its ports and nowhere else; a target is reached by nobody."""
+    ports = {
+        "controller": (HTTP, GRPC, LOGIN),
+        "router": (HTTP, ROUTER),
+        "provisioner": (HTTP,),
+    }
+    found = [
+        _policy(
+            values,
+            process,
+            selector(process),
+            {
+                "policyTypes": ["Ingress"],
+                "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in allowed]}],
+            },
+        )
+        for process, allowed in ports.items()
+    ]
+    target = {
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [],
+        "egress": values.get("networkPolicies.targetEgress"),
+    }
+    return [*found, _policy(values, "target", {MANAGED_BY: MANAGER}, target)]
+
+
+def _policy(values: Values, name: str, labels: Document, rules: Document) -> Document:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": label(values, name_of(name), name),
+        "spec": {"podSelector": {"matchLabels": labels}, **rules},
+    }
+
+
+def budgets(values: Values) -> list[Document]:
+    """Routers carry streams, so one at a time is moved.
+
+    There is none for controllers and provisioners: only their leader is Ready, and a budget
+    would keep it, and its node, for ever.
+    """
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": label(values, name_of("router"), "router"),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector("router")}},
+        }
+    ]
+
+
+def own_issuer(values: Values) -> list[Document]:
+    """An authority of our own, kept by cert-manager."""
+    return [
+        _certificate_object(values, "Issuer", "bullpen-selfsigned", {"selfSigned": {}}),
+        _certificate_object(
+            values,
+            "Certificate",
+            "bullpen-ca",
+            {
+                "isCA": True,
+                "commonName": "Bullpen CA",
+                "duration": "87600h",
+                "privateKey": {"algorithm": "ECDSA", "size": 256},
+                "secretName": "bullpen-cert-manager-ca",
+                "issuerRef": {"kind": "Issuer", "name": "bullpen-selfsigned"},
+            },
+        ),
+        _certificate_object(
+            values, "Issuer", "bullpen-ca", {"ca": {"secretName": "bullpen-cert-manager-ca"}}
+        ),
+        _certificate(values, {"kind": "Issuer", "name": "bullpen-ca"}),
+    ]
+
+
+def given_issuer(values: Values) -> list[Document]:
+    """A certificate of an issuer that is already there."""
+    return [_certificate(values, values.get("certManager.issuerRef"))]
+
+
+def _certificate(values: Values, issuer: object) -> Document:
+    inside = f"{values.namespace}.svc"
+    names = (f"{name_of('controller')}.{inside}", f"*.{name_of('router')}.{inside}")
+    spec = {
+        "secretName": TLS_SECRET,
+        "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        "dnsNames": values.after("certManager.dnsNames", names),
+        "issuerRef": issuer,
+    }
+    return _certificate_object(values, "Certificate", TLS_SECRET, spec)
+
+
+def _certificate_object(values: Values, kind: str, name: str, spec: Document) -> Document:
+    metadata = label(values, name, "controller")
+    return {"apiVersion": CERTIFICATES, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def monitor(values: Values) -> list[Document]:
+    """For Prometheus' operator; standbys are seen too."""
+    metrics = _service(values, "metrics", {"http": HTTP})
+    metrics["spec"] |= {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"app.kubernetes.io/name": "bullpen"},
+    }
+    monitor: Document = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {
+            "name": "bullpen",
+            "namespace": values.namespace,
+            "labels": values.get("serviceMonitor.labels"),
+        },
+        "spec": {
+            "selector": {"matchLabels": selector("metrics")},
+            "endpoints": [{"port": "http", "interval": values.get("serviceMonitor.interval")}],
+        },
+    }
+    return [metrics, monitor]

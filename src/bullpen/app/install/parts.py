@@ -1,0 +1,80 @@
+"""The parts of an installation, which of them are wanted, and the whole as plain manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bullpen.api.crds import crds
+from bullpen.api.document import Document
+from bullpen.app.install import network, rbac, workloads
+from bullpen.app.install.values import Chosen, Values
+
+Build = Callable[[Values], list[Document]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Objects that belong together: one file of the chart."""
+
+    name: str
+    build: Build
+    when: tuple[str, ...] = ()
+    """Choices that must hold; an exclamation mark turns one round."""
+
+    each: str = ""
+    """A list or number: the objects are made once for each of it."""
+
+
+PARTS = (
+    Part(name="serviceaccounts", build=rbac.accounts),
+    Part(name="roles-home", build=rbac.home_roles),
+    Part(name="roles-lab", build=rbac.lab_roles, when=("!allNamespaces",)),
+    Part(name="roles-cluster", build=rbac.cluster_roles, when=("allNamespaces",)),
+    Part(name="config", build=workloads.config),
+    Part(name="controller", build=workloads.controller),
+    Part(name="router", build=workloads.router),
+    Part(name="provisioners", build=workloads.provisioner, each="provisioners"),
+    Part(name="services", build=network.services),
+    Part(
+        name="services-replicas",
+        build=network.replica_services,
+        when=("router.replicaServices.enabled",),
+        each="router.replicas",
+    ),
+    Part(name="networkpolicies", build=network.policies, when=("networkPolicies.enabled",)),
+    Part(name="budgets", build=network.budgets, when=("podDisruptionBudgets.enabled",)),
+    Part(
+        name="certificates-own",
+        build=network.own_issuer,
+        when=("certManager.enabled", "!certManager.issuerRef"),
+    ),
+    Part(
+        name="certificates",
+        build=network.given_issuer,
+        when=("certManager.enabled", "certManager.issuerRef"),
+    ),
+    Part(name="servicemonitor", build=network.monitor, when=("serviceMonitor.enabled",)),
+)
+
+
+def manifests(given: Mapping[str, object], *, namespace: str) -> Iterator[Document]:
+    """Everything to apply, in an order that works. Raises ``BadRequest`` for unknown values."""
+    values = Chosen(given, namespace=namespace)
+    yield from crds()
+    yield _namespace(namespace)
+    yield from installed(values)
+
+
+def installed(values: Chosen) -> Iterator[Document]:
+    """What the chart installs."""
+    for part in PARTS:
+        if all(values.holds(condition) for condition in part.when):
+            for below in values.below(part.each) if part.each else (values,):
+                yield from part.build(below)
+
+
+def _namespace(name: str) -> Document:
+    """Nothing of ours needs more than Kubernetes' strictest standard allows."""
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}

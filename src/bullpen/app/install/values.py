@@ -1,0 +1,191 @@
+"""What an installer may choose, and two ways to read it: as it was chosen, or for a template.
+
+Every object of an installation is built by a function over ``Values``. Given ``Chosen`` it is
+a manifest; given ``Written`` it is the same manifest with Helm's expressions where the
+choices go. So there is nothing to keep in step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from bullpen import __version__
+from bullpen.api.document import Document
+from bullpen.core.rendering import merged
+from bullpen.errors import BadRequest
+
+DEFAULTS: Document = {
+    "image": {"repository": "localhost/bullpen", "tag": __version__, "pullPolicy": "IfNotPresent"},
+    "runtimeImages": {"qemu": f"localhost/bullpen-qemu:{__version__}"},
+    "imagePullSecrets": [],
+    "allNamespaces": False,
+    "config": {},
+    "controller": {
+        "replicas": 2,
+        "endpoint": "",
+        "handoverSeconds": 20,
+        "service": {"type": "ClusterIP", "annotations": {}},
+        "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "1Gi"}},
+        "nodeSelector": {},
+        "tolerations": [],
+        "affinity": {},
+    },
+    "router": {
+        "replicas": 2,
+        "endpoint": "",
+        "drainSeconds": 30,
+        "replicaServices": {"enabled": False, "type": "LoadBalancer", "annotations": {}},
+        "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
+        "nodeSelector": {},
+        "tolerations": [],
+        "affinity": {},
+    },
+    "provisioners": [{"name": "qemu", "provisioner": "qemu.jumpstarter.dev", "replicas": 1}],
+    "provisioner": {
+        "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "1Gi"}},
+        "nodeSelector": {},
+        "tolerations": [],
+        "affinity": {},
+    },
+    "certManager": {"enabled": False, "issuerRef": {}, "dnsNames": []},
+    "networkPolicies": {"enabled": True, "targetEgress": [{}]},
+    "podDisruptionBudgets": {"enabled": True},
+    "serviceMonitor": {"enabled": False, "labels": {}, "interval": "30s"},
+}
+
+
+class Values(Protocol):
+    """The choices, as a document is built from them."""
+
+    @property
+    @abstractmethod
+    def namespace(self) -> Any:
+        """Where everything is installed."""
+
+    @abstractmethod
+    def get(self, path: str) -> Any:
+        """A choice by its dotted path; below an item of a list if it begins with a dot."""
+
+    @abstractmethod
+    def as_json(self, path: str) -> Any:
+        """A choice as JSON text."""
+
+    @abstractmethod
+    def either(self, path: str, yes: str, no: str) -> Any:
+        """One text or the other, by whether a choice is true or not empty."""
+
+    @abstractmethod
+    def after(self, path: str, first: tuple[str, ...]) -> Any:
+        """These, and then a list that was chosen."""
+
+    @abstractmethod
+    def plus(self, path: str, more: int) -> Any:
+        """A number that was chosen, and so many more."""
+
+
+class Chosen:
+    """Choices that were made."""
+
+    def __init__(self, given: Mapping[str, object], *, namespace: str, item: Any = None) -> None:
+        unknown = sorted(_unknown(given, DEFAULTS))
+        if unknown:
+            raise BadRequest(f"there is no such value: {', '.join(unknown)}")
+        self._values = merged(DEFAULTS, given)
+        self._item = item
+        self.namespace = namespace
+
+    def get(self, path: str) -> Any:
+        found: Any = self._values
+        if path.startswith("."):
+            found, path = self._item, path[1:]
+        for name in filter(None, path.split(".")):
+            found = found[name]
+        return found
+
+    def as_json(self, path: str) -> Any:
+        return json.dumps(self.get(path), sort_keys=True, separators=(",", ":"))
+
+    def either(self, path: str, yes: str, no: str) -> Any:
+        return yes if self.get(path) else no
+
+    def after(self, path: str, first: tuple[str, ...]) -> Any:
+        return [*first, *self.get(path)]
+
+    def plus(self, path: str, more: int) -> Any:
+        return self.get(path) + more
+
+    def holds(self, condition: str) -> bool:
+        """Whether a part with this condition is wanted."""
+        return bool(self.get(condition.removeprefix("!"))) != condition.startswith("!")
+
+    def below(self, path: str) -> Iterator[Chosen]:
+        """The same choices, once for each item of a list, or each number below one."""
+        found = self.get(path)
+        for item in range(found) if isinstance(found, int) else found:
+            yield Chosen(self._values, namespace=self.namespace, item=item)
+
+
+def _unknown(given: Mapping[str, object], known: Mapping[str, object], path: str = "") -> set[str]:
+    """Choices that do not exist. What is empty by default may hold anything."""
+    found: set[str] = set()
+    for name, value in given.items():
+        if name not in known:
+            found.add(f"{path}{name}")
+            continue
+        below = known[name]
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and name not in _OPEN:
+            found |= _unknown(value, below, f"{path}{name}.") if below else set()
+    return found
+
+
+_OPEN = frozenset({"resources", "runtimeImages"})
+"""What may hold names of any kind although some are there by default."""
+
+
+class Written:
+    """Choices that Helm will make: each is an expression, marked so that it is found again."""
+
+    namespace = "@@{$.Release.Namespace}@@"
+
+    def get(self, path: str) -> Any:
+        return f"@@{{{expression(path)}}}@@"
+
+    def as_json(self, path: str) -> Any:
+        return f"@@{{{expression(path)} | toJson}}@@"
+
+    def either(self, path: str, yes: str, no: str) -> Any:
+        return f"@@{{ternary {_quoted(yes)} {_quoted(no)} (not (not {expression(path)}))}}@@"
+
+    def after(self, path: str, first: tuple[str, ...]) -> Any:
+        return f"@@{{concat (list {' '.join(map(_quoted, first))}) {expression(path)}}}@@"
+
+    def plus(self, path: str, more: int) -> Any:
+        return f"@@{{add {expression(path)} {more}}}@@"
+
+
+def expression(path: str) -> str:
+    """How Helm says a path: from the root, or from the item at hand."""
+    return path if path.startswith(".") else f"$.Values.{path}"
+
+
+def _quoted(text: str) -> str:
+    """A literal; what is marked in it is put in by Helm."""
+    parts = _MARKED.split(text)
+    if len(parts) == 1:
+        return json.dumps(text)
+    literal = json.dumps("%v".join(parts[::2]))
+    return f"(printf {literal} {' '.join(f'({part})' for part in parts[1::2])})"
+
+
+_MARKED = re.compile(r"@@\{(.*?)\}@@")
+_WHOLE = re.compile(r"'@@\{((?:[^'@]|'')*?)\}@@'")
+
+
+def as_template(text: str) -> str:
+    """YAML with marks as a Helm template: whole scalars keep their type, parts are text."""
+    whole = _WHOLE.sub(lambda m: "{{ toJson (" + m[1].replace("''", "'") + ") }}", text)
+    return _MARKED.sub(r"{{ \1 }}", whole)

@@ -1,0 +1,260 @@
+"""The processes: controller and provisioners with a standby each, routers with names of their own.
+
+Of a controller's replicas only the leader is Ready, so that a Service finds it. A rollout that
+waited for the others would wait for ever, so all may be replaced at once. The old leader is
+then told to stop a while after it was told to go: until then it leads and is still called, and
+the new ones come to stand by. The first of them takes over what it gives up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bullpen.api.document import Document
+from bullpen.app.install.common import (
+    GRPC,
+    HTTP,
+    LOGIN,
+    ROUTER,
+    container_security,
+    label,
+    name_of,
+    pod_security,
+    selector,
+)
+from bullpen.app.install.values import Values
+
+CONFIG = "/etc/bullpen/config.yaml"
+TLS = "/etc/bullpen-tls"
+TLS_SECRET = "bullpen-tls"
+
+STOP_SECONDS = 30
+"""From being told to stop until the kill."""
+
+AT_ONCE: Document = {
+    "type": "RollingUpdate",
+    "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": "100%"},
+}
+
+
+def config(values: Values) -> list[Document]:
+    """The settings file. JSON is YAML, and the same whoever writes it."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": label(values, "bullpen-config", "controller"),
+            "data": {"config.yaml": values.as_json("config")},
+        }
+    ]
+
+
+def controller(values: Values) -> list[Document]:
+    container = _container(
+        values,
+        "controller",
+        "controller",
+        env=[
+            _variable("BULLPEN_ENDPOINT", controller_endpoint(values)),
+            _variable("BULLPEN_CONFIG", CONFIG),
+            *_tls(values),
+        ],
+        ports={"grpc": GRPC, "login": LOGIN},
+    )
+    wait = ["sleep", values.as_json("controller.handoverSeconds")]
+    container["lifecycle"] = {"preStop": {"exec": {"command": wait}}}
+    return [
+        _deployment(
+            values,
+            "controller",
+            "controller",
+            container,
+            replicas=values.get("controller.replicas"),
+            grace=values.plus("controller.handoverSeconds", STOP_SECONDS),
+        )
+    ]
+
+
+def provisioner(values: Values) -> list[Document]:
+    name = f"provisioner-{values.get('.name')}"
+    container = _container(
+        values,
+        "provisioner",
+        "provisioner",
+        env=[
+            _variable("BULLPEN_PROVISIONER", values.get(".provisioner")),
+            _variable("BULLPEN_EXPORTER_IMAGE", _image(values)),
+            _variable("BULLPEN_RUNTIME_IMAGES", f"qemu={values.get('runtimeImages.qemu')}"),
+            # Other namespaces have no such account.
+            _variable(
+                "BULLPEN_POD_SERVICE_ACCOUNT", values.either("allNamespaces", "", name_of("target"))
+            ),
+            _variable("BULLPEN_CONFIG", CONFIG),
+        ],
+        ports={},
+    )
+    return [
+        _deployment(
+            values,
+            name,
+            "provisioner",
+            container,
+            replicas=values.get(".replicas"),
+            grace=STOP_SECONDS,
+        )
+    ]
+
+
+def router(values: Values) -> list[Document]:
+    container = _container(
+        values,
+        "router",
+        "router",
+        env=[
+            _named_by("BULLPEN_ROUTER_NAME", "metadata.name"),
+            _variable("BULLPEN_PORT", str(ROUTER)),
+            _variable("BULLPEN_ENDPOINT", router_endpoint(values)),
+            _variable("BULLPEN_DRAIN", values.as_json("router.drainSeconds")),
+            *_tls(values),
+        ],
+        ports={"router": ROUTER},
+    )
+    stateful: Document = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": label(values, name_of("router"), "router"),
+        "spec": {
+            "serviceName": name_of("router"),
+            "replicas": values.get("router.replicas"),
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": selector("router")},
+            "template": _pod(
+                values, "router", container, grace=values.plus("router.drainSeconds", STOP_SECONDS)
+            ),
+        },
+    }
+    return [stateful]
+
+
+def controller_endpoint(values: Values) -> Any:
+    """What clients and exporters call the controller, if nobody chose a name."""
+    inside = f"{name_of('controller')}.{values.namespace}.svc:{GRPC}"
+    return _or(values, "controller.endpoint", inside)
+
+
+def router_endpoint(values: Values) -> Any:
+    """Each router has its own: both ends of a stream must meet in the same one."""
+    service = f"{name_of('router')}.{values.namespace}.svc:{ROUTER}"
+    return _or(values, "router.endpoint", f"$(BULLPEN_ROUTER_NAME).{service}")
+
+
+def _or(values: Values, path: str, otherwise: str) -> Any:
+    return values.either(path, values.get(path), otherwise)
+
+
+def _deployment(
+    values: Values, name: str, process: str, container: Document, *, replicas: Any, grace: Any
+) -> Document:
+    labels = {**selector(process), "bullpen.dev/name": name}
+    template = _pod(values, process, container, labels=labels, grace=grace)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": label(values, name_of(name), process),
+        "spec": {
+            "replicas": replicas,
+            "strategy": AT_ONCE,
+            "selector": {"matchLabels": labels},
+            "template": template,
+        },
+    }
+
+
+def _pod(
+    values: Values,
+    process: str,
+    container: Document,
+    *,
+    labels: Document | None = None,
+    grace: Any,
+) -> Document:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels or selector(process)},
+    }
+    return {
+        "metadata": {"labels": labels or selector(process)},
+        "spec": {
+            "serviceAccountName": name_of(process),
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": grace,
+            "securityContext": pod_security(),
+            "nodeSelector": values.get(f"{process}.nodeSelector"),
+            "tolerations": values.get(f"{process}.tolerations"),
+            "affinity": values.get(f"{process}.affinity"),
+            "topologySpreadConstraints": [spread],
+            "containers": [container],
+            "volumes": [
+                {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+                {"name": "config", "configMap": {"name": "bullpen-config"}},
+                {"name": "tls", "secret": {"secretName": TLS_SECRET, "optional": True}},
+            ],
+        },
+    }
+
+
+def _container(
+    values: Values, process: str, command: str, *, env: list[Document], ports: dict[str, int]
+) -> Document:
+    watched = values.either("allNamespaces", "", values.namespace)
+    return {
+        "name": process,
+        "image": _image(values),
+        "imagePullPolicy": values.get("image.pullPolicy"),
+        "args": [command],
+        "env": [
+            _variable("BULLPEN_NAMESPACE", values.namespace),
+            _variable("BULLPEN_WATCH_NAMESPACE", watched),
+            *env,
+        ],
+        "ports": [
+            {"name": name, "containerPort": port} for name, port in {"http": HTTP, **ports}.items()
+        ],
+        "livenessProbe": {**_probe("/healthz"), "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
+        "resources": values.get(f"{process}.resources"),
+        "securityContext": container_security(),
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "config", "mountPath": "/etc/bullpen", "readOnly": True},
+            {"name": "tls", "mountPath": TLS, "readOnly": True},
+        ],
+    }
+
+
+def _image(values: Values) -> str:
+    return f"{values.get('image.repository')}:{values.get('image.tag')}"
+
+
+def _variable(name: str, value: Any) -> Document:
+    return {"name": name, "value": value}
+
+
+def _named_by(name: str, path: str) -> Document:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _tls(values: Values) -> list[Document]:
+    """A certificate of cert-manager's; where it has none, the processes make their own."""
+    files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
+    return [
+        _variable(f"BULLPEN_TLS_{name}", values.either("certManager.enabled", f"{TLS}/{file}", ""))
+        for name, file in files.items()
+    ]
+
+
+def _probe(path: str) -> Document:
+    return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 2}

@@ -1,0 +1,219 @@
+"""Which of several replicas acts: the one that holds a coordination Lease.
+
+The rules and times are those of Kubernetes' own components, so that operators find what
+they know, but for one: a leader whose process is seen to be gone is replaced at once.
+Whether somebody else's hold has run out is judged by our own clock, from when we last saw
+it renewed: clocks of two machines need not agree. Every write names the revision it is
+based on, so two replicas never both believe that they took it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.objects import Objects
+from bullpen.app.vigil import Vigil
+from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable
+from bullpen.kit.clock import Clock
+
+ADDRESS = "bullpen.dev/address"
+"""Annotation that says where the leader can be seen to be there."""
+
+log = logging.getLogger("bullpen.leadership")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    lasts: timedelta = timedelta(seconds=15)
+    """How long others wait after they last saw the hold renewed."""
+
+    renewed_within: timedelta = timedelta(seconds=10)
+    """A leader that could not renew for so long is none any more."""
+
+    retry: timedelta = timedelta(seconds=2)
+
+    def __post_init__(self) -> None:
+        assert self.retry < self.renewed_within < self.lasts
+
+
+TIMING = Timing()
+
+
+class _Lost(Unavailable):
+    """Not to be mistaken for an API server that does not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A hold as it was seen, and when it was first seen like this."""
+
+    revision: str
+    at: float
+
+
+def may_take(spec: CoordinationLeaseSpec, identity: str, *, idle: float) -> bool:
+    """Whether a hold is free for us, having been seen unchanged for ``idle`` seconds."""
+    if not spec.holder_identity or spec.holder_identity == identity:
+        return True
+    lasts = spec.lease_duration_seconds
+    return idle > (lasts if lasts is not None else TIMING.lasts.total_seconds())
+
+
+class Leadership:
+    """Our claim to lead under one name."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock,
+        address: str = "",
+        timing: Timing = TIMING,
+    ) -> None:
+        """``identity`` must be no other replica's, and no earlier one's of this replica.
+
+        ``address`` is where others can see that we are there.
+        """
+        self.name = name
+        self._objects = objects
+        self._namespace = namespace
+        self._identity = identity
+        self._clock = clock
+        self._timing = timing
+        self._address = address
+        self._held: CoordinationLease | None = None
+        self._seen: Sighting | None = None
+        self._vigil = Vigil()
+        self._leader = ""
+        """Where the present leader can be seen to be there."""
+
+    async def acquire(self) -> None:
+        """Wait until it is our turn."""
+        try:
+            await self._acquire()
+        finally:
+            self._vigil.leave()
+
+    async def _acquire(self) -> None:
+        gone = False
+        while True:
+            try:
+                async with asyncio.timeout(self._timing.renewed_within.total_seconds()):
+                    self._held = await self._try(gone=gone)
+            except (TimeoutError, Conflict, AlreadyExists, NotFound, Unavailable) as error:
+                log.debug("not taken", extra={"key": self.name, "cause": str(error)})
+            if self._held is not None:
+                log.info("leading", extra={"key": self.name, "identity": self._identity})
+                return
+            gone = await self._wait()
+
+    async def _wait(self) -> bool:
+        """Wait before looking again; whether the leader was seen to vanish meanwhile."""
+        seconds = self._timing.retry.total_seconds()
+        begun = asyncio.get_running_loop().time()
+        gone = bool(self._leader) and await self._vigil.gone(self._leader, seconds=seconds)
+        spent = asyncio.get_running_loop().time() - begun
+        if not gone:
+            await asyncio.sleep(max(0.0, seconds - spent))
+        return gone
+
+    async def keep(self) -> None:
+        """Renew until cancelled; raises ``Unavailable`` the moment we lead no longer."""
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        within = self._timing.renewed_within.total_seconds()
+        while True:
+            await asyncio.sleep(self._timing.retry.total_seconds())
+            begun = loop.time()
+            try:
+                async with asyncio.timeout_at(renewed + within):
+                    await self._renew()
+                renewed = begun
+            except _Lost:
+                raise
+            except (TimeoutError, Unavailable, Conflict, NotFound) as error:
+                log.warning("not renewed", extra={"key": self.name, "cause": str(error)})
+                if loop.time() >= renewed + within:
+                    raise self._lost(f"it could not be renewed for {within:.0f} s") from None
+
+    async def release(self) -> None:
+        """Let the next replica lead at once. Everything we did must have ended before."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        spec = replace(
+            held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._clock.now()
+        )
+        # Whoever waits will notice anyway, only later.
+        with contextlib.suppress(LabError):
+            await self._objects.update(replace(held, spec=spec))
+
+    async def _try(self, *, gone: bool) -> CoordinationLease | None:
+        """The hold if it is ours now; ``gone`` if its holder was seen to vanish."""
+        try:
+            found = await self._objects.get(CoordinationLease, self._namespace, self.name)
+        except NotFound:
+            meta = ObjectMeta(name=self.name, namespace=self._namespace)
+            return await self._objects.create(self._ours(CoordinationLease(metadata=meta)))
+        idle = self._idle(found)
+        vanished = gone and found.metadata.annotations.get(ADDRESS) == self._leader
+        if not vanished and not may_take(found.spec, self._identity, idle=idle):
+            self._leader = found.metadata.annotations.get(ADDRESS, "")
+            return None
+        taken = await self._objects.update(self._ours(found))
+        log.info("taken", extra={"key": self.name, "from": found.spec.holder_identity or "nobody"})
+        return taken
+
+    def _ours(self, found: CoordinationLease) -> CoordinationLease:
+        """The hold as it is when it is ours."""
+        noted = {**found.metadata.annotations, ADDRESS: self._address}
+        meta = replace(found.metadata, annotations=noted)
+        return replace(found, metadata=meta, spec=self._spec(found.spec))
+
+    def _idle(self, found: CoordinationLease) -> float:
+        """For how long we have seen the hold as it is."""
+        now, revision = asyncio.get_running_loop().time(), found.metadata.resource_version
+        if self._seen is None or self._seen.revision != revision:
+            self._seen = Sighting(revision=revision, at=now)
+        return now - self._seen.at
+
+    def _spec(self, before: CoordinationLeaseSpec) -> CoordinationLeaseSpec:
+        now = self._clock.now()
+        changes = before.lease_transitions or 0
+        return replace(
+            before,
+            holder_identity=self._identity,
+            lease_duration_seconds=int(self._timing.lasts.total_seconds()),
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=changes + 1 if before.renew_time is not None else changes,
+        )
+
+    async def _renew(self) -> None:
+        assert self._held is not None, "only a leader renews"
+        fresh = replace(self._held.spec, renew_time=self._clock.now())
+        try:
+            self._held = await self._objects.update(replace(self._held, spec=fresh))
+        except Conflict:
+            # Somebody wrote it: a curious operator, or a replica that took it from us.
+            found = await self._objects.get(CoordinationLease, self._namespace, self.name)
+            if found.spec.holder_identity != self._identity:
+                raise self._lost(f"{found.spec.holder_identity or 'nobody'} holds it now") from None
+            self._held = found
+            raise
+
+    def _lost(self, why: str) -> _Lost:
+        self._held = None
+        return _Lost(
+            f"the leadership {self.name} was lost: {why}. Everything here stops, so that two"
+            " never act at once; started again, this process stands by"
+        )

@@ -1,0 +1,174 @@
+"""``bullpen provisioner``: looks after the pools of one provisioner, in a process of its own.
+
+Its sets are those whose class names it; others are left to others. Instances are Pods of
+the cluster, or processes of the machine it runs on. Several replicas may run; one leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import platform
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bullpen.api.core import ConfigMap
+from bullpen.api.objects import Objects
+from bullpen.api.pod import Pod
+from bullpen.app.config import Config
+from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_of
+from bullpen.app.lab import BACKOFF
+from bullpen.app.poolmetrics import PoolMetrics
+from bullpen.app.pools import Pools
+from bullpen.app.wiring import DRIVERS_LOADED, tuning
+from bullpen.controllers import authority
+from bullpen.controllers.views import Views
+from bullpen.core import presence
+from bullpen.errors import BadRequest, NotFound, Refused
+from bullpen.kit.clock import Clock, SystemClock
+from bullpen.kit.ids import RandomIds
+from bullpen.placements.base import Placement
+from bullpen.placements.local.capacity import host_limits
+from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.placement import LocalPlacement, LocalSettings
+from bullpen.placements.pod.placement import PodPlacement
+from bullpen.placements.pod.rendering import PodSettings
+from bullpen.provisioners.base import Recipe
+from bullpen.provisioners.mock import MockRecipe
+from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.provisioners.qemu import QemuRecipe
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Informer, Key
+from bullpen.runtime.retry import Retry
+
+AUTHORITY_RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisionerSettings:
+    """What ``bullpen provisioner`` was told."""
+
+    provisioner: str
+    join: JoinSettings = field(default_factory=JoinSettings)
+    pods: PodSettings | None = None
+    """How Pods are made, or"""
+
+    data: Path | None = None
+    """where processes of this machine have their files."""
+
+    ca: Path | None = None
+    """What exporters trust; else what the controller published."""
+
+    config: Config = field(default_factory=Config)
+
+
+async def run(settings: ProvisionerSettings, *, announce: Callable[[str], None]) -> None:
+    """Stand by or lead until SIGTERM or SIGINT; raises if the leadership is lost."""
+    clock = SystemClock()
+    recipe = recipe_named(settings.provisioner)
+    name = f"bullpen-provisioner-{recipe.name}"
+    async with joined(settings.join, manager=name, clock=clock, bundles=True) as here:
+        announce(f"Standing by for {name} in namespace {here.namespace}.")
+        await lead(
+            leadership_of(name, here, clock),
+            here,
+            lambda: _working(settings, recipe, here, announce),
+        )
+
+
+def recipe_named(name: str) -> Recipe:
+    """What a provisioner makes; raises ``BadRequest`` naming those there are."""
+    recipes: tuple[Recipe, ...] = (QemuRecipe(host_arch=platform.machine()), MockRecipe())
+    found = {recipe.name: recipe for recipe in recipes}
+    if name not in found:
+        raise BadRequest(f"there is no provisioner {name!r}; there are {', '.join(sorted(found))}")
+    return found[name]
+
+
+@contextlib.asynccontextmanager
+async def _working(
+    settings: ProvisionerSettings, recipe: Recipe, here: Joined, announce: Callable[[str], None]
+) -> AsyncIterator[str]:
+    """Everything a leader does; yields what it says of itself."""
+    clock, ids, chance = SystemClock(), RandomIds(), random.SystemRandom()
+    retry = functools.partial(BACKOFF.delay, chance=chance)
+    here.health.waiting = f"waiting for ConfigMap {authority.NAME}, which the controller makes"
+    namespace = settings.join.watch_namespace or here.namespace
+    ca_pem = await _authority(settings, here.objects, namespace)
+    views = Views.of(here.objects, retry=retry)
+    component = f"bullpen-provisioner-{recipe.name}"
+    events = Events(here.objects, clock=clock, ids=ids, component=component, lifetime=None)
+    async with (
+        _placement(settings, here.objects, clock, retry) as placement,
+        asyncio.TaskGroup() as tasks,
+    ):
+        pools = Pools(
+            here.objects,
+            views,
+            (PlacedProvisioner(recipe, placement),),
+            ca_pem=ca_pem,
+            connected=functools.partial(_online, views),
+            supply_changed=lambda namespace: None,
+            clock=clock,
+            events=events,
+            chance=chance,
+            retry=retry,
+            tuning=tuning(settings.config.pools),
+            alone=False,
+        )
+        running = [tasks.create_task(part.run()) for part in (views, events)]
+        # Who decided before everything has been seen would make again what is there.
+        await views.synced()
+        running.append(tasks.create_task(pools.run()))
+        metrics = PoolMetrics(views.sets.all)
+        here.health.collectors.register(metrics)
+        announce(f"Looking after the pools of {recipe.name}.")
+        yield f"looking after the pools of {recipe.name}"
+        here.health.collectors.unregister(metrics)
+        for task in running:
+            task.cancel()
+
+
+def _online(views: Views, key: Key) -> bool:
+    """Whether an exporter is connected, as the controller says in its status."""
+    found = views.exporters.get(*key)
+    return found is not None and presence.online(found)
+
+
+async def _authority(settings: ProvisionerSettings, objects: Objects, namespace: str) -> str:
+    """What exporters of ours trust, as soon as the controller has said it."""
+    if settings.ca is not None:
+        try:
+            return settings.ca.read_text()
+        except OSError as error:
+            raise Refused(f"{settings.ca} cannot be read: {error.strerror}") from None
+    while True:
+        with contextlib.suppress(NotFound):
+            found = await objects.get(ConfigMap, namespace, authority.NAME)
+            return found.data[authority.KEY]
+        await asyncio.sleep(AUTHORITY_RETRY_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _placement(
+    settings: ProvisionerSettings, objects: Objects, clock: Clock, retry: Retry
+) -> AsyncIterator[Placement]:
+    """Where instances run: as Pods, or as processes of this machine."""
+    if settings.pods is not None:
+        pods: Informer[Pod] = Informer(objects, Pod, retry=retry)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(pods.run())
+            yield PodPlacement(objects, pods, settings.pods)
+            watching.cancel()
+        return
+    assert settings.data is not None, "a provisioner has a place for what it makes"
+    local = LocalSettings(
+        data=settings.data,
+        limits=host_limits(instances=settings.config.pools.instances_max),
+        zygote=ZygoteSettings(load=DRIVERS_LOADED),
+    )
+    async with LocalPlacement(local, clock=clock, ids=RandomIds()).running() as placement:
+        yield placement

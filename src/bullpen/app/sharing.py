@@ -1,0 +1,96 @@
+"""Keys that several processes share, as Secrets of a cluster: made once, by whoever is first.
+
+What is there is never changed here: replacing a key is an operator's decision, and takes
+effect when the processes are started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey
+
+from bullpen.api.core import Secret
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.objects import Objects
+from bullpen.app import issuing, keys
+from bullpen.app.issuing import Pair
+from bullpen.errors import AlreadyExists, NotFound, Refused, Unavailable
+
+SIGNING_KEYS = "bullpen-signing-keys"
+STREAM_KEY = "bullpen-stream-key"
+AUTHORITY = "bullpen-ca"
+ATTEMPTS_MAX = 20
+PAUSE_SECONDS = 0.05
+LABELS = {"app.kubernetes.io/name": "bullpen", "app.kubernetes.io/managed-by": "bullpen"}
+
+
+class SharedKeys:
+    """The keys in one namespace."""
+
+    def __init__(self, objects: Objects, namespace: str) -> None:
+        self._objects = objects
+        self._namespace = namespace
+
+    async def signing_keys(self) -> tuple[ECKey, ...]:
+        """What signs and verifies identity tokens, newest first."""
+        found = await self._ensure(SIGNING_KEYS, lambda: {"keys.json": keys.fresh_signing_keys()})
+        try:
+            return keys.read_signing_keys(self._part(SIGNING_KEYS, found, "keys.json"))
+        except (ValueError, KeyError, TypeError, JoseError):
+            raise self._damaged(SIGNING_KEYS, "keys.json") from None
+
+    async def stream_key(self) -> bytes:
+        """What the controller and its routers both know."""
+        fresh = {"stream.key": secrets.token_bytes(keys.STREAM_KEY_BYTES)}
+        found = await self._ensure(STREAM_KEY, lambda: fresh)
+        key = self._part(STREAM_KEY, found, "stream.key")
+        if len(key) < keys.STREAM_KEY_BYTES:
+            raise self._damaged(STREAM_KEY, "stream.key")
+        return key
+
+    async def authority(self, *, now: datetime) -> Pair:
+        """What signs the certificates of our servers."""
+
+        def make() -> dict[str, bytes]:
+            made = issuing.make_authority(now=now)
+            return {"ca.crt": made.certificate, "ca.key": made.key}
+
+        found = await self._ensure(AUTHORITY, make)
+        return Pair(
+            certificate=self._part(AUTHORITY, found, "ca.crt"),
+            key=self._part(AUTHORITY, found, "ca.key"),
+        )
+
+    async def _ensure(self, name: str, make: Callable[[], dict[str, bytes]]) -> Secret:
+        for _ in range(ATTEMPTS_MAX):
+            with contextlib.suppress(NotFound):
+                return await self._objects.get(Secret, self._namespace, name)
+            data = {key: base64.b64encode(value).decode() for key, value in make().items()}
+            meta = ObjectMeta(name=name, namespace=self._namespace, labels=LABELS)
+            with contextlib.suppress(AlreadyExists):
+                return await self._objects.create(Secret(metadata=meta, data=data))
+            # Another replica was first. Its key is everybody's, as soon as it can be read.
+            await asyncio.sleep(PAUSE_SECONDS)
+        raise Unavailable(f"secret {self._namespace}/{name} comes and goes; try again")
+
+    def _part(self, name: str, found: Secret, key: str) -> bytes:
+        try:
+            part = found.read(key)
+        except ValueError:
+            part = None
+        if not part:
+            raise self._damaged(name, key)
+        return part
+
+    def _damaged(self, name: str, key: str) -> Refused:
+        return Refused(
+            f"secret {self._namespace}/{name} holds no usable {key};"
+            " restore it, or delete it to have a new one made"
+        )

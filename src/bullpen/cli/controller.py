@@ -1,0 +1,74 @@
+"""``bullpen controller``: leases, exporters, clients and their gRPC services, in a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bullpen.cli.joining import (
+    config_option,
+    joining,
+    served_over_tls,
+    settings_from,
+    tls_from,
+)
+
+
+@click.command()
+@joining
+@click.option(
+    "--port",
+    default=8082,
+    show_default=True,
+    envvar="BULLPEN_PORT",
+    type=click.IntRange(0, 65535),
+    help="Port of the gRPC services; 0 takes a free one.",
+)
+@click.option(
+    "--endpoint",
+    default="",
+    envvar="BULLPEN_ENDPOINT",
+    help="host:port clients and exporters use, if another.",
+)
+@click.option(
+    "--login-port",
+    default=8086,
+    show_default=True,
+    envvar="BULLPEN_LOGIN_PORT",
+    type=click.IntRange(-1, 65535),
+    help="Port of the login discovery; -1 for none.",
+)
+@served_over_tls
+@config_option
+def controller(
+    port: int,
+    endpoint: str,
+    login_port: int,
+    config: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    verbose: bool,
+    **join: Any,
+) -> None:
+    """Run the controller of a cluster; of several replicas one leads, the others stand by."""
+    import uvloop
+
+    from bullpen.app import logs
+    from bullpen.app.config import load
+    from bullpen.app.controller import ControllerSettings, run
+
+    logs.configure(verbose=verbose)
+    settings = ControllerSettings(
+        join=settings_from(**join),
+        port=port,
+        endpoint=endpoint,
+        login_port=login_port,
+        tls=tls_from(tls_cert, tls_key, tls_ca),
+        config=load(config),
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(settings, announce=click.echo))

@@ -1,0 +1,43 @@
+"""``bullpen manifests``: what to install in a cluster, without Helm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bullpen.cli.options import output
+from bullpen.cli.rendering import echo_document
+
+
+@click.command()
+@click.option("-n", "--namespace", default="bullpen", show_default=True, help="Where to install.")
+@click.option(
+    "-f",
+    "--values",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="YAML file with choices, as for the Helm chart; later ones win.",
+)
+@output("yaml", "json", "name")
+def manifests(namespace: str, values: tuple[Path, ...], output: str) -> None:
+    """Print everything a cluster needs to run the service."""
+    from bullpen.api import yaml
+    from bullpen.app.install.parts import manifests as installation
+    from bullpen.core.rendering import merged
+    from bullpen.errors import BadRequest
+
+    chosen: dict[str, object] = {}
+    for path in values:
+        found = yaml.load(path.read_bytes()) or {}
+        if not isinstance(found, dict):
+            raise BadRequest(f"{path} holds no choices")
+        chosen = merged(chosen, found)
+    documents = list(installation(chosen, namespace=namespace))
+    if output == "json":
+        echo_document({"apiVersion": "v1", "kind": "List", "items": documents}, "json")
+    elif output == "name":
+        for document in documents:
+            click.echo(f"{document['kind'].lower()}/{document['metadata']['name']}")
+    else:
+        click.echo("---\n".join(map(yaml.dump, documents)), nl=False)

@@ -1,0 +1,120 @@
+"""Options of the processes that make up the service in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from bullpen.app.joining import JoinSettings
+    from bullpen.app.tls import TlsFiles
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EVERYWHERE = "0.0.0.0"
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+_JOINING = (
+    click.option(
+        "--kubeconfig",
+        type=FILE,
+        envvar="BULLPEN_KUBECONFIG",
+        help="Cluster to join [default: that of the Pod, else $KUBECONFIG, else ~/.kube/config].",
+    ),
+    click.option(
+        "--context", default="", envvar="BULLPEN_CONTEXT", help="Context in the kubeconfig."
+    ),
+    click.option(
+        "--namespace",
+        default="",
+        envvar="BULLPEN_NAMESPACE",
+        help="Where keys and coordination Leases are kept [default: that of the Pod or context].",
+    ),
+    click.option(
+        "--watch-namespace",
+        default="",
+        envvar="BULLPEN_WATCH_NAMESPACE",
+        help="The only namespace to look after [default: all].",
+    ),
+    click.option(
+        "--listen",
+        default="",
+        envvar="BULLPEN_LISTEN",
+        help=f"Address to listen on [default: {EVERYWHERE} in a cluster].",
+    ),
+    click.option(
+        "--health-port",
+        default=8080,
+        show_default=True,
+        envvar="BULLPEN_HEALTH_PORT",
+        type=click.IntRange(-1, 65535),
+        help="Port of /healthz, /readyz and /metrics; -1 for none.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, envvar="BULLPEN_VERBOSE", help="Log more."),
+)
+
+_TLS = (
+    click.option("--tls-cert", type=FILE, envvar="BULLPEN_TLS_CERT", help="Server certificate."),
+    click.option("--tls-key", type=FILE, envvar="BULLPEN_TLS_KEY", help="Its private key."),
+    click.option(
+        "--tls-ca", type=FILE, envvar="BULLPEN_TLS_CA", help="What clients check it against."
+    ),
+)
+
+config_option = click.option(
+    "--config",
+    type=FILE,
+    envvar="BULLPEN_CONFIG",
+    help="Settings file; see docs/reference/settings.md.",
+)
+
+
+def joining(function: F) -> F:
+    """What every process of a cluster can be told."""
+    return _with(_JOINING, function)
+
+
+def served_over_tls(function: F) -> F:
+    """A certificate somebody else makes; without it the service makes its own."""
+    return _with(_TLS, function)
+
+
+def _with(options: tuple[Callable[[Any], Any], ...], function: F) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def settings_from(
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    watch_namespace: str,
+    listen: str,
+    health_port: int,
+) -> JoinSettings:
+    """The options of ``joining``, as the application wants them."""
+    from bullpen.app.joining import JoinSettings
+
+    return JoinSettings(
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        watch_namespace=watch_namespace,
+        listen=listen or EVERYWHERE,
+        health_port=health_port,
+    )
+
+
+def tls_from(tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None) -> TlsFiles | None:
+    """The options of ``served_over_tls``: all of them or none."""
+    from bullpen.app.tls import TlsFiles
+
+    if tls_cert and tls_key and tls_ca:
+        return TlsFiles(certificate=tls_cert, key=tls_key, ca=tls_ca)
+    if tls_cert or tls_key or tls_ca:
+        raise click.UsageError("--tls-cert, --tls-key and --tls-ca go together")
+    return None

@@ -1,0 +1,1 @@
+"""Runs workloads as Pods of a cluster."""

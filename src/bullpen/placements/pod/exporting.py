@@ -1,0 +1,104 @@
+"""The main container of a Pod: serves as an exporter, then says why it ended.
+
+``python -m bullpen.placements.pod.exporting CONFIG [--single-use]``. That it has registered
+is a file, that it should retire an annotation of its Pod, its last words the termination
+log: it needs no access to the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pydantic
+
+from bullpen.placements.base import ExitReason
+from bullpen.placements.local import exporting
+from bullpen.placements.local.exporting import DETAIL_LENGTH_MAX, Service
+from bullpen.placements.local.processes import TOKEN_VARIABLE
+from bullpen.placements.pod import phases, words
+
+log = logging.getLogger("bullpen.exporter")
+
+LOOK_SECONDS = 1.0
+"""Between looks at the Pod's annotations, which its node renews about once a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where the Pod has what an exporter reads and leaves."""
+
+    config: Path
+    annotations: Path = Path(words.ABOUT) / "annotations"
+    ready: Path = Path(words.READY)
+    last_words: Path = Path("/dev/termination-log")
+
+
+def run(paths: Paths, *, single_use: bool) -> int:
+    """Serve until the end; 0 if it was a good one."""
+    ending = asyncio.run(_serve(paths, single_use=single_use))
+    log.info("ended: %s %s", ending.reason, ending.detail)
+    told = phases.Ending(reason=ending.reason, detail=ending.detail[:DETAIL_LENGTH_MAX])
+    paths.last_words.write_bytes(msgspec.json.encode(told))
+    return 0 if ending.reason is ExitReason.COMPLETED else 1
+
+
+async def _serve(paths: Paths, *, single_use: bool) -> exporting.Ending:
+    try:
+        config = exporting.read_config(paths.config.read_bytes())
+    except pydantic.ValidationError as error:
+        return exporting.Ending(ExitReason.START_FAILED, exporting.said(error))
+    except OSError as error:
+        return exporting.Ending(ExitReason.START_FAILED, f"it has no config: {error}")
+    async with config.create_exporter() as exporter, asyncio.TaskGroup() as tasks:
+        service = Service(
+            exporter,
+            token=os.environ[TOKEN_VARIABLE],  # noqa: TID251 - set below, for our children
+            single_use=single_use,
+            on_registered=paths.ready.touch,
+        )
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.terminate)
+        looking = tasks.create_task(_retire_when_told(service, paths.annotations))
+        # In a task of its own: it is cancelled when it is told to end before it registered.
+        ending = await tasks.create_task(service.run())
+        looking.cancel()
+    return ending
+
+
+async def _retire_when_told(service: Service, annotations: Path) -> None:
+    # Nobody says that a mounted file has changed.
+    while not await asyncio.to_thread(_is_told, annotations):  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_SECONDS)
+    service.retire()
+
+
+def _is_told(annotations: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(line.startswith(f"{words.RETIRE}=") for line in annotations.open())
+    return False
+
+
+def _settle() -> None:
+    """Make this container's process an exporter's: directories, environment, log."""
+    environment = os.environ  # noqa: TID251 - this is where an exporter's own is made
+    environment[TOKEN_VARIABLE] = secrets.token_hex(16)
+    for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
+        if variable in environment:
+            Path(environment[variable]).mkdir(mode=0o700, parents=True, exist_ok=True)
+    tempfile.tempdir = None
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+
+
+if __name__ == "__main__":
+    _settle()
+    config, *options = sys.argv[1:]
+    sys.exit(run(Paths(config=Path(config)), single_use="--single-use" in options))

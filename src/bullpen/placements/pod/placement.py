@@ -1,0 +1,218 @@
+"""Runs workloads as Pods: says what there should be and reads what became of it.
+
+It holds nothing of its own. What runs is what the API server says, so a successor finds
+everything, and ending this process ends no instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from bullpen.api.core import Secret
+from bullpen.api.fields import Kind
+from bullpen.api.objects import Objects, meta_of
+from bullpen.api.pod import Pod
+from bullpen.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NoCapacity,
+    NotFound,
+    Refused,
+    Rejected,
+    Unavailable,
+    Unreachable,
+)
+from bullpen.placements.base import Instance, InstancePhase, Key, Listener, Workload
+from bullpen.placements.pod import phases, rendering, words
+from bullpen.placements.pod.rendering import GRACE_SECONDS, PodSettings
+
+ATTEMPTS_MAX = 10
+PAUSE_SECONDS = 0.001
+"""Before the second attempt, doubling: what we lost to may not be there to be read yet."""
+
+STOP_SECONDS_MAX = GRACE_SECONDS + 25.0
+"""A Pod that is not gone by then is on a node that does not answer."""
+
+
+class PodView(Protocol):
+    """All Pods of ours, kept current by whoever runs this placement."""
+
+    def get(self, namespace: str, name: str) -> Pod | None: ...
+    def all(self) -> Iterator[Pod]: ...
+    def listen(self, listener: Callable[[Pod | None, Pod | None], None]) -> None: ...
+    def observe(self, value: Pod) -> None: ...
+    async def synced(self) -> None: ...
+
+
+class PodPlacement:
+    """A ``Placement`` in a cluster. ``objects`` writes, ``pods`` is what has been seen."""
+
+    def __init__(self, objects: Objects, pods: PodView, settings: PodSettings) -> None:
+        self._objects = objects
+        self._pods = pods
+        self._settings = settings
+        self._listeners: list[Listener] = []
+        self._vanishing: dict[str, asyncio.Event] = {}
+        """By uid, Pods whose end somebody waits for."""
+
+        pods.listen(self._changed)
+
+    async def start(self, workload: Workload) -> Instance:
+        await self._pods.synced()
+        found = self._pods.get(*workload.key) or await self._make(workload)
+        if not phases.is_ours(found):
+            raise Refused(f"there is a Pod {'/'.join(workload.key)} that is not ours")
+        return phases.instance(found)
+
+    async def stop(self, key: Key) -> None:
+        await self._pods.synced()
+        found = self._ours(key)
+        if found is None:
+            return
+        uid = found.metadata.uid
+        gone = self._vanishing.setdefault(uid, asyncio.Event())
+        try:
+            if not await self._delete(found):
+                return
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await gone.wait()
+        except TimeoutError:
+            node = found.spec.get("nodeName", "no node")
+            raise Unreachable(f"Pod {'/'.join(key)} is still ending, on {node}") from None
+        finally:
+            self._vanishing.pop(uid, None)
+
+    async def retire(self, key: Key) -> None:
+        await self._pods.synced()
+        found = self._ours(key)
+        for attempt in range(ATTEMPTS_MAX):
+            if found is None or _is_over(found) or words.RETIRE in found.metadata.annotations:
+                return
+            noted = {**found.metadata.annotations, words.RETIRE: "true"}
+            marked = replace(found, metadata=replace(found.metadata, annotations=noted))
+            try:
+                self._pods.observe(await self._objects.update(marked))
+            except Conflict:
+                await _pause(attempt)
+                found = await self._read(key)
+            except NotFound:
+                return
+            else:
+                return
+        raise _too_fast(found)
+
+    async def observe_all(self) -> tuple[Instance, ...]:
+        await self._pods.synced()
+        found = map(phases.instance, filter(phases.is_ours, self._pods.all()))
+        return tuple(sorted(found, key=lambda instance: instance.key))
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    # What is seen
+
+    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if new is None and (event := self._vanishing.get(pod.metadata.uid)) is not None:
+            event.set()
+        if phases.is_ours(pod):
+            for listener in self._listeners:
+                listener(phases.key_of(pod))
+
+    def _ours(self, key: Key) -> Pod | None:
+        found = self._pods.get(*key)
+        return found if found is not None and phases.is_ours(found) else None
+
+    async def _read(self, key: Key) -> Pod | None:
+        """What is there now, whatever has been seen."""
+        try:
+            found = await self._objects.get(Pod, *key)
+        except NotFound:
+            return None
+        self._pods.observe(found)
+        return found
+
+    # What is written
+
+    async def _make(self, workload: Workload) -> Pod:
+        made = rendering.pod(workload, self._settings)
+        await self._put(rendering.config_secret(workload))
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return await self._create(made)
+            except AlreadyExists:
+                found = await self._read(workload.key)
+            if found is not None:
+                return found
+            await _pause(attempt)
+        raise _too_fast(made)
+
+    async def _create(self, made: Pod) -> Pod:
+        try:
+            created = await self._objects.create(made)
+        except AlreadyExists:
+            raise
+        except Forbidden as error:
+            # The API server has no other word for it than these two.
+            if "exceeded quota" in error.message:
+                raise NoCapacity(error.message) from None
+            raise Refused(f"the cluster refuses the Pod: {error.message}") from None
+        except Rejected as error:
+            raise Refused(f"the cluster refuses the Pod: {error.message}") from None
+        self._pods.observe(created)
+        return created
+
+    async def _put(self, secret: Secret) -> None:
+        """Have the Secret as it is given, also where an earlier one of the name is left."""
+        meta = secret.metadata
+        for attempt in range(ATTEMPTS_MAX):
+            with contextlib.suppress(AlreadyExists):
+                await self._objects.create(secret)
+                return
+            with contextlib.suppress(Conflict, NotFound):
+                found = await self._objects.get(Secret, meta.namespace, meta.name)
+                owned = found.metadata.owner_references == meta.owner_references
+                if not owned or found.data != secret.data:
+                    kept = replace(meta, resource_version=found.metadata.resource_version)
+                    await self._objects.update(replace(secret, metadata=kept))
+                return
+            await _pause(attempt)
+        raise _too_fast(secret)
+
+    async def _delete(self, pod: Pod) -> bool:
+        """Delete exactly this Pod; whether it was still there.
+
+        Its status may have changed since it was seen.
+        """
+        found: Pod | None = pod
+        for attempt in range(ATTEMPTS_MAX):
+            if found is None or found.metadata.uid != pod.metadata.uid:
+                return False
+            try:
+                await self._objects.delete(found)
+            except Conflict:
+                await _pause(attempt)
+                found = await self._read(phases.key_of(pod))
+            else:
+                return True
+        raise _too_fast(pod)
+
+
+async def _pause(attempt: int) -> None:
+    await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
+
+
+def _too_fast(value: Kind | None) -> Unavailable:
+    assert value is not None
+    meta = meta_of(value)
+    return Unavailable(f"{value.kind} {meta.namespace}/{meta.name} changes faster than we write")
+
+
+def _is_over(pod: Pod) -> bool:
+    return phases.instance(pod).phase is InstancePhase.EXITED

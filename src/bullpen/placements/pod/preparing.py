@@ -1,0 +1,48 @@
+"""Runs before a Pod's other containers: puts in place what they share.
+
+``python -m bullpen.placements.pod.preparing ARTIFACT…``, each a JSON object with a url and
+a digest. Directories and the launcher come first, then each file is fetched and verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bullpen.drivers import launcher
+from bullpen.errors import LabError
+from bullpen.placements.base import Artifact, ExitReason
+from bullpen.placements.local.artifacts import ArtifactCache
+from bullpen.placements.pod import phases, words
+
+LAST_WORDS = Path("/dev/termination-log")
+
+
+async def prepare(artifacts: tuple[Artifact, ...], shared: Path) -> None:
+    """Fill ``shared``. Raises what ``ArtifactCache.find`` does."""
+    for name in (words.TEMPORARY, words.SOCKETS):
+        (shared / name).mkdir(mode=0o700, exist_ok=True)
+    shutil.copyfile(launcher.__file__, shared / words.LAUNCHER.name)
+    cache = ArtifactCache(shared / words.CACHE.name)
+    for artifact in artifacts:
+        await cache.find(artifact)
+
+
+def main(arguments: list[str]) -> int:
+    artifacts = tuple(Artifact(**msgspec.json.decode(item)) for item in arguments)
+    try:
+        asyncio.run(prepare(artifacts, Path(words.SHARED)))
+    except LabError as error:
+        ending = phases.Ending(reason=ExitReason.START_FAILED, detail=error.message)
+        LAST_WORDS.write_bytes(msgspec.json.encode(ending))
+        print(error.message, file=sys.stderr)  # noqa: T201 - the container's log
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,277 @@
+"""A workload as Kubernetes objects: the Pod, and the Secret with its exporter's config. Pure.
+
+The exporter is the Pod's main container; what its target runs in is a sidecar that is there
+before it. Neither is root, can become it, or has a token for the API server.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bullpen.api import codec
+from bullpen.api.core import Secret
+from bullpen.api.document import Document, encode
+from bullpen.api.exporter import Exporter
+from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.pod import MANAGED_BY, MANAGER, Pod
+from bullpen.api.virtualtargetclass import Image, ResourceRequirements, Scheduling
+from bullpen.errors import Refused
+from bullpen.placements.base import Artifact, Site, Workload
+from bullpen.placements.pod import words
+
+USER = 65532
+"""Nobody in particular; the same in both containers, so that they can share files."""
+
+GRACE_SECONDS = 20
+"""From the request to end until the kill; an exporter needs a second or two."""
+
+PROBES_MAX = 3600
+"""Seconds an exporter may take to register before its node gives up; the pool does before."""
+
+KVM_SUFFIX = "/kvm"
+"""Extended resources that end so give a container the device, whoever offers them."""
+
+EXPORTER_BYTES = 160 << 20
+EXPORTER_RESOURCES: Document = {
+    "requests": {"cpu": "50m", "memory": str(EXPORTER_BYTES)},
+    "limits": {"memory": "1Gi"},
+}
+"""Beside a runtime, which gets what the class says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What an operator has decided for all Pods."""
+
+    exporter_image: str
+    runtime_images: Mapping[str, str] = field(default_factory=dict)
+    """By what a target runs in, such as ``qemu``."""
+
+    pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    """Whom the Pods run as. None has a token either way."""
+
+
+def site(workload: Workload) -> Site:
+    """Where a workload's files will be, and what its machine can count on."""
+    needs = workload.needs
+    kvm = any(name.endswith(KVM_SUFFIX) for name in _resources(workload).get("limits", {}))
+    return Site(
+        artifacts={artifact: _place(artifact) for artifact in needs.artifacts},
+        kvm=bool(needs.kvm_for) and kvm,
+        launcher=str(words.LAUNCHER_SOCKET) if needs.runtime else "",
+    )
+
+
+def _place(artifact: Artifact) -> Path:
+    """What has a path is in the runtime's image; what has a digest is fetched."""
+    if artifact.path:
+        return Path(artifact.path)
+    return Path(words.CACHE) / "sha256" / artifact.digest.removeprefix("sha256:")
+
+
+def config_secret(workload: Workload) -> Secret:
+    """The exporter's config, which goes with its Exporter."""
+    config = workload.render(site(workload)).encode()
+    name = words.secret_name(workload.key[1])
+    return Secret(
+        metadata=_metadata(workload, name),
+        data={words.CONFIG_KEY: base64.b64encode(config).decode()},
+    )
+
+
+def pod(workload: Workload, settings: PodSettings) -> Pod:
+    """The Pod of an instance. Raises ``Refused`` for what no Pod can be."""
+    if workload.retain:
+        raise Refused(
+            "reclaimPolicy Retain cannot be kept in a cluster: the disks of a Pod go with it;"
+            " use Delete, and a log collector for what it prints"
+        )
+    hosting = workload.hosting
+    scheduling = hosting.scheduling or Scheduling()
+    pull_secrets = [secret.name for secret in hosting.images.pull_secrets]
+    spec: Document = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "serviceAccountName": settings.service_account,
+        "imagePullSecrets": [
+            {"name": name} for name in dict.fromkeys((*pull_secrets, *settings.pull_secrets))
+        ],
+        "nodeSelector": dict(scheduling.node_selector),
+        "affinity": dict(scheduling.affinity),
+        "tolerations": [codec.encode(found) for found in scheduling.tolerations],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": list(_before(workload, settings)),
+        "containers": [_exporter(workload, settings)],
+        "volumes": list(_volumes(workload)),
+    }
+    return Pod(
+        metadata=_metadata(workload, workload.key[1]),
+        spec={name: value for name, value in spec.items() if value not in ("", [], {})},
+    )
+
+
+def _metadata(workload: Workload, name: str) -> ObjectMeta:
+    namespace, exporter = workload.key
+    return ObjectMeta(
+        name=name,
+        namespace=namespace,
+        labels={
+            **workload.hosting.labels,
+            MANAGED_BY: MANAGER,
+            words.PROVISIONER: workload.provisioner,
+        },
+        owner_references=(
+            OwnerReference(
+                api_version=Exporter.api_version,
+                kind=Exporter.kind,
+                name=exporter,
+                uid=workload.owner_uid,
+                controller=True,
+                block_owner_deletion=True,
+            ),
+        ),
+    )
+
+
+def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
+    """What runs before the exporter: files are put in place, then the runtime waits for work."""
+    if not workload.needs.runtime:
+        return
+    fetched = [
+        {"url": artifact.url, "digest": artifact.digest}
+        for artifact in workload.needs.artifacts
+        if artifact.url
+    ]
+    yield {
+        "name": words.PREPARE,
+        **_image(workload.hosting.images.exporter, settings.exporter_image),
+        "command": ["python", "-m", "bullpen.placements.pod.preparing"],
+        "args": [encode(item).decode() for item in fetched],
+        "resources": EXPORTER_RESOURCES,
+        **_common(),
+        "volumeMounts": [_mount("shared", words.SHARED)],
+    }
+    image = settings.runtime_images.get(workload.needs.runtime, "")
+    yield {
+        "name": words.RUNTIME,
+        **_image(workload.hosting.images.runtime, image),
+        "restartPolicy": "Always",
+        "command": ["python3", str(words.LAUNCHER), str(words.LAUNCHER_SOCKET)],
+        "env": [{"name": "TMPDIR", "value": str(words.SHARED / words.TEMPORARY)}],
+        "resources": _resources(workload),
+        "startupProbe": _probe("-S", words.LAUNCHER_SOCKET),
+        **_common(),
+        "volumeMounts": [_mount("shared", words.SHARED)],
+    }
+
+
+def _exporter(workload: Workload, settings: PodSettings) -> Document:
+    runtime = bool(workload.needs.runtime)
+    place = words.SHARED if runtime else words.WORK
+    options = ["--single-use"] if workload.single_use else []
+    mounts = [
+        _mount("config", words.CONFIG, read_only=True),
+        _mount("podinfo", words.ABOUT, read_only=True),
+        _mount("work", words.WORK),
+    ]
+    if workload.hosting.credentials:
+        mounts.append(_mount("credentials", words.CREDENTIALS, read_only=True))
+    if runtime:
+        mounts.append(_mount("shared", words.SHARED))
+    return {
+        "name": words.EXPORTER,
+        **_image(workload.hosting.images.exporter, settings.exporter_image),
+        "command": ["python", "-m", "bullpen.placements.pod.exporting"],
+        "args": [str(words.CONFIG / words.CONFIG_KEY), *options],
+        "workingDir": str(words.WORK),
+        "env": [
+            {"name": "TMPDIR", "value": str(place / words.TEMPORARY)},
+            {"name": "XDG_RUNTIME_DIR", "value": str(place / words.SOCKETS)},
+            {"name": "HOME", "value": str(words.WORK)},
+        ],
+        "resources": EXPORTER_RESOURCES if runtime else _resources(workload),
+        "startupProbe": _probe("-e", words.READY),
+        "terminationMessagePolicy": "File",
+        **_common(),
+        "volumeMounts": mounts,
+    }
+
+
+def _volumes(workload: Workload) -> Iterator[Document]:
+    name = words.secret_name(workload.key[1])
+    yield {"name": "config", "secret": {"secretName": name, "defaultMode": 0o440}}
+    about = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
+    yield {"name": "podinfo", "downwardAPI": {"items": [about]}}
+    yield {"name": "work", "emptyDir": {}}
+    if workload.hosting.credentials:
+        secret = {"secretName": workload.hosting.credentials, "defaultMode": 0o440}
+        yield {"name": "credentials", "secret": secret}
+    if workload.needs.runtime:
+        yield {"name": "shared", "emptyDir": {}}
+
+
+def _image(chosen: Image | None, usual: str) -> Document:
+    """The image of the class or set, else ours. Raises ``Refused`` if there is none."""
+    image = (chosen.image if chosen else "") or usual
+    if not image:
+        raise Refused("there is no image for the target's runtime; name one in images.runtime")
+    policy = chosen.image_pull_policy if chosen else None
+    return {"image": image, **({"imagePullPolicy": policy.value} if policy else {})}
+
+
+def _resources(workload: Workload) -> Document:
+    """What the class says; what it does not say is what the target is known to need.
+
+    Without a request Kubernetes takes the limit for it, so a limit is never contradicted.
+    """
+    scheduling = workload.hosting.scheduling
+    given = (scheduling.resources if scheduling else None) or ResourceRequirements()
+    needs = workload.needs
+    # Alone in its Pod, an exporter shares its memory with no other.
+    memory = needs.memory_bytes if needs.runtime else max(needs.memory_bytes, EXPORTER_BYTES)
+    needed = {"cpu": f"{max(1, round(needs.cpus * 1000))}m", "memory": str(memory)}
+    implied = {name: value for name, value in needed.items() if name not in given.limits}
+    resources: Document = {"requests": {**implied, **given.requests}}
+    if given.limits:
+        resources["limits"] = dict(given.limits)
+    if given.claims:
+        resources["claims"] = [codec.encode(claim) for claim in given.claims]
+    return resources
+
+
+def _common() -> Document:
+    return {
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+        }
+    }
+
+
+def _mount(name: str, path: object, *, read_only: bool = False) -> Document:
+    return {"name": name, "mountPath": str(path), **({"readOnly": True} if read_only else {})}
+
+
+def _probe(kind: str, path: object) -> Document:
+    """Asks until the file is there, then never again: hundreds of Pods share a node."""
+    return {
+        "exec": {"command": ["test", kind, str(path)]},
+        "periodSeconds": 1,
+        "timeoutSeconds": 5,
+        "failureThreshold": PROBES_MAX,
+    }

@@ -1,0 +1,77 @@
+"""The whole service in the cluster that KUBECONFIG names, each story in its own namespace.
+
+What `bullpen manifests` prints is applied first, and each process has the rights it gives
+to it and no others. All but the definitions is deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster_stories
+import pytest
+import yaml
+from cluster_lab import ClusterLab
+
+RUN_HERE = ("Deployment", "StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget")
+"""What would have our processes run as Pods."""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+SAMPLES = os.environ.get("SAMPLES", "")
+"""A folder with upstream's own samples of sets and classes, which are not ours to keep here."""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[ClusterLab]:
+    """A namespace with everything installed in it, but for Pods: the processes run here."""
+    name = f"bullpen-story-{uuid.uuid4().hex[:8]}"
+    lab = ClusterLab(tmp_path / "lab", Path(os.environ["KUBECONFIG"]), name)
+    printed = lab.bullpen("manifests", "-n", name, "-o", "json").stdout
+    installed = [item for item in json.loads(printed)["items"] if item["kind"] not in RUN_HERE]
+    text = yaml.safe_dump_all(installed)
+    try:
+        lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
+        lab.accounts = True
+        yield lab
+    finally:
+        lab.end_all()
+        own = [item for item in installed if item["kind"] != "CustomResourceDefinition"]
+        lab.kubectl("delete", "--wait=false", "-f", "-", input=yaml.safe_dump_all(own))
+
+
+def test_a_killed_leader_is_replaced_and_nothing_is_lost(lab: ClusterLab) -> None:
+    cluster_stories.forced_change_of_leader(lab)
+
+
+def test_a_leader_in_whose_place_another_is_stops_and_says_so(lab: ClusterLab) -> None:
+    cluster_stories.stolen_leadership(lab)
+
+
+def test_a_provisioner_in_a_process_of_its_own_keeps_its_pools(lab: ClusterLab) -> None:
+    cluster_stories.pool_on_this_machine(lab)
+
+
+def test_pods_hold_the_pool_until_a_node_runs_them(lab: ClusterLab) -> None:
+    cluster_stories.pool_of_pods_without_nodes(lab)
+
+
+@pytest.mark.skipif(not SAMPLES, reason="SAMPLES names no folder with upstream's manifests")
+def test_upstreams_samples_apply_unchanged(lab: ClusterLab) -> None:
+    """Unchanged but for the namespace they name."""
+    texts = [path.read_text() for path in sorted(Path(SAMPLES).glob("*.yaml"))]
+    for document in (item for text in texts for item in yaml.safe_load_all(text)):
+        document["metadata"]["namespace"] = lab.namespace
+        cluster_stories.apply(lab, document)
+    found = cluster_stories.get(lab, "exporterset,virtualtargetclass")["items"]
+    assert {item["kind"] for item in found} == {"ExporterSet", "VirtualTargetClass"}
+
+
+def test_the_ceiling_of_a_pool_moves_with_kubectl_scale(lab: ClusterLab) -> None:
+    cluster_stories.apply(lab, *cluster_stories.pool("p", "nobody.example.com", maxReplicas=2))
+    lab.kubectl("scale", "exporterset/p", "-n", lab.namespace, "--replicas=5")
+    assert cluster_stories.get(lab, "exporterset", "p")["spec"]["maxReplicas"] == 5

@@ -1,0 +1,212 @@
+"""The rights of each process are those it uses: none is missing, none is left over.
+
+Stories of pools and leases are told while every request is noted, with the module it came
+from, which says in which process it would be made. Every first change of a kind meets a
+conflict, so that what is done about conflicts is seen too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any, get_type_hints
+
+import pytest
+from lab_world import LabWorld
+from pool_world import NAMESPACE
+from test_pod_pools import PodWorld
+
+from bullpen.api.core import CoordinationLease, Namespace, Secret
+from bullpen.api.exporterset import ExporterSet
+from bullpen.api.fields import Kind
+from bullpen.api.lease import Lease
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.app.install import rbac
+from bullpen.controllers.views import Views
+from bullpen.core.sessions import Session
+from bullpen.errors import Conflict
+from bullpen.services.wishes import Wish
+
+Right = tuple[str, str, str]
+"""Group, resource and verb."""
+
+PROCESSES = {
+    "bullpen.controllers.authority": ("controller",),
+    "bullpen.controllers.credentials": ("controller",),
+    "bullpen.controllers.leases": ("controller",),
+    "bullpen.controllers.presence": ("controller",),
+    "bullpen.controllers.sessions": ("controller", "router"),
+    "bullpen.services.callers": ("controller",),
+    "bullpen.services.exporters": ("controller",),
+    "bullpen.services.leases": ("controller",),
+    "bullpen.controllers.exportersets": ("provisioner",),
+    "bullpen.controllers.instances": ("provisioner",),
+    "bullpen.placements.pod.placement": ("provisioner",),
+    "bullpen.runtime.events": ("controller", "provisioner", "router"),
+}
+HELPERS = ("bullpen.controllers.writing", "bullpen.runtime.loop", __name__)
+
+UNSEEN: dict[str, dict[Right, str]] = {
+    "controller": {
+        ("", "configmaps", "create"): "the stories have no authority to publish",
+        ("", "configmaps", "update"): "nor one that changes",
+        ("jumpstarter.dev", "clients", "create"): "for unknown users of an outside issuer",
+        ("", "secrets", "update"): "when a token is renewed",
+        ("", "events", "update"): "when the same happens again",
+    },
+    "provisioner": {
+        ("jumpstarter.dev", "exporters/finalizers", "update"): "asked by admission, not by us",
+        ("virtualtarget.jumpstarter.dev", "exportersets/finalizers", "update"): "the same",
+        ("jumpstarter.dev", "exporters", "get"): "when a member's name may be taken",
+        ("", "configmaps", "get"): "the controller's authority, read at the start",
+        ("", "events", "update"): "when the same happens again",
+    },
+    "router": {("", "events", "update"): "when the same happens again"},
+}
+"""Rights that no story here uses, and what uses them."""
+
+
+SWEEP: Right = ("", "events", "delete")
+"""Done only where events are ours to keep; a cluster sweeps its own."""
+
+
+class Noting:
+    """Objects that note who asks for what, and refuse the first change of everything."""
+
+    def __init__(self, objects: Any, used: dict[str, set[Right]]) -> None:
+        self._objects = objects
+        self._used = used
+        self._refused: set[tuple[object, ...]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    def _note(self, kind: type[Kind], verb: str, sub: str = "") -> None:
+        resource = CLUSTER_RESOURCES.of(kind)
+        frame = sys._getframe(2)
+        while frame.f_globals["__name__"] in HELPERS and frame.f_back is not None:
+            frame = frame.f_back
+        for process in PROCESSES.get(frame.f_globals["__name__"], ()):
+            self._used[process].add((resource.group, f"{resource.plural}{sub}", verb))
+
+    def _refuse_once(self, value: Kind, sub: str) -> None:
+        key = (type(value), sub, sys._getframe(2).f_globals["__name__"])
+        if key not in self._refused and value.kind != "Event":
+            self._refused.add(key)
+            raise Conflict("the object has changed")
+
+    async def get(self, kind: type[Kind], namespace: str, name: str) -> Any:
+        self._note(kind, "get")
+        return await self._objects.get(kind, namespace, name)
+
+    async def create(self, value: Kind) -> Any:
+        self._note(type(value), "create")
+        return await self._objects.create(value)
+
+    async def update(self, value: Kind) -> Any:
+        self._note(type(value), "update")
+        self._refuse_once(value, "")
+        return await self._objects.update(value)
+
+    async def update_status(self, value: Kind) -> Any:
+        self._note(type(value), "update", "/status")
+        self._refuse_once(value, "/status")
+        return await self._objects.update_status(value)
+
+    async def update_statuses(self, first: Kind, second: Kind) -> Any:
+        for value in (first, second):
+            self._note(type(value), "update", "/status")
+        return await self._objects.update_statuses(first, second)
+
+    async def delete(self, value: Kind) -> None:
+        self._note(type(value), "delete")
+        await self._objects.delete(value)
+
+
+def _tell_of_pools(used: dict[str, set[Right]]) -> None:
+    async def story(world: PodWorld) -> None:
+        # Somebody of the same name was here before.
+        meta = ObjectMeta(name="exporter-config-qemu-0", namespace=NAMESPACE)
+        await world.objects.create(Secret(metadata=meta))
+        await world.make_pool(min_replicas=2, min_available_replicas=2)
+        await world.until(lambda: world.available(2))
+        await world.ask("one")
+        await world.until(lambda: world.got("one"))
+        await world.release("one")
+        await world.until(lambda: world.lease("one").status.ended)
+        await world.until(lambda: world.available(2))
+        await world.edit_set(max_replicas=1, min_replicas=1, min_available_replicas=0)
+        await world.sleep(900)
+        await world.remove(ExporterSet, "qemu")
+        await world.until(lambda: not world.pod_names())
+        await world.sleep(90_000)
+
+    world = PodWorld()
+    world.objects = Noting(world.objects, used)  # type: ignore[assignment]
+    world.tell(story)
+
+
+def _tell_of_leases(used: dict[str, set[Right]]) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            wish = Wish(duration=timedelta(hours=1), selector="board=x", tags={})
+            lease = await world.leases.create(world.client(), wish)
+            await world.assigned(lease.metadata.name)
+            uid, now = lease.metadata.uid, world.clock.now()
+            world.sessions.saw(Session(stream="one", lease=uid, started=now))
+            await asyncio.sleep(10)
+            labels = {"jumpstarter.dev/kind": "new"}
+            await world.exporters.register(world.exporter(), labels=labels, devices=())
+            await world.leases.release(world.client(), lease.metadata.name)
+            await world.ended(lease.metadata.name)
+        await world.settle()
+
+    world = LabWorld()
+    world.objects = Noting(world.objects, used)  # type: ignore[assignment]
+    world.run(story)
+
+
+def viewed(process: str) -> set[Right]:
+    """What informers ask for: a router has a view of leases alone."""
+    kinds: set[type[Kind]] = {Lease}
+    if process != "router":
+        kinds = {hint.__args__[0] for hint in get_type_hints(Views).values()}
+        kinds -= {Namespace, CoordinationLease}
+    if process == "provisioner":
+        kinds.add(Pod)
+    return {
+        (resource.group, resource.plural, verb)
+        for resource in map(CLUSTER_RESOURCES.of, kinds)
+        for verb in rbac.LOOK
+    }
+
+
+@pytest.fixture(scope="module")
+def used() -> dict[str, set[Right]]:
+    """What each process asked for in the stories."""
+    found: dict[str, set[Right]] = defaultdict(set)
+    _tell_of_pools(found)
+    _tell_of_leases(found)
+    return found
+
+
+def granted(process: str) -> set[Right]:
+    return {
+        (group, resource, verb)
+        for (group, resource), verbs in rbac.LAB[process].items()
+        for verb in verbs
+    }
+
+
+@pytest.mark.parametrize("process", rbac.PROCESSES)
+def test_no_right_is_missing(process: str, used: dict[str, set[Right]]) -> None:
+    assert (used[process] | viewed(process)) - granted(process) <= {SWEEP}
+
+
+@pytest.mark.parametrize("process", rbac.PROCESSES)
+def test_no_right_is_left_over(process: str, used: dict[str, set[Right]]) -> None:
+    spare = granted(process) - used[process] - viewed(process)
+    assert spare == UNSEEN[process].keys()

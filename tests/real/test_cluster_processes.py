@@ -1,0 +1,42 @@
+"""The processes of a cluster, against our own API server in the place of its control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster_stories
+import pytest
+from cluster_lab import ClusterLab, stand_in
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[ClusterLab]:
+    with stand_in(tmp_path / "control-plane") as kubeconfig:
+        lab = ClusterLab(tmp_path / "lab", kubeconfig)
+        try:
+            yield lab
+        finally:
+            lab.end_all()
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_leader_is_replaced_and_nothing_is_lost(lab: ClusterLab) -> None:
+    cluster_stories.forced_change_of_leader(lab)
+
+
+@pytest.mark.timeout(120)
+def test_a_leader_in_whose_place_another_is_stops_and_says_so(lab: ClusterLab) -> None:
+    cluster_stories.stolen_leadership(lab)
+
+
+@pytest.mark.timeout(120)
+def test_a_provisioner_in_a_process_of_its_own_keeps_its_pools(lab: ClusterLab) -> None:
+    cluster_stories.pool_on_this_machine(lab)
+
+
+@pytest.mark.timeout(120)
+def test_pods_that_no_node_runs_hold_the_pool_and_are_explained(lab: ClusterLab) -> None:
+    cluster_stories.pool_of_pods_without_nodes(lab)

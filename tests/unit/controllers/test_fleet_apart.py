@@ -1,0 +1,41 @@
+"""What a provisioner thinks of members that another one looks after."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from bullpen.api.exporter import Exporter, ExporterStatus
+from bullpen.api.meta import ObjectMeta
+from bullpen.controllers.fleet import Fleet
+from bullpen.core.conditions import condition
+from bullpen.core.members import Stage
+from bullpen.core.profiles import PROVISIONER
+from bullpen.kit.clock import EPOCH, VirtualClock
+from bullpen.provisioners.fake import NAME, FakeProvisioner
+
+
+def member(provisioner: str) -> Exporter:
+    """One that has registered, and whose instance nobody here knows."""
+    said = condition((), "Registered", status=True, reason="Register", generation=1, now=EPOCH)
+    annotations = {PROVISIONER: provisioner}
+    meta = ObjectMeta(name="m", namespace="lab", uid="u", annotations=annotations)
+    return Exporter(metadata=meta, status=ExporterStatus(conditions=said))
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "alone", "stage"),
+    [
+        pytest.param("other.example.com", False, Stage.UP, id="another process knows its instance"),
+        pytest.param("other.example.com", True, Stage.EXITED, id="there is no other process"),
+        pytest.param(NAME, False, Stage.EXITED, id="it is ours, and its instance is gone"),
+    ],
+)
+def test_a_member_without_an_instance_is_lost_only_if_nobody_else_has_it(
+    provisioner: str, alone: bool, stage: Stage
+) -> None:
+    ours = FakeProvisioner(random.Random(1))
+    fleet = Fleet((ours,), clock=VirtualClock(), alone=alone)
+    fleet.replace(NAME, ())
+    assert fleet.backing(member(provisioner)).stage is stage

@@ -1,0 +1,233 @@
+"""What is installed: the same by Helm and without it, accepted by Kubernetes, not too much."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from k8s_helm import CHART, linted, rendered
+from k8s_schemas import RELEASES, is_elsewhere, problems
+
+from bullpen.app.install import chart, rbac
+from bullpen.app.install.parts import PARTS, installed, manifests
+from bullpen.app.install.values import DEFAULTS, Chosen
+from bullpen.cli.install import manifests as command
+from bullpen.errors import BadRequest
+
+needs_helm = pytest.mark.skipif(
+    importlib.util.find_spec("helm_python") is None, reason="there is no Helm for this machine"
+)
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "everything": {
+        "image": {"repository": "registry.example/bullpen", "tag": "1.2.3-a"},
+        "imagePullSecrets": [{"name": "login"}],
+        "allNamespaces": True,
+        "config": {"leases": {"retention": "1h"}, "provisioning": True},
+        "controller": {
+            "replicas": 3,
+            "endpoint": "grpc.lab.example:443",
+            "service": {"type": "LoadBalancer", "annotations": {"example.com/ip": "10.0.0.1"}},
+            "nodeSelector": {"kubernetes.io/arch": "amd64"},
+            "tolerations": [{"key": "lab", "operator": "Exists"}],
+            "resources": {"limits": {"cpu": "2"}},
+        },
+        "router": {
+            "replicas": 3,
+            "endpoint": "$(BULLPEN_ROUTER_NAME).lab.example:443",
+            "drainSeconds": 120,
+            "replicaServices": {"enabled": True},
+        },
+        "provisioners": [
+            {"name": "qemu", "provisioner": "qemu.jumpstarter.dev", "replicas": 2},
+            {"name": "mock", "provisioner": "mock.jumpstarter.dev", "replicas": 1},
+        ],
+        "certManager": {"enabled": True, "dnsNames": ["grpc.lab.example", "*.lab.example"]},
+        "networkPolicies": {"targetEgress": [{"to": [{"namespaceSelector": {}}]}]},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
+    "the least": {
+        "controller": {"replicas": 1},
+        "router": {"replicas": 1},
+        "provisioners": [],
+        "networkPolicies": {"enabled": False},
+        "podDisruptionBudgets": {"enabled": False},
+    },
+    "an issuer that is there": {
+        "certManager": {
+            "enabled": True,
+            "issuerRef": {"kind": "ClusterIssuer", "name": "letsencrypt"},
+        }
+    },
+}
+choices = pytest.mark.parametrize("name", CHOICES)
+
+
+def objects(name: str) -> list[dict[str, Any]]:
+    return list(installed(Chosen(CHOICES[name], namespace="lab")))
+
+
+def key(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+@needs_helm
+@choices
+def test_helm_installs_what_the_plain_manifests_do(name: str) -> None:
+    plain = {key(document): document for document in objects(name)}
+    helm = rendered(CHOICES[name], namespace="lab")
+    assert {key(document): document for document in helm} == plain
+    assert len(helm) == len(plain)
+
+
+@needs_helm
+def test_helm_has_nothing_against_the_chart() -> None:
+    report = linted()
+    assert report["errors"] == []
+    assert [m for m in report["messages"] if m["severity"] > 1] == []
+
+
+def test_the_chart_in_the_repository_is_the_one_the_code_writes() -> None:
+    written = dict(chart.files())
+    found = {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()}
+    assert found == written.keys(), "run `make chart`"
+    for name, content in written.items():
+        assert (CHART / name).read_text() == content, f"{name} is out of date; run `make chart`"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@choices
+def test_kubernetes_schema_accepts_every_object(name: str, release: str) -> None:
+    for document in manifests(CHOICES[name], namespace="lab"):
+        if not is_elsewhere(document):
+            assert problems(document, release) == [], key(document)
+
+
+def test_the_command_prints_it_all(tmp_path: Any) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(CHOICES["everything"]))
+    run = CliRunner()
+    done = run.invoke(command, ["-n", "lab", "-f", str(values)], catch_exceptions=False)
+    printed = list(yaml.safe_load_all(done.output))
+    assert printed == list(manifests(CHOICES["everything"], namespace="lab"))
+    as_json = run.invoke(command, ["-n", "lab", "-f", str(values), "-o", "json"])
+    assert json.loads(as_json.output)["items"] == printed
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        pytest.param({"replicas": 2}, "replicas", id="at the top"),
+        pytest.param({"controller": {"replica": 2}}, "controller.replica", id="below"),
+    ],
+)
+def test_a_choice_that_does_not_exist_is_named(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadRequest, match=f"no such value: {named}$"):
+        Chosen(given, namespace="lab")
+
+
+def test_definitions_and_the_namespace_come_first() -> None:
+    kinds = [document["kind"] for document in manifests({}, namespace="lab")]
+    crds = kinds.count("CustomResourceDefinition")
+    assert set(kinds[:crds]) == {"CustomResourceDefinition"}
+    assert kinds[crds] == "Namespace"
+
+
+def test_every_default_is_explained() -> None:
+    assert chart.COMMENTS.keys() == DEFAULTS.keys()
+
+
+def pod_specs(name: str) -> Iterator[dict[str, Any]]:
+    for document in objects(name):
+        if document["kind"] in ("Deployment", "StatefulSet"):
+            yield document["spec"]["template"]["spec"]
+
+
+@choices
+def test_every_process_meets_the_restricted_standard(name: str) -> None:
+    for spec in pod_specs(name):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["readOnlyRootFilesystem"] is True
+
+
+@choices
+def test_no_volume_is_mounted_inside_another_that_is_read_only(name: str) -> None:
+    for spec in pod_specs(name):
+        paths = [mount["mountPath"] for c in spec["containers"] for mount in c["volumeMounts"]]
+        for path in paths:
+            assert not [other for other in paths if other.startswith(f"{path}/")]
+
+
+@choices
+def test_services_select_what_exists_and_name_its_ports(name: str) -> None:
+    templates = [
+        document["spec"]["template"]
+        for document in objects(name)
+        if document["kind"] in ("Deployment", "StatefulSet")
+    ]
+    for service in (d for d in objects(name) if d["kind"] == "Service"):
+        wanted = {
+            label: value
+            for label, value in service["spec"]["selector"].items()
+            if not label.startswith("statefulset.")
+        }
+        chosen = [t for t in templates if wanted.items() <= t["metadata"]["labels"].items()]
+        assert chosen, service["metadata"]["name"]
+        ports = {
+            port["name"] for t in chosen for c in t["spec"]["containers"] for port in c["ports"]
+        }
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+def test_only_the_routers_have_a_budget_because_only_leaders_are_ready() -> None:
+    budgets = [d for d in objects("nothing") if d["kind"] == "PodDisruptionBudget"]
+    assert [b["metadata"]["name"] for b in budgets] == ["bullpen-router"]
+    for document in objects("nothing"):
+        if document["kind"] == "Deployment":
+            rolling = document["spec"]["strategy"]["rollingUpdate"]
+            assert rolling["maxUnavailable"] == "100%", "or a rollout waits for a standby for ever"
+
+
+def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it() -> None:
+    for document in objects("nothing"):
+        if document["kind"] == "ClusterRole":
+            assert document["rules"] == [
+                {
+                    "apiGroups": [""],
+                    "resources": ["namespaces"],
+                    "resourceNames": ["lab"],
+                    "verbs": ["list", "watch"],
+                }
+            ]
+
+
+def test_nobody_may_do_everything() -> None:
+    for grants in (*rbac.LAB.values(), *rbac.HOME.values()):
+        for (group, resource), verbs in grants.items():
+            assert "*" not in (group, resource, *verbs)
+            assert resource != "pods/exec"
+
+
+def test_names_of_cluster_roles_say_which_installation_they_are_of() -> None:
+    def cluster_wide(namespace: str) -> set[str]:
+        found = installed(Chosen({"allNamespaces": True}, namespace=namespace))
+        return {d["metadata"]["name"] for d in found if d["kind"].startswith("Cluster")}
+
+    assert cluster_wide("one")
+    assert not cluster_wide("one") & cluster_wide("two")
+
+
+def test_each_part_is_a_file_of_its_own() -> None:
+    names = [part.name for part in PARTS]
+    assert len(names) == len(set(names))
