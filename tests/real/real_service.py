@@ -19,7 +19,7 @@ import yaml
 
 BIN = Path(sys.executable).parent
 READY_SECONDS_MAX = 20.0
-STOP_SECONDS_MAX = 15.0
+STOP_SECONDS_MAX = 30.0
 RUN_SECONDS_MAX = 60.0
 
 PORT_OFFSETS = (0, 2, 3, 6)

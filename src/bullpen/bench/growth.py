@@ -54,10 +54,11 @@ async def run(
     rounds: int,
     exporters: tuple[int, ...] = EXPORTERS,
     waiting: tuple[int, ...] = WAITING,
+    cycles: int = CYCLES,
 ) -> tuple[Result, ...]:
     """How much more a lease costs in a lab, or a queue, ten times as long."""
-    by_size = [await _costs(size, 0, rounds) for size in exporters]
-    by_queue = [await _costs(EXPORTERS_BESIDE_WAITING, count, rounds) for count in waiting]
+    by_size = [await _costs(size, 0, rounds, cycles) for size in exporters]
+    by_queue = [await _costs(EXPORTERS_BESIDE_WAITING, count, rounds, cycles) for count in waiting]
     return (
         *_growth("cost per lease, {:,} exporters against {:,}", exporters, by_size),
         *_growth("cost per lease, {:,} waiting against {:,}", waiting, by_queue),
@@ -71,10 +72,10 @@ def _growth(name: str, sizes: tuple[int, ...], costs: list[list[float]]) -> list
     ]
 
 
-async def _costs(exporters: int, waiting: int, rounds: int) -> list[float]:
+async def _costs(exporters: int, waiting: int, rounds: int, cycles: int) -> list[float]:
     async with Lab.of(exporters, waiting) as lab:
-        await lab.cycles()
-        return [await lab.cycles() * 1e3 for _ in range(rounds)]
+        await lab.cycles(cycles)
+        return [await lab.cycles(cycles) * 1e3 for _ in range(rounds)]
 
 
 class Lab:
@@ -126,15 +127,15 @@ class Lab:
             for task in running:
                 task.cancel()
 
-    async def cycles(self) -> float:
+    async def cycles(self, count: int) -> float:
         """Seconds of processor that one lease costs, from its wish to its end."""
         began = time.process_time()
-        for _ in range(CYCLES):
+        for _ in range(count):
             lease = await self._leases.create(self._client, WISH)
             assert lease.status.exporter_ref is not None, lease.status.conditions
             await self._leases.release(self._client, lease.metadata.name)
             await self.until(partial(self._is_over, lease))
-        return (time.process_time() - began) / CYCLES
+        return (time.process_time() - began) / count
 
     def _is_over(self, lease: Lease) -> bool:
         found = self._views.leases.get(*key_of(lease))

@@ -6,7 +6,7 @@ from bullpen.bench import growth
 
 
 async def test_each_size_is_compared_with_the_one_before() -> None:
-    results = await growth.run(rounds=1, exporters=(3, 6), waiting=(1, 2))
+    results = await growth.run(rounds=1, exporters=(3, 6), waiting=(1, 2), cycles=2)
     assert [result.name for result in results] == [
         "cost per lease, 6 exporters against 3",
         "cost per lease, 2 waiting against 1",

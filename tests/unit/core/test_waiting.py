@@ -240,4 +240,4 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
 
 
 TestEverybodyAndTheConcerned = EverybodyAndTheConcerned.TestCase
-TestEverybodyAndTheConcerned.settings = settings(max_examples=150, stateful_step_count=30)
+TestEverybodyAndTheConcerned.settings = settings(max_examples=60, stateful_step_count=25)
