@@ -91,6 +91,36 @@ async def test_a_pod_of_somebody_else_is_left_alone() -> None:
         assert (await found.objects.get(Pod, "lab", "a")).metadata.annotations == {}
 
 
+async def test_a_name_that_somebody_gave_back_can_be_used() -> None:
+    """In a cluster the view never hears of other people's Pods, and must not keep one."""
+
+    class Selective:
+        def __init__(self, pods: Any) -> None:
+            self._pods = pods
+            self.kept: list[Pod] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._pods, name)
+
+        def get(self, namespace: str, name: str) -> Pod | None:
+            found = [pod for pod in self.kept if pod.metadata.name == name]
+            return found[-1] if found else None
+
+        def observe(self, pod: Pod) -> None:
+            self.kept.append(pod)
+
+    async with cluster() as found:
+        view: Any = Selective(found.pods)
+        placement = PodPlacement(found.objects, view, SETTINGS)
+        theirs = await found.objects.create(Pod(metadata=ObjectMeta(name="a", namespace="lab")))
+        with pytest.raises(Refused, match="not ours"):
+            await placement.start(WORKLOAD)
+        await found.node.idle()
+        await found.objects.delete(await found.objects.get(Pod, *KEY))
+        assert (await placement.start(WORKLOAD)).owner_uid == "uid-1"
+        assert theirs.metadata.uid not in {pod.metadata.uid for pod in view.kept}
+
+
 async def test_a_pod_without_a_place_is_held_until_there_is_one() -> None:
     async with cluster(places=0) as found:
         await found.placement.start(WORKLOAD)
@@ -148,6 +178,10 @@ async def test_a_pod_that_does_not_go_is_reported_and_asked_again(
         pod = await found.objects.get(Pod, *KEY)
         kept = replace(pod.metadata, finalizers=("example.com/node",))
         await found.objects.update(replace(pod, metadata=kept))
+        with pytest.raises(Unreachable, match="still ending"):
+            await found.placement.stop(KEY)
+        # Whoever asks again is not kept waiting: many Pods may be on such a node.
+        monkeypatch.setattr(module, "STOP_SECONDS_MAX", 1_000.0)
         with pytest.raises(Unreachable, match="still ending"):
             await found.placement.stop(KEY)
 

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from bullpen.api.document import Document
@@ -87,7 +87,11 @@ async def _serving(
         running = await stack.enter_async_context(
             lab.running(
                 here.objects,
-                lab_settings(settings.config, endpoint=endpoint, ca_pem=keys.ca_pem, events=None),
+                replace(
+                    lab_settings(settings.config, endpoint=endpoint, ca_pem=keys.ca_pem),
+                    authority_home=settings.join.watch_namespace or here.namespace,
+                    events_kept=None,
+                ),
                 signer=keys.signer,
                 outside=outside_tokens(settings.config, clock),
                 tickets=keys.tickets,

@@ -30,6 +30,10 @@ class Health:
         self.collectors = CollectorRegistry()
         self.collectors.register(_Readiness(lambda: bool(self.ready)))
 
+    def wait_for(self, text: str) -> None:
+        """Say what keeps the process from being ready."""
+        self.waiting = text
+
     def count_requests(self, requests: Counter[tuple[str, str, int]]) -> None:
         """Have what was asked of the API server counted too."""
         self.collectors.register(_Requests(requests))

@@ -181,6 +181,7 @@ def leadership_of(name: str, joined: Joined, clock: Clock) -> Leadership:
         identity=identity(),
         clock=clock,
         address=joined.address,
+        tell=joined.health.wait_for,
     )
 
 
@@ -198,7 +199,6 @@ async def lead(
 
     ``work`` yields what it says of itself once it is ready.
     """
-    joined.health.waiting = f"standing by: another replica holds {leadership.name}"
     if not await before_stop(leadership.acquire(), joined.stop):
         return
     begun = asyncio.Event()

@@ -67,6 +67,9 @@ class LabSettings:
     provisioning: bool = False
     """Whether an unknown user of an outside issuer gets a Client at the first call."""
 
+    authority_home: str | None = None
+    """Besides where labs are, the namespace that has our CA certificate; None for all."""
+
     events_kept: timedelta | None = LIFETIME
     """How long events are kept; None where they are somebody else's to sweep."""
 
@@ -130,7 +133,9 @@ async def running(
     watch_holders(views, credential_loop.add)
 
     authority_loop: ReconcileLoop[str] = ReconcileLoop(
-        AuthorityReconciler(objects, views, ca_pem=settings.ca_pem), clock=clock, retry=retry
+        AuthorityReconciler(objects, views, ca_pem=settings.ca_pem, home=settings.authority_home),
+        clock=clock,
+        retry=retry,
     )
     authority.watch_namespaces(views, authority_loop.add)
 

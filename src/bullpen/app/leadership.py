@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -77,11 +78,12 @@ class Leadership:
         identity: str,
         clock: Clock,
         address: str = "",
+        tell: Callable[[str], None] = lambda text: None,
         timing: Timing = TIMING,
     ) -> None:
         """``identity`` must be no other replica's, and no earlier one's of this replica.
 
-        ``address`` is where others can see that we are there.
+        ``address`` is where others can see that we are there; ``tell`` hears what we wait for.
         """
         self.name = name
         self._objects = objects
@@ -90,6 +92,8 @@ class Leadership:
         self._clock = clock
         self._timing = timing
         self._address = address
+        self._tell = tell
+        self._told = ""
         self._held: CoordinationLease | None = None
         self._seen: Sighting | None = None
         self._vigil = Vigil()
@@ -110,11 +114,18 @@ class Leadership:
                 async with asyncio.timeout(self._timing.renewed_within.total_seconds()):
                     self._held = await self._try(gone=gone)
             except (TimeoutError, Conflict, AlreadyExists, NotFound, Unavailable) as error:
-                log.debug("not taken", extra={"key": self.name, "cause": str(error)})
+                self._say(f"it is not known who leads: {str(error) or 'no answer'}")
             if self._held is not None:
                 log.info("leading", extra={"key": self.name, "identity": self._identity})
                 return
             gone = await self._wait()
+
+    def _say(self, text: str) -> None:
+        """Tell what we wait for; the log hears it once."""
+        self._tell(text)
+        if text != self._told:
+            log.info("waiting", extra={"key": self.name, "cause": text})
+            self._told = text
 
     async def _wait(self) -> bool:
         """Wait before looking again; whether the leader was seen to vanish meanwhile."""
@@ -168,6 +179,7 @@ class Leadership:
         vanished = gone and found.metadata.annotations.get(ADDRESS) == self._leader
         if not vanished and not may_take(found.spec, self._identity, idle=idle):
             self._leader = found.metadata.annotations.get(ADDRESS, "")
+            self._say(f"standing by: {found.spec.holder_identity} leads")
             return None
         taken = await self._objects.update(self._ours(found))
         log.info("taken", extra={"key": self.name, "from": found.spec.holder_identity or "nobody"})

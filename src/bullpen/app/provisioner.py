@@ -148,7 +148,8 @@ async def _authority(settings: ProvisionerSettings, objects: Objects, namespace:
     while True:
         with contextlib.suppress(NotFound):
             found = await objects.get(ConfigMap, namespace, authority.NAME)
-            return found.data[authority.KEY]
+            if pem := found.data.get(authority.KEY):
+                return pem
         await asyncio.sleep(AUTHORITY_RETRY_SECONDS)
 
 

@@ -10,7 +10,6 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 
 from bullpen import __version__
@@ -52,7 +51,6 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.registry.registry import Registry
-from bullpen.runtime.events import LIFETIME
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
 from bullpen.services.grpc.server import GrpcServer, Tls
@@ -212,9 +210,7 @@ async def _lab(
         yield lab
 
 
-def lab_settings(
-    config: Config, *, endpoint: str, ca_pem: bytes, events: timedelta | None = LIFETIME
-) -> LabSettings:
+def lab_settings(config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings:
     """What an operator set about leases, exporters and pools."""
     return LabSettings(
         endpoint=endpoint,
@@ -226,7 +222,6 @@ def lab_settings(
             hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
         ),
         provisioning=config.provisioning,
-        events_kept=events,
     )
 
 

@@ -61,7 +61,6 @@ def controller(
     from bullpen.app.config import load
     from bullpen.app.controller import ControllerSettings, run
 
-    logs.configure(verbose=verbose)
     settings = ControllerSettings(
         join=settings_from(**join),
         port=port,
@@ -70,5 +69,6 @@ def controller(
         tls=tls_from(tls_cert, tls_key, tls_ca),
         config=load(config),
     )
+    logs.configure(verbose=verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=click.echo))

@@ -88,7 +88,6 @@ def provisioner(
     from bullpen.app.config import load
     from bullpen.app.provisioner import ProvisionerSettings, run
 
-    logs.configure(verbose=verbose)
     if placement == "local" and data is None:
         raise click.UsageError("--placement local needs --data")
     pods = _pods(exporter_image, runtime_image, pull_secret, pod_service_account)
@@ -100,6 +99,7 @@ def provisioner(
         ca=tls_ca,
         config=load(config),
     )
+    logs.configure(verbose=verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=click.echo))
 

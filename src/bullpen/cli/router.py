@@ -73,7 +73,6 @@ def router(
     from bullpen.app import logs
     from bullpen.app.router import RouterSettings, run
 
-    logs.configure(verbose=verbose)
     chosen = data or os.environ.get("BULLPEN_DATA")
     clustered = not chosen and bool(join["kubeconfig"] or os.environ.get(IN_A_POD))
     listen = listen or (EVERYWHERE if clustered else "127.0.0.1")
@@ -88,5 +87,6 @@ def router(
         tls=tls_from(tls_cert, tls_key, tls_ca),
         drain=timedelta(seconds=drain),
     )
+    logs.configure(verbose=verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=lambda where: click.echo(f"Routing at {where}.")))

@@ -1,4 +1,8 @@
-"""Puts the service's CA certificate into every namespace, where ``jmp admin`` looks for it."""
+"""Puts the service's CA certificate into namespaces, where ``jmp admin`` looks for it.
+
+Into every one where all are ours; in a cluster only where a lab is: most namespaces there
+are other people's.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bullpen.api.core import ConfigMap, Namespace
+from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.objects import Objects
+from bullpen.api.objects import Objects, meta_of
 from bullpen.controllers.views import Views
 from bullpen.errors import Forbidden, NotFound
 from bullpen.runtime.loop import Outcome
@@ -21,12 +26,18 @@ class AuthorityReconciler:
 
     name = "authority"
 
-    def __init__(self, objects: Objects, views: Views, *, ca_pem: str) -> None:
+    def __init__(
+        self, objects: Objects, views: Views, *, ca_pem: str, home: str | None = None
+    ) -> None:
+        """``home``: the namespace that has it also without a lab; None if all have it."""
         self._objects = objects
         self._views = views
         self._data = {KEY: ca_pem}
+        self._home = home
 
     async def reconcile(self, namespace: str) -> Outcome:
+        if not self._is_wanted(namespace):
+            return Outcome()
         found = self._views.configmaps.get(namespace, NAME)
         if found is not None:
             if found.data != self._data:
@@ -43,9 +54,15 @@ class AuthorityReconciler:
             return Outcome()
         return Outcome()
 
+    def _is_wanted(self, namespace: str) -> bool:
+        """Whether somebody there may need it; what is there already is left there."""
+        holders = (self._views.clients, self._views.exporters, self._views.sets)
+        inhabited = any(any(view.all(namespace)) for view in holders)
+        return self._home is None or namespace == self._home or inhabited
+
 
 def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:
-    """Start a pass for a new namespace, and for a ConfigMap somebody touched."""
+    """Start a pass for a new namespace, for its first inhabitants, and for a touched ConfigMap."""
 
     def namespace(old: Namespace | None, new: Namespace | None) -> None:
         if old is None and new is not None:
@@ -57,5 +74,14 @@ def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:
         if value.metadata.name == NAME:
             add(value.metadata.namespace)
 
+    def holder(old: Kind | None, new: Kind | None) -> None:
+        if old is None and new is not None:
+            space = meta_of(new).namespace
+            if views.configmaps.get(space, NAME) is None:
+                add(space)
+
     views.namespaces.listen(namespace)
+    views.clients.listen(holder)
+    views.exporters.listen(holder)
+    views.sets.listen(holder)
     views.configmaps.listen(configmap)

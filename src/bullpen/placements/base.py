@@ -161,7 +161,10 @@ class Placement(Protocol):
         """
 
     async def stop(self, key: Key) -> None:
-        """End it and erase what it left. Returns when it is gone; absent is a success."""
+        """End it and erase what it left. Returns when it is gone; absent is a success.
+
+        Raises ``Unreachable`` if whoever runs it does not say that it has ended.
+        """
 
     async def retire(self, key: Key) -> None:
         """Let it finish the lease it serves, then end. Without a lease it ends now."""

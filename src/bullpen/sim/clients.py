@@ -38,6 +38,8 @@ class Stage(Protocol):
 
     def router(self, endpoint: str) -> PlayedRouter | None: ...
 
+    def informed(self, router: PlayedRouter) -> bool: ...
+
     def token(self, role: Role, namespace: str, name: str) -> str: ...
 
     def say(self, who: str, what: str) -> None: ...
@@ -172,7 +174,7 @@ class Client:
             return
         await asyncio.sleep(self._stage.history.slack)
         router = self._stage.router(self._spare.endpoint)
-        if router is not None:
+        if router is not None and self._stage.informed(router):
             self._steal(router, self._spare.token, "after its end")
 
     async def _dial(self, lease: str) -> Call:

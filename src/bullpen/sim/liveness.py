@@ -55,6 +55,7 @@ async def _settle(world: World) -> None:
     # What was noted before a clock was set back lies in the future; that is no promise's fault.
     behind = world.clock.highest - world.clock.now()
     await asyncio.sleep(max(0.0, behind.total_seconds()) + LOOK)
+    await _until(world, lambda: not world.machines.late, SETTLE_MAX, "the backend goes on")
     await _until(world, lambda: world.front() is not None, SETTLE_MAX, "the service is not ready")
     await _give_back(world)
     await _until(world, lambda: not list(untidy(world)), SETTLE_MAX, lambda: _first(untidy(world)))

@@ -36,6 +36,9 @@ class Machines:
         self.doubles_until = 0.0
         """Until when whatever is asked is done a second time, some time later."""
 
+        self.late = 0
+        """What was asked for and is still going to be done."""
+
         self._chance = chance
         self._tasks = tasks
 
@@ -67,7 +70,9 @@ class Machines:
         self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T] | None
     ) -> None:
         """Do it all the same, though nobody may be waiting for it any more."""
+        self.late += 1
         await asyncio.sleep(self._chance.uniform(0.0, 2 * PATIENCE))
+        self.late -= 1
         try:
             result = await work()
         except LabError as error:

@@ -40,7 +40,7 @@ from bullpen.sim.noticing import Noticing
 from bullpen.sim.plan import Home, Plan
 from bullpen.sim.players import Part, Player
 from bullpen.sim.process import Process, Surroundings
-from bullpen.sim.routerprocess import RouterProcess
+from bullpen.sim.routerprocess import ENDPOINT, NAME, RouterProcess
 from bullpen.sim.routers import PlayedRouter
 from bullpen.sim.trace import Trace
 from bullpen.sim.truth import Fact, Truth, Violation
@@ -217,15 +217,20 @@ class World:
         routing: list[Process | RouterProcess] = [*self.processes]
         if self.apart is not None:
             routing.append(self.apart)
-        informed = [p for p in routing if not self.api.was_cut(p.name, CATCH_UP)]
-        self.history.streams([t.lease for p in informed for t in p.router.streams()])
+        informed = [p.router for p in routing if self.informed(p.router)]
+        self.history.streams([t.lease for router in informed for t in router.streams()])
 
     def _provisioner(self, process: Process) -> Provisioner:
         return Handle(self.machines, process)
 
+    def informed(self, router: PlayedRouter) -> bool:
+        """Whether a router can know which leases are over."""
+        name = NAME if router.endpoint == ENDPOINT else router.endpoint
+        return not self.api.was_cut(name, CATCH_UP)
+
     def router(self, endpoint: str) -> PlayedRouter | None:
-        if self.apart is not None and endpoint == self.apart.router.endpoint:
-            return self.apart.router
+        if endpoint == ENDPOINT:
+            return self.apart.router if self.apart is not None else None
         return next((p.router for p in self.processes if p.name == endpoint and p.alive), None)
 
     def registry(self) -> Registry | None:

@@ -53,7 +53,14 @@ async def objects() -> AsyncIterator[Home]:
     await store.close()
 
 
-def claim(objects: Home, identity: str, *, address: str = "", timing: Timing = QUICK) -> Leadership:
+def claim(
+    objects: Home,
+    identity: str,
+    *,
+    address: str = "",
+    tell: Callable[[str], None] = lambda text: None,
+    timing: Timing = QUICK,
+) -> Leadership:
     return Leadership(
         objects,
         namespace="default",
@@ -61,6 +68,7 @@ def claim(objects: Home, identity: str, *, address: str = "", timing: Timing = Q
         identity=identity,
         clock=SystemClock(),
         address=address,
+        tell=tell,
         timing=timing,
     )
 
@@ -99,6 +107,15 @@ class TestTaking:
         found = await held(objects)
         assert found.spec.holder_identity == "a"
         assert found.spec.lease_transitions in (0, None)
+
+    async def test_who_cannot_ask_says_so(self, objects: Home) -> None:
+        said: list[str] = []
+        leader = claim(objects, "a")
+        await leader.acquire()
+        await leader.release()
+        objects.down = True
+        assert not await within(0.1, claim(objects, "b", tell=said.append).acquire())
+        assert set(said) == {"it is not known who leads: nobody answers"}
 
     async def test_what_is_released_is_taken_at_the_next_look(self, objects: Home) -> None:
         first, second = claim(objects, "a"), claim(objects, "b")
@@ -279,10 +296,11 @@ class TestLeading:
             raise AssertionError("it was not our turn")
 
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(lead(claim(objects, "b"), here, work))
+            standby = claim(objects, "b", tell=here.health.wait_for)
+            tasks.create_task(lead(standby, here, work))
             await asyncio.sleep(0.1)
             assert not here.health.ready
-            assert "standing by" in here.health.waiting
+            assert here.health.waiting == "standing by: a leads"
             here.stop.set()
         assert (await held(objects)).spec.holder_identity == "a"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from bullpen.drivers import launcher, launching
 from bullpen.drivers.launching import Launched
+from bullpen.drivers.qemu import Qemu
 
 SECONDS_MAX = 10.0
 
@@ -24,9 +26,9 @@ def path(tmp_path: Path) -> Iterator[str]:
     """A launcher in a process of its own, run as the file that is copied into images."""
     where = str(tmp_path / "launcher")
     process = subprocess.Popen([sys.executable, "-I", launcher.__file__, where])
-    waiting = psutil.Process(process.pid)
-    while not Path(where).is_socket() and waiting.is_running():
-        pass
+    while not Path(where).is_socket():
+        assert process.poll() is None
+        time.sleep(0.01)
     yield where
     process.terminate()
     assert process.wait(SECONDS_MAX) == 0
@@ -85,18 +87,34 @@ def test_signals_are_passed_on_and_the_end_is_told(path: str) -> None:
         program.kill()
 
 
-def test_a_program_does_not_outlive_whoever_asked_for_it(path: str, tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        Launched(path, ("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"))
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            pass
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    left = psutil.Process(int((tmp_path / "pid").read_text())) if _lives(tmp_path) else None
-    if left is not None:
-        left.wait(SECONDS_MAX)
+def test_a_program_does_not_outlive_whoever_asked_for_it(path: str) -> None:
+    script = (
+        "import sys\n"
+        "from bullpen.drivers.launching import Launched\n"
+        "program = Launched(sys.argv[1], ('sh', '-c', 'echo $$ >&2; exec sleep 60'))\n"
+        "print(program.stderr.readline().decode())\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(done.stdout)).wait(SECONDS_MAX)
 
 
-def _lives(directory: Path) -> bool:
-    return psutil.pid_exists(int((directory / "pid").read_text()))
+async def test_firmware_is_looked_for_where_the_machine_runs(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exporter's own image has none, and must not conclude that there is none."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (variables := tmp_path / "vars.fd").write_bytes(b"variables")
+    machine = Qemu(  # type: ignore[abstract]
+        arch="aarch64",
+        default_partitions={"OVMF_CODE.fd": Path("/elsewhere/code.fd"), "OVMF_VARS.fd": variables},
+        launcher_socket=path,
+    )
+    made = await machine.machine(qmp=3, serial=4, cidata="")
+    assert made.flash is not None
+    code, own = made.flash
+    assert code == "/elsewhere/code.fd"
+    assert Path(own) != variables
+    assert Path(own).read_bytes() == b"variables"
+    machine.close()

@@ -25,6 +25,17 @@ namespace, values = json.loads(sys.argv[2])
 print(json.dumps(chart.render(values, name="lab", namespace=namespace)))
 """
 
+_CHECK = """\
+import json, sys
+from helm_python import Chart
+from helm_python.errors import HelmError
+try:
+    Chart.load(sys.argv[1]).validate_schema(json.loads(sys.argv[2]))
+    print(json.dumps(""))
+except HelmError as error:
+    print(json.dumps(str(error)))
+"""
+
 _LINT = """\
 import json, sys
 from helm_python import lint
@@ -42,6 +53,11 @@ def rendered(values: dict[str, Any], *, namespace: str) -> list[dict[str, Any]]:
         for document in yaml.safe_load_all(text)
         if document
     ]
+
+
+def refusal(values: dict[str, Any]) -> str:
+    """What Helm has against these values."""
+    return str(_run(_CHECK, json.dumps(values)))
 
 
 def linted() -> Any:

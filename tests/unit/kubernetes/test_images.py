@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from k8s_helm import ROOT
 
-from bullpen.app.install.common import USER
-from bullpen.placements.pod import rendering
+from bullpen.placements.pod.rendering import USER
 
 IMAGES = ROOT / "deploy" / "images"
 FILES = ("Containerfile", "Containerfile.qemu")
@@ -41,7 +40,6 @@ def pins(path: Path) -> dict[str, set[str]]:
 def test_it_runs_as_the_user_the_pods_name(name: str) -> None:
     *_, (user,) = [[rest] for word, rest in instructions(name) if word == "USER"]
     assert user == f"{USER}:{USER}"
-    assert rendering.USER == USER
 
 
 @files

@@ -5,18 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from k8s_helm import CHART, linted, rendered
+from k8s_helm import CHART, linted, refusal, rendered
 from k8s_schemas import RELEASES, is_elsewhere, problems
 
 from bullpen.app.install import chart, rbac
 from bullpen.app.install.parts import PARTS, installed, manifests
 from bullpen.app.install.values import DEFAULTS, Chosen
 from bullpen.cli.install import manifests as command
+from bullpen.cli.main import cli
 from bullpen.errors import BadRequest
 
 needs_helm = pytest.mark.skipif(
@@ -109,7 +112,7 @@ def test_kubernetes_schema_accepts_every_object(name: str, release: str) -> None
             assert problems(document, release) == [], key(document)
 
 
-def test_the_command_prints_it_all(tmp_path: Any) -> None:
+def test_the_command_prints_it_all(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(CHOICES["everything"]))
     run = CliRunner()
@@ -123,13 +126,31 @@ def test_the_command_prints_it_all(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        pytest.param({"replicas": 2}, "replicas", id="at the top"),
-        pytest.param({"controller": {"replica": 2}}, "controller.replica", id="below"),
+        pytest.param({"replicas": 2}, "values: .*'replicas'", id="at the top"),
+        pytest.param({"controller": {"replica": 2}}, "controller: .*'replica'", id="below"),
+        pytest.param({"controller": {"replicas": "2"}}, "controller.replicas: ", id="of a kind"),
+        pytest.param({"provisioners": [{"name": "x"}]}, "provisioners.0: ", id="not enough"),
     ],
 )
-def test_a_choice_that_does_not_exist_is_named(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(BadRequest, match=f"no such value: {named}$"):
+def test_a_choice_that_makes_no_sense_is_named(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadRequest, match=f"^{named}"):
         Chosen(given, namespace="lab")
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        pytest.param({}, "", id="the defaults are all right"),
+        pytest.param(CHOICES["everything"], "", id="and so is everything"),
+        pytest.param({"controller": {"replica": 2}}, "replica", id="a name that is not there"),
+        pytest.param({"controller": {"replicas": "two"}}, "replicas", id="a word for a number"),
+    ],
+)
+def test_helm_refuses_what_makes_no_sense(given: dict[str, Any], named: str) -> None:
+    said = refusal(given)
+    assert named in said
+    assert bool(named) == bool(said)
 
 
 def test_definitions_and_the_namespace_come_first() -> None:
@@ -147,6 +168,31 @@ def pod_specs(name: str) -> Iterator[dict[str, Any]]:
     for document in objects(name):
         if document["kind"] in ("Deployment", "StatefulSet"):
             yield document["spec"]["template"]["spec"]
+
+
+@choices
+def test_every_command_understands_the_variables_it_is_given(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (file := tmp_path / "file").write_text("{}")
+    for spec in pod_specs(name):
+        (container,) = spec["containers"]
+        (argument,) = container["args"]
+        context = click.Context(cli)
+        found = cli.get_command(context, argument)
+        assert found is not None
+        known = {param.envvar for param in found.params}
+        for variable in container["env"]:
+            assert variable["name"] in known
+            value = variable.get("value", "a-name")
+            path = value.startswith("/etc/")
+            monkeypatch.setenv(variable["name"], str(file) if path else value)
+        parsed = found.make_context(argument, [], parent=context).params
+        assert parsed["watch_namespace"] == ("" if CHOICES[name].get("allNamespaces") else "lab")
+        tls = bool(CHOICES[name].get("certManager"))
+        assert "tls_cert" not in parsed or bool(parsed["tls_cert"]) == tls
+        for variable in container["env"]:
+            monkeypatch.delenv(variable["name"])
 
 
 @choices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from bullpen import __version__
 from bullpen.api.crds import crds
 from bullpen.api.document import Document
 from bullpen.app.install.parts import PARTS, Part
-from bullpen.app.install.values import DEFAULTS, Written, as_template, expression
+from bullpen.app.install.values import DEFAULTS, Written, as_template, expression, schema
 
 GENERATED = "# Written by `make chart` from src/bullpen/app/install/; do not edit.\n"
 
@@ -57,6 +58,7 @@ def files() -> Iterator[tuple[str, str]]:
     """Every file of the chart, by its path."""
     yield "Chart.yaml", _dump(ABOUT)
     yield "values.yaml", _values()
+    yield "values.schema.json", json.dumps(schema(), indent=2) + "\n"
     yield "templates/NOTES.txt", NOTES
     for definition in crds():
         yield f"crds/{definition['metadata']['name']}.yaml", _dump(definition)

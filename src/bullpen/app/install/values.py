@@ -13,6 +13,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+import jsonschema_rs
+
 from bullpen import __version__
 from bullpen.api.document import Document
 from bullpen.core.rendering import merged
@@ -58,6 +60,36 @@ DEFAULTS: Document = {
 }
 
 
+OPEN = frozenset({"resources", "runtimeImages"})
+"""What may hold names of any kind although some are there by default."""
+
+
+def schema() -> Document:
+    """What may be chosen: known names, and values of the kind the default is."""
+    found = _schema(DEFAULTS)
+    # Helm itself passes this one down to charts.
+    found["properties"]["global"] = {"type": "object"}
+    return found
+
+
+def _schema(value: object, *, is_open: bool = False) -> Document:
+    if isinstance(value, list):
+        return {"type": "array", **({"items": _item(value[0])} if value else {})}
+    if not isinstance(value, dict):
+        return {"type": _TYPES[type(value)]}
+    if is_open or not value:
+        return {"type": "object"}
+    properties = {name: _schema(item, is_open=name in OPEN) for name, item in value.items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _item(example: Document) -> Document:
+    return {**_schema(example), "required": sorted(example)}
+
+
+_TYPES = {bool: "boolean", int: "integer", str: "string"}
+
+
 class Values(Protocol):
     """The choices, as a document is built from them."""
 
@@ -91,9 +123,12 @@ class Chosen:
     """Choices that were made."""
 
     def __init__(self, given: Mapping[str, object], *, namespace: str, item: Any = None) -> None:
-        unknown = sorted(_unknown(given, DEFAULTS))
-        if unknown:
-            raise BadRequest(f"there is no such value: {', '.join(unknown)}")
+        errors = jsonschema_rs.Draft202012Validator(schema()).iter_errors(dict(given))
+        problems = [
+            f"{'.'.join(map(str, e.instance_path)) or 'values'}: {e.message}" for e in errors
+        ]
+        if problems:
+            raise BadRequest("; ".join(problems))
         self._values = merged(DEFAULTS, given)
         self._item = item
         self.namespace = namespace
@@ -127,23 +162,6 @@ class Chosen:
         found = self.get(path)
         for item in range(found) if isinstance(found, int) else found:
             yield Chosen(self._values, namespace=self.namespace, item=item)
-
-
-def _unknown(given: Mapping[str, object], known: Mapping[str, object], path: str = "") -> set[str]:
-    """Choices that do not exist. What is empty by default may hold anything."""
-    found: set[str] = set()
-    for name, value in given.items():
-        if name not in known:
-            found.add(f"{path}{name}")
-            continue
-        below = known[name]
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and name not in _OPEN:
-            found |= _unknown(value, below, f"{path}{name}.") if below else set()
-    return found
-
-
-_OPEN = frozenset({"resources", "runtimeImages"})
-"""What may hold names of any kind although some are there by default."""
 
 
 class Written:

@@ -16,13 +16,12 @@ from bullpen.app.install.common import (
     HTTP,
     LOGIN,
     ROUTER,
-    container_security,
     label,
     name_of,
-    pod_security,
     selector,
 )
 from bullpen.app.install.values import Values
+from bullpen.placements.pod.rendering import container_security, pod_security
 
 CONFIG = "/etc/bullpen/config.yaml"
 TLS = "/etc/bullpen-tls"

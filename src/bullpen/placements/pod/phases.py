@@ -12,7 +12,14 @@ from collections.abc import Iterator
 import msgspec
 
 from bullpen.api.meta import OwnerReference
-from bullpen.api.pod import MANAGED_BY, MANAGER, ContainerStatus, Pod, Terminated
+from bullpen.api.pod import (
+    MANAGED_BY,
+    MANAGER,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    Terminated,
+)
 from bullpen.errors import NoCapacity
 from bullpen.placements.base import ExitReason, Instance, InstancePhase, Key
 from bullpen.placements.pod import words
@@ -32,6 +39,9 @@ STUCK = frozenset(
     }
 )
 """Why a container waits that will not start as it is. A first failed pull may be a hiccup."""
+
+HOMELESS = frozenset({"Unschedulable", "SchedulingGated"})
+"""Why a Pod has no node yet, though the scheduler has looked at it."""
 
 REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "AppArmor")
 """Beginnings of what a node says that would not take the Pod."""
@@ -117,7 +127,8 @@ def _expelled(pod: Pod) -> _State:
 
 
 def _is_disrupted(pod: Pod) -> bool:
-    return _condition(pod, "DisruptionTarget") == "True"
+    found = _condition(pod, "DisruptionTarget")
+    return found is not None and found.status == "True"
 
 
 def _exporter_ended(pod: Pod) -> _State | None:
@@ -182,10 +193,8 @@ def _stuck(pod: Pod) -> _State | None:
 
 def _waiting(pod: Pod) -> _State | None:
     """Kubernetes has found no place for it, and goes on looking."""
-    if _condition(pod, "PodScheduled") != "False":
-        return None
-    (found,) = (c for c in pod.status.conditions if c.type == "PodScheduled")
-    if found.reason not in ("Unschedulable", "SchedulingGated"):
+    found = _condition(pod, "PodScheduled")
+    if found is None or found.status != "False" or found.reason not in HOMELESS:
         return None
     return _State(held=NoCapacity.reason, detail=_said(found.reason, found.message))
 
@@ -210,8 +219,8 @@ def _containers(pod: Pod) -> Iterator[ContainerStatus]:
     yield from pod.status.container_statuses
 
 
-def _condition(pod: Pod, type_: str) -> str:
-    return next((c.status for c in pod.status.conditions if c.type == type_), "")
+def _condition(pod: Pod, type_: str) -> PodCondition | None:
+    return next((found for found in pod.status.conditions if found.type == type_), None)
 
 
 def _said(reason: str, message: str) -> str:

@@ -35,7 +35,7 @@ ATTEMPTS_MAX = 10
 PAUSE_SECONDS = 0.001
 """Before the second attempt, doubling: what we lost to may not be there to be read yet."""
 
-STOP_SECONDS_MAX = GRACE_SECONDS + 25.0
+STOP_SECONDS_MAX = GRACE_SECONDS + 10.0
 """A Pod that is not gone by then is on a node that does not answer."""
 
 
@@ -75,6 +75,9 @@ class PodPlacement:
         if found is None:
             return
         uid = found.metadata.uid
+        if found.metadata.deletion_timestamp is not None and uid not in self._vanishing:
+            # It was waited for before, or somebody else deleted it; its end will be told.
+            raise _unending(found)
         gone = self._vanishing.setdefault(uid, asyncio.Event())
         try:
             if not await self._delete(found):
@@ -82,16 +85,17 @@ class PodPlacement:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await gone.wait()
         except TimeoutError:
-            node = found.spec.get("nodeName", "no node")
-            raise Unreachable(f"Pod {'/'.join(key)} is still ending, on {node}") from None
+            raise _unending(found) from None
         finally:
             self._vanishing.pop(uid, None)
 
     async def retire(self, key: Key) -> None:
         await self._pods.synced()
-        found = self._ours(key)
+        found = meant = self._ours(key)
         for attempt in range(ATTEMPTS_MAX):
-            if found is None or _is_over(found) or words.RETIRE in found.metadata.annotations:
+            if found is None or meant is None or found.metadata.uid != meant.metadata.uid:
+                return
+            if _is_over(found) or words.RETIRE in found.metadata.annotations:
                 return
             noted = {**found.metadata.annotations, words.RETIRE: "true"}
             marked = replace(found, metadata=replace(found.metadata, annotations=noted))
@@ -135,7 +139,9 @@ class PodPlacement:
             found = await self._objects.get(Pod, *key)
         except NotFound:
             return None
-        self._pods.observe(found)
+        if phases.is_ours(found):
+            # Nobody would tell the view of changes to other people's.
+            self._pods.observe(found)
         return found
 
     # What is written
@@ -206,6 +212,11 @@ class PodPlacement:
 
 async def _pause(attempt: int) -> None:
     await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
+
+
+def _unending(pod: Pod) -> Unreachable:
+    node = pod.spec.get("nodeName", "no node")
+    return Unreachable(f"Pod {'/'.join(phases.key_of(pod))} is still ending, on {node}")
 
 
 def _too_fast(value: Kind | None) -> Unavailable:

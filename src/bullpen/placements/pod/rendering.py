@@ -105,14 +105,7 @@ def pod(workload: Workload, settings: PodSettings) -> Pod:
         "nodeSelector": dict(scheduling.node_selector),
         "affinity": dict(scheduling.affinity),
         "tolerations": [codec.encode(found) for found in scheduling.tolerations],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(),
         "initContainers": list(_before(workload, settings)),
         "containers": [_exporter(workload, settings)],
         "volumes": list(_volumes(workload)),
@@ -161,7 +154,7 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
         "command": ["python", "-m", "bullpen.placements.pod.preparing"],
         "args": [encode(item).decode() for item in fetched],
         "resources": EXPORTER_RESOURCES,
-        **_common(),
+        "securityContext": container_security(),
         "volumeMounts": [_mount("shared", words.SHARED)],
     }
     image = settings.runtime_images.get(workload.needs.runtime, "")
@@ -173,7 +166,7 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
         "env": [{"name": "TMPDIR", "value": str(words.SHARED / words.TEMPORARY)}],
         "resources": _resources(workload),
         "startupProbe": _probe("-S", words.LAUNCHER_SOCKET),
-        **_common(),
+        "securityContext": container_security(),
         "volumeMounts": [_mount("shared", words.SHARED)],
     }
 
@@ -205,7 +198,7 @@ def _exporter(workload: Workload, settings: PodSettings) -> Document:
         "resources": EXPORTER_RESOURCES if runtime else _resources(workload),
         "startupProbe": _probe("-e", words.READY),
         "terminationMessagePolicy": "File",
-        **_common(),
+        "securityContext": container_security(),
         "volumeMounts": mounts,
     }
 
@@ -252,14 +245,24 @@ def _resources(workload: Workload) -> Document:
     return resources
 
 
-def _common() -> Document:
+def pod_security() -> Document:
+    """For every Pod of ours, targets' or not."""
     return {
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-        }
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Document:
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
     }
 
 
