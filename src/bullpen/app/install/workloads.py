@@ -223,7 +223,7 @@ def _container(
             {"name": name, "containerPort": port} for name, port in {"http": HTTP, **ports}.items()
         ],
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 1, "failureThreshold": 2},
         "resources": values.get(f"{process}.resources"),
         "securityContext": container_security(),
         "volumeMounts": [
