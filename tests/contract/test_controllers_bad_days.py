@@ -64,17 +64,35 @@ class LateFeed:
         self._feed.close()
 
 
-def test_a_creation_that_was_not_answered_is_not_made_again_above_the_ceiling() -> None:
+@pytest.mark.parametrize(
+    "ceiling", [pytest.param(3, id="below a ceiling"), pytest.param(0, id="without a ceiling")]
+)
+def test_a_creation_that_was_not_answered_is_not_made_again(ceiling: int) -> None:
     async def story(world: World) -> None:
         assert isinstance(world.objects, FarAway)
         await world.make_class()
-        await world.make_set(min_available_replicas=3, max_replicas=3)
+        await world.make_set(min_available_replicas=3, max_replicas=ceiling)
         await world.until(lambda: world.available(3))
         assert world.objects.made == 3
 
     world = World()
     world.objects = FarAway(world.registry, manager="bullpen")
     world.run(story)
+
+
+def test_a_lease_does_not_end_for_want_of_what_a_view_has_not_seen_yet() -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1"):
+            await world.make_lease("a")
+            assert await world.assigned("a") == "e1"
+        world.views.exporters._drop(world.exporter("e1"))
+        await asyncio.sleep(1)
+        assert not world.lease("a").status.ended
+        world.views.clients._drop(world.client("alice"))
+        await asyncio.sleep(1)
+        assert not world.lease("a").status.ended
+
+    LabWorld().run(story)
 
 
 class FullDisk(RegistryObjects):

@@ -52,7 +52,7 @@ HELPERS = ("bullpen.controllers.writing", "bullpen.runtime.loop", __name__)
 UNSEEN: dict[str, dict[Right, str]] = {
     "controller": {
         ("", "configmaps", "create"): "the stories have no authority to publish",
-        ("", "configmaps", "update"): "nor one that changes",
+        ("", "configmaps", "patch"): "nor one that changes",
         ("jumpstarter.dev", "clients", "create"): "for unknown users of an outside issuer",
         ("", "secrets", "update"): "when a token is renewed",
         ("", "events", "update"): "when the same happens again",
@@ -105,6 +105,11 @@ class Noting:
     async def create(self, value: Kind) -> Any:
         self._note(type(value), "create")
         return await self._objects.create(value)
+
+    async def apply(self, value: Kind) -> Any:
+        for verb in ("create", "patch"):
+            self._note(type(value), verb)
+        return await self._objects.apply(value)
 
     async def update(self, value: Kind) -> Any:
         self._note(type(value), "update")

@@ -66,6 +66,10 @@ def exporter(home: Home, name: str = "e1", **more: object) -> Exporter:
     return Exporter(metadata=meta(home, name, **more))
 
 
+def config_map(home: Home, **data: str) -> ConfigMap:
+    return ConfigMap(metadata=meta(home, "ours"), data=data)
+
+
 def lease(home: Home, name: str = "l1") -> Lease:
     spec = LeaseSpec(
         client_ref=LocalObjectReference(name="me"),
@@ -230,6 +234,31 @@ class TestUpdatingTheStatus:
 
 def ended(found: Lease) -> Lease:
     return replace(found, status=replace(found.status, ended=True))
+
+
+class TestApplying:
+    async def test_makes_what_is_not_there(self, home: Home) -> None:
+        made = await home.objects.apply(config_map(home, a="1"))
+        assert made.data == {"a": "1"}
+        assert made.metadata.uid
+
+    async def test_mends_what_somebody_else_changed_and_leaves_the_rest_to_them(
+        self, home: Home
+    ) -> None:
+        made = await home.objects.apply(config_map(home, a="1"))
+        await home.objects.update(replace(made, data={"a": "other", "b": "theirs"}))
+        mended = await home.objects.apply(config_map(home, a="1"))
+        assert mended.data == {"a": "1", "b": "theirs"}
+        assert mended.metadata.uid == made.metadata.uid
+
+    async def test_takes_back_what_is_no_longer_said(self, home: Home) -> None:
+        await home.objects.apply(config_map(home, a="1", b="2"))
+        assert (await home.objects.apply(config_map(home, a="1"))).data == {"a": "1"}
+
+    async def test_the_same_again_changes_nothing(self, home: Home) -> None:
+        made = await home.objects.apply(config_map(home, a="1"))
+        again = await home.objects.apply(config_map(home, a="1"))
+        assert again.metadata.resource_version == made.metadata.resource_version
 
 
 class TestDeleting:

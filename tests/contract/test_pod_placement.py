@@ -61,7 +61,7 @@ async def test_an_instance_costs_two_writes_and_looking_costs_none() -> None:
             await placement.start(WORKLOAD)
             await placement.observe_all()
 
-        assert counting.calls == ["create", "create"]
+        assert counting.calls == ["apply", "create"]
 
 
 async def test_a_successor_finds_everything_and_starts_nothing_twice() -> None:

@@ -76,6 +76,12 @@ class Objects(Protocol):
     async def create(self, value: K) -> K:
         """Raises ``AlreadyExists``."""
 
+    async def apply(self, value: K) -> K:
+        """Have the object say this, made or mended; for what is wholly ours.
+
+        Server-side apply: nothing is compared, fields that others set stay theirs.
+        """
+
     async def update(self, value: K) -> K:
         """Write everything but status; compares ``metadata.resource_version``."""
 

@@ -112,6 +112,13 @@ class ClusterObjects:
         path = _path(_of(type(value)), meta_of(value).namespace)
         return await self._written("create", "POST", path, value)
 
+    async def apply(self, value: K) -> K:
+        meta = meta_of(value)
+        path = _path(_of(type(value)), meta.namespace, meta.name)
+        query = {"fieldManager": self._manager, "force": "true"}
+        answer = await self._call("patch", type(value), "PATCH", path, query, codec.encode(value))
+        return codec.decode(type(value), answer)
+
     async def update(self, value: K) -> K:
         return await self._put(value, "")
 

@@ -37,6 +37,9 @@ PAUSE_SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
 
+_BODIES = {"PATCH": "application/apply-patch+yaml"}
+"""What a body is where it is not plain JSON; the only patch we send is an apply."""
+
 # A peer that vanished without a word is noticed within half a minute.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -131,7 +134,7 @@ class Transport:
         if authorization := await self.access.credentials.authorization():
             headers["Authorization"] = authorization
         if request.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = _BODIES.get(request.method, "application/json")
         return self._http.request(
             request.method,
             request.path,

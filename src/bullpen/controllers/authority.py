@@ -7,7 +7,6 @@ are other people's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from bullpen.api.core import ConfigMap, Namespace
 from bullpen.api.fields import Kind
@@ -39,16 +38,14 @@ class AuthorityReconciler:
         if not self._is_wanted(namespace):
             return Outcome()
         found = self._views.configmaps.get(namespace, NAME)
-        if found is not None:
-            if found.data != self._data:
-                await self._objects.update(replace(found, data=self._data))
+        if found is not None and found.data == self._data:
             return Outcome()
         owner = self._views.namespaces.get("", namespace)
         if owner is None or owner.metadata.deletion_timestamp is not None:
             return Outcome()
-        fresh = ConfigMap(metadata=ObjectMeta(name=NAME, namespace=namespace), data=self._data)
+        wanted = ConfigMap(metadata=ObjectMeta(name=NAME, namespace=namespace), data=self._data)
         try:
-            await self._objects.create(fresh)
+            await self._objects.apply(wanted)
         except (Forbidden, NotFound):
             # The namespace began to go while we looked.
             return Outcome()

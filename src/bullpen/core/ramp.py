@@ -96,7 +96,7 @@ def allowance(footing: Footing, members: Part, *, now: datetime) -> Allowance:
     starting = sum(m.phase in STARTING for m in members.unusual)
     if footing.trusted:
         return Allowance(count=max(0, STARTING_MAX - starting))
-    failures, won = footing.failures, len(_up(footing, members))
+    failures, won = footing.failures, sum(at <= now for at in _up(footing, members))
     if failures is None:
         return Allowance(count=max(0, max(footing.ramp.first, 2 * won) - starting))
     if won:

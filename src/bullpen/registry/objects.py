@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from bullpen.api import codec
@@ -12,7 +13,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.objects import Foresight, Listing, Seen, meta_of
 from bullpen.api.resources import Resource
 from bullpen.errors import LabError, NotFound
-from bullpen.registry.options import DeleteOptions, FieldValidation, WriteOptions
+from bullpen.registry.options import DeleteOptions, FieldValidation, PatchType, WriteOptions
 from bullpen.registry.registry import Registry
 from bullpen.registry.watching import ObjectWatch
 from bullpen.store.base import Entry
@@ -61,6 +62,18 @@ class RegistryObjects:
         meta = meta_of(value)
         written = await self._registry.create(
             self._resource(type(value)), meta.namespace, codec.encode(value), self._options()
+        )
+        return self._value(type(value), written.value)
+
+    async def apply(self, value: K) -> K:
+        meta = meta_of(value)
+        written = await self._registry.patch(
+            self._resource(type(value)),
+            meta.namespace,
+            meta.name,
+            PatchType.APPLY,
+            codec.encode(value),
+            replace(self._options(), force=True),
         )
         return self._value(type(value), written.value)
 

@@ -63,9 +63,14 @@ class WorkQueue(Generic[Q]):
         self._finish(key)
 
     def failed(self, key: Q, now: datetime) -> datetime:
-        """The worker failed. Schedule a retry and say when."""
+        """The worker failed. Schedule a retry and say when.
+
+        What came up meanwhile is looked at soon, but not at once: the failure itself may be
+        what came up, such as a write that was taken back.
+        """
         self._failures[key] = failures = self._failures.get(key, 0) + 1
-        when = now + self._retry(failures)
+        when = now + self._retry(1 if key in self._again else failures)
+        self._again.discard(key)
         self.add_at(key, when)
         self._finish(key)
         return when

@@ -35,6 +35,9 @@ class Eventless:
     async def create(self, value: K) -> K:
         return value if isinstance(value, Event) else await self._objects.create(value)
 
+    async def apply(self, value: K) -> K:
+        return await self._objects.apply(value)
+
     async def update(self, value: K) -> K:
         return value if isinstance(value, Event) else await self._objects.update(value)
 

@@ -195,6 +195,9 @@ class ApiObjects:
     async def create(self, value: K) -> K:
         return await self._write(lambda objects: objects.create, value)
 
+    async def apply(self, value: K) -> K:
+        return await self._write(lambda objects: objects.apply, value)
+
     async def update(self, value: K) -> K:
         return await self._change(lambda objects: objects.update, value)
 

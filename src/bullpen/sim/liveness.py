@@ -14,6 +14,7 @@ from bullpen.app.lab import Lab
 from bullpen.errors import LabError
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
+from bullpen.sim.network import DEADLINE
 from bullpen.sim.operators import CLIENTS, SPACE, set_labels, set_name
 from bullpen.sim.process import SETTINGS
 from bullpen.sim.truth import Raw, Violation, is_active, status
@@ -54,7 +55,8 @@ async def _settle(world: World) -> None:
     """Everybody gives back what they have; then nothing half-done may be left."""
     # What was noted before a clock was set back lies in the future; that is no promise's fault.
     behind = world.clock.highest - world.clock.now()
-    await asyncio.sleep(max(0.0, behind.total_seconds()) + LOOK)
+    # And somebody may still be waiting for the answer to a call that was lost before.
+    await asyncio.sleep(max(DEADLINE, behind.total_seconds()) + LOOK)
     await _until(world, lambda: not world.machines.late, SETTLE_MAX, "the backend goes on")
     await _until(world, lambda: world.front() is not None, SETTLE_MAX, "the service is not ready")
     await _give_back(world)

@@ -392,6 +392,12 @@ def test_after_several_failures_creation_stops_and_names_the_error() -> None:
     assert "one is tried at 12:00:10 UTC" in made.hold.message
 
 
+def test_what_was_ready_before_the_clock_was_set_back_is_no_success_after_a_failure() -> None:
+    before = replace(member(0), ready_at=NOON + timedelta(minutes=5))
+    made = plan(pool(before, replicas_min=3, footing=failing(1)), now=NOON)
+    assert made.actions == ()
+
+
 def test_what_has_stopped_is_probed_with_one() -> None:
     made = plan(pool(replicas_min=3, footing=failing(5)), now=NOON + seconds(10))
     assert steps(made) == names(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -80,6 +80,19 @@ def test_news_do_not_wait_for_a_failure_to_be_retried() -> None:
     assert work.take(EPOCH) == "a"
 
 
+def test_news_during_a_pass_that_fails_come_soon_but_not_at_once() -> None:
+    """Its own writes, taken back, would else start the pass again and again."""
+    work = queue()
+    now = EPOCH
+    work.add("a")
+    for _ in range(5):
+        assert work.take(now) == "a"
+        work.add("a")
+        assert work.failed("a", now) == now + SECOND, "not as late as after many failures"
+        assert work.take(now) is None
+        now += SECOND
+
+
 class Machine(RuleBasedStateMachine):
     """Whatever happens: one worker per key, and no news is lost."""
 
@@ -88,6 +101,9 @@ class Machine(RuleBasedStateMachine):
         self.work = queue()
         self.now = EPOCH
         self.owed: set[str] = set()
+        self.soon: dict[str, datetime] = {}
+        """What came up during a pass that failed, and when it is owed."""
+
         self.working: set[str] = set()
         self.later: dict[str, list[int]] = {}
 
@@ -102,11 +118,13 @@ class Machine(RuleBasedStateMachine):
     def take(self) -> None:
         found = self.work.take(self.now)
         if found is None:
-            assert self.owed <= self.working, "a key was owed a pass and nobody has it"
+            owed = self.owed | {key for key, at in self.soon.items() if at <= self.now}
+            assert owed <= self.working, "a key was owed a pass and nobody has it"
             return
         assert found not in self.working
         self.working.add(found)
         self.owed.discard(found)
+        self.soon.pop(found, None)
 
     @precondition(lambda self: self.working)
     @rule(failed=st.booleans())
@@ -114,7 +132,11 @@ class Machine(RuleBasedStateMachine):
         key = sorted(self.working)[0]
         self.working.remove(key)
         if failed:
-            assert self.work.failed(key, self.now) > self.now
+            when = self.work.failed(key, self.now)
+            assert when > self.now
+            if key in self.owed:
+                self.owed.remove(key)
+                self.soon[key] = when
         else:
             self.work.done(key)
 

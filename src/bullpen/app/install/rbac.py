@@ -42,7 +42,7 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "exporters/status"): ("update",),
         (JUMPSTARTER, "leases"): (*READ, "create", "update", "delete"),
         (JUMPSTARTER, "leases/status"): ("update",),
-        ("", "configmaps"): (*LOOK, "create", "update"),
+        ("", "configmaps"): (*LOOK, "create", "patch"),
         ("", "secrets"): (*LOOK, "create", "update"),
     },
     "provisioner": {
@@ -56,7 +56,7 @@ LAB: dict[str, Grants] = {
         (VIRTUAL, "exportersets/status"): ("update",),
         ("", "configmaps"): READ,
         ("", "pods"): (*READ, "create", "update", "delete"),
-        ("", "secrets"): (*READ, "create", "update"),
+        ("", "secrets"): (*LOOK, "create", "patch"),
     },
     "router": {
         **EVENTS,

@@ -7,12 +7,10 @@ everything, and ending this process ends no instance.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from bullpen.api.core import Secret
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects, meta_of
 from bullpen.api.pod import Pod
@@ -148,7 +146,7 @@ class PodPlacement:
 
     async def _make(self, workload: Workload) -> Pod:
         made = rendering.pod(workload, self._settings)
-        await self._put(rendering.config_secret(workload))
+        await self._objects.apply(rendering.config_secret(workload))
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return await self._create(made)
@@ -173,23 +171,6 @@ class PodPlacement:
             raise Refused(f"the cluster refuses the Pod: {error.message}") from None
         self._pods.observe(created)
         return created
-
-    async def _put(self, secret: Secret) -> None:
-        """Have the Secret as it is given, also where an earlier one of the name is left."""
-        meta = secret.metadata
-        for attempt in range(ATTEMPTS_MAX):
-            with contextlib.suppress(AlreadyExists):
-                await self._objects.create(secret)
-                return
-            with contextlib.suppress(Conflict, NotFound):
-                found = await self._objects.get(Secret, meta.namespace, meta.name)
-                owned = found.metadata.owner_references == meta.owner_references
-                if not owned or found.data != secret.data:
-                    kept = replace(meta, resource_version=found.metadata.resource_version)
-                    await self._objects.update(replace(secret, metadata=kept))
-                return
-            await _pause(attempt)
-        raise _too_fast(secret)
 
     async def _delete(self, pod: Pod) -> bool:
         """Delete exactly this Pod; whether it was still there.
