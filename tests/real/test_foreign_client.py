@@ -222,6 +222,8 @@ async def test_status_and_scale_are_subresources(service: Service) -> None:
         scale = await objects.get_namespaced_custom_object_scale(*pool, "pool")
         assert scale["kind"] == "Scale"
         scale["spec"]["replicas"] = 7
+        # As kubectl does it: the pool's own controller writes its status meanwhile.
+        del scale["metadata"]["resourceVersion"]
         await objects.replace_namespaced_custom_object_scale(*pool, "pool", scale)
         found = await objects.get_namespaced_custom_object(*pool, "pool")
         assert found["spec"]["maxReplicas"] == 7
