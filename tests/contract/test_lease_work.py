@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -112,3 +113,25 @@ def test_taking_an_exporter_and_telling_the_lease_is_one_commit() -> None:
 
     world.run(story)
     assert batches[:2] == [1, 2], "the lease; then the exporter and the lease's status"
+
+
+def test_a_write_of_status_reads_nothing_else_again() -> None:
+    """The rest of the value is the one that was known, and the stored sections are shared."""
+
+    async def story(world: LabWorld) -> None:
+        made = await world.make_lease("a")
+        status = replace(made.status, priority=7)
+        written = await world.objects.update_status(replace(made, status=status))
+        assert written.status.priority == 7
+        assert written.spec is made.spec
+        head = world.registry.store.head("jumpstarter.dev/leases/default/a")
+        assert head is not None
+        before, after = (
+            world.registry.document(change.value)
+            for change in await world.registry.store.watch(
+                "jumpstarter.dev/leases/default/a", since=head.revision - 2
+            ).next()
+        )
+        assert after["spec"] is before["spec"]
+
+    LabWorld().run_without_service(story)
