@@ -184,7 +184,7 @@ async def test_what_a_killed_supervisor_leaves_is_taken_over(service: Service, d
 async def test_a_start_that_fails_late_leaves_what_it_took_over(
     service: Service, data: Path
 ) -> None:
-    first = await asyncio.to_thread(supervised, service, data, "kept")
+    first = await asyncio.to_thread(supervised, service, data, "left")
     before = first.everybody()
     first.kill()
     with pytest.raises(ExceptionGroup, match="unhandled errors"):

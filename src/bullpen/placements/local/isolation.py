@@ -30,10 +30,13 @@ def become(spawn: Spawn, *, printed: int, report: socket.socket, zygote: int) ->
     try:
         _settle(spawn, printed, zygote)
         orphaned = threading.Event()
-        exporting.run(spawn, report, on_orphaned=lambda: _end_anyway(orphaned))
-        if orphaned.is_set():
-            _leave_nothing(spawn)
-        code = 0
+        try:
+            exporting.run(spawn, report, on_orphaned=lambda: _end_anyway(orphaned))
+            code = 0
+        finally:
+            # The signal of its end may also be quicker than the news of it.
+            if orphaned.is_set() or os.getppid() != zygote:
+                _leave_nothing(spawn)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -91,6 +94,8 @@ def _log_to_standard_error() -> None:
 def _end_anyway(orphaned: threading.Event) -> None:
     if not orphaned.is_set():
         orphaned.set()
+        # The signal of the zygote's end may come after the news of it, and cut the tidying short.
+        processes.outlive_parent()
         timer = threading.Timer(ORPHAN_STOP_SECONDS_MAX, os.killpg, (0, signal.SIGKILL))
         timer.daemon = True
         timer.start()

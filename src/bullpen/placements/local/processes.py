@@ -143,6 +143,11 @@ def die_with_parent(number: signal.Signals) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
+def outlive_parent() -> None:
+    """Be sent nothing when the parent ends: it is known that it does."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ended."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
