@@ -21,6 +21,7 @@ BIN = Path(sys.executable).parent
 READY_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 30.0
 RUN_SECONDS_MAX = 60.0
+HANDSHAKE_SECONDS = 1.0
 
 PORT_OFFSETS = (0, 2, 3, 6)
 
@@ -86,6 +87,23 @@ class Service:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
         return (self.data / "endpoints.json").exists()
+
+    def await_connection(self, program: subprocess.Popen[str]) -> None:
+        """Wait until a program that was open across a restart can call the controller again.
+
+        Its channel backs off between its tries, and calls fail until a try has succeeded; ``jmp``
+        releases its lease with one call.
+        """
+        port = int(self.endpoints["controller"].rpartition(":")[2])
+        calls = psutil.Process(program.pid)
+        eventually(
+            lambda: any(
+                found.status == psutil.CONN_ESTABLISHED and found.raddr.port == port
+                for found in calls.net_connections("tcp")
+            ),
+            what="the channel being connected again",
+        )
+        time.sleep(HANDSHAKE_SECONDS)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None

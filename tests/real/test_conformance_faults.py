@@ -45,6 +45,7 @@ def test_08_a_killed_service_comes_back_with_its_leases_and_exporters(lab: Lab) 
         read_until(shell, "=in=")
         (before,) = lab.open_leases("alice")
         away = restart(lab.service)
+        lab.service.await_connection(shell)
         assert shell.stdin is not None
         shell.stdin.write("go\n")
         shell.stdin.close()

@@ -155,11 +155,13 @@ def test_backups_are_listed_with_what_is_in_them(lab: Lab) -> None:
 def test_a_spoiled_backup_is_passed_over_and_can_be_asked_for_in_vain(lab: Lab) -> None:
     """Last: it stops the service in order, which makes one more backup."""
     service = lab.service
-    before = backups(service)
-    lab.create("exporters", "last", labels={})
+    created = lab.create("exporters", "last", labels={})
     assert service.stop() == 0
-    newest, second = sorted(backups(service), reverse=True)[:2]
-    assert newest not in before, "a clean stop makes a backup"
+    found = json.loads(service.bullpen("restore", "--list", "-o", "json").stdout)["backups"]
+    newest, second = (item["name"] for item in found[:2])
+    assert found[0]["revision"] >= int(created["metadata"]["resourceVersion"]), (
+        "a clean stop makes a backup"
+    )
     os.truncate(service.data / "backups" / newest, 5 * PAGE)
     refused = service.bullpen("restore", "--from", newest, check=False)
     assert refused.returncode == REFUSED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +61,7 @@ def test_streams_of_a_separate_router_outlive_the_controller(fixed_service: Serv
         assert service.stop(signal.SIGKILL) == -signal.SIGKILL
         assert opened.press(), "the stream must not need the controller"
         service.start()
-        time.sleep(1)
+        service.await_connection(opened.process)
         assert opened.press()
         assert opened.leave() == 0
     described = service.kubectl("get", "leases", "-o", "jsonpath={.items[*].status.ended}").stdout
