@@ -15,16 +15,22 @@ async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
     wanted = tuple(acts)
     if not wanted:
         return []
+    if len(wanted) == 1:
+        return [await _error(wanted[0])]
     slots = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def one(act: Awaitable[None]) -> LabError | None:
         async with slots:
-            try:
-                await act
-            except LabError as error:
-                return error
-        return None
+            return await _error(act)
 
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(one(act)) for act in wanted]
     return [task.result() for task in running]
+
+
+async def _error(act: Awaitable[None]) -> LabError | None:
+    try:
+        await act
+    except LabError as error:
+        return error
+    return None

@@ -154,9 +154,9 @@ class PoolObserver:
     def _demand(self, owner: ExporterSet, now: datetime) -> tuple[Share, datetime | None]:
         """What leases want of this set, given what they could have of all the others."""
         namespace = owner.metadata.namespace
-        waiting = self.queue.waiting(namespace)
-        if not waiting:
+        if not self.queue.wants(owner):
             return Share(), None
+        waiting = self.queue.waiting(namespace)
         free = self.queue.free(namespace)
         lab = Lab(
             offers=Stock(observing.offer(self._views, e, self._connected) for e in free),

@@ -12,7 +12,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.objects import meta_of
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.fleet import Fleet
-from bullpen.controllers.rosters import Queue, is_free, is_waiting, owner_key
+from bullpen.controllers.rosters import Queue, Wish, is_free, is_waiting, owner_key, wish_of
 from bullpen.controllers.views import Views
 from bullpen.runtime.informer import Key, key_of
 
@@ -41,9 +41,9 @@ class _News:
         value = new or old
         assert value is not None
         # Our own status is no news to us.
-        if old is None or new is None or _wish(old) != _wish(new):
+        if old is None or new is None or _version(old) != _version(new):
             self._add(key_of(value))
-            self._all_if_waiting(value.metadata.namespace)
+            self._wanted(value.metadata.namespace)
 
     def class_changed(self, old: VirtualTargetClass | None, new: VirtualTargetClass | None) -> None:
         value = new or old
@@ -62,7 +62,7 @@ class _News:
         value = new or old
         assert value is not None
         if None in owners and _was_free(old) != _was_free(new):
-            self._all_if_waiting(value.metadata.namespace)
+            self._wanted(value.metadata.namespace)
 
     def instance_changed(self, key: Key) -> None:
         exporter = self._views.exporters.get(*key)
@@ -71,12 +71,12 @@ class _News:
             self._add(owner)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        before, after = _wait(old), _wait(new)
-        if before == after:
+        if _wait(old) == _wait(new):
             return
         value = new or old
         assert value is not None
-        self._all(value.metadata.namespace)
+        # Whoever else waits may have to do without what this one takes, or get what it leaves.
+        self._wanted(value.metadata.namespace, wish_of(old), wish_of(new))
 
     def secret_changed(self, old: Secret | None, new: Secret | None) -> None:
         value = new or old
@@ -109,23 +109,23 @@ class _News:
     def rights_changed(self, old: Kind | None, new: Kind | None) -> None:
         value = new or old
         assert value is not None
-        self._all_if_waiting(meta_of(value).namespace)
+        self._wanted(meta_of(value).namespace)
 
     def _referring(self, namespace: str, refers: Callable[[VirtualTargetClass], bool]) -> None:
         for found in self._views.classes.all(namespace):
             if refers(found):
                 self.class_changed(found, found)
 
-    def _all_if_waiting(self, namespace: str) -> None:
-        if self._queue.waiting(namespace):
-            self._all(namespace)
-
-    def _all(self, namespace: str) -> None:
+    def _wanted(self, namespace: str, *more: Wish | None) -> None:
+        """Every set that might serve somebody who waits, or one of ``more`` wishes."""
+        wishes = [wish for wish in more if wish is not None]
         for owner in self._views.sets.all(namespace):
-            self._add(key_of(owner))
+            suits = any(self._queue.suits(wish, owner) for wish in wishes)
+            if suits or self._queue.wants(owner):
+                self._add(key_of(owner))
 
 
-def _wish(owner: ExporterSet) -> tuple[object, ...]:
+def _version(owner: ExporterSet) -> tuple[object, ...]:
     meta = owner.metadata
     return meta.uid, meta.generation, meta.deletion_timestamp
 

@@ -6,7 +6,7 @@ computed once and again only when the exporter, its instance, its token or time 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,10 +18,11 @@ from bullpen.api.lease import Lease
 from bullpen.controllers.blueprints import Blueprints, owner_of
 from bullpen.controllers.fleet import Fleet
 from bullpen.controllers.views import Views
-from bullpen.core import members, presence
+from bullpen.core import members, presence, profiles
 from bullpen.core.crew import Crew
 from bullpen.core.members import REVISION, Member, Patience, Phase, Sighting
 from bullpen.kit.clock import Clock
+from bullpen.kit.selectors import Selector
 from bullpen.runtime.informer import Key, key_of
 
 
@@ -197,15 +198,28 @@ class Rosters:
             roster.changed[key[1]] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a lease asks for, as far as it says whose members would do."""
+
+    selector: Selector
+    exporter: str
+    """The one it asks for by name."""
+
+
 class Queue:
     """Leases that wait for an exporter, and exporters that wait for a lease, by namespace."""
 
     def __init__(self, views: Views) -> None:
         self._waiting: dict[str, dict[str, Lease]] = defaultdict(dict)
+        self._asked: dict[str, Counter[Wish]] = defaultdict(Counter)
+        """What those who wait ask for, and how many of them do."""
+
         self._free: dict[str, dict[str, Exporter]] = defaultdict(dict)
         self._held: dict[str, Key] = {}
         """By the uid of a lease, the exporter that it has."""
 
+        self._exporters = views.exporters
         views.leases.listen(self._lease_changed)
         views.exporters.listen(self._exporter_changed)
 
@@ -220,6 +234,19 @@ class Queue:
             name: lease for name, lease in found.items() if lease.metadata.uid not in self._held
         }
 
+    def wants(self, owner: ExporterSet) -> bool:
+        """Whether anybody who waits might have a member of this set."""
+        asked = self._asked.get(owner.metadata.namespace, ())
+        return any(self.suits(wish, owner) for wish in asked)
+
+    def suits(self, wish: Wish, owner: ExporterSet) -> bool:
+        """Whether a member of this set might do, one that is or one that could be made."""
+        if not wish.exporter:
+            return bool(wish.selector) and wish.selector.matches(profiles.labels(owner))
+        named = self._exporters.get(owner.metadata.namespace, wish.exporter)
+        found = owner_of(named) if named is not None else None
+        return found is not None and found.uid == owner.metadata.uid
+
     def free(self, namespace: str) -> tuple[Exporter, ...]:
         """Exporters that have no lease and could have one."""
         return tuple(self._free.get(namespace, {}).values())
@@ -227,10 +254,26 @@ class Queue:
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         lease = new or old
         assert lease is not None
-        space = self._waiting[lease.metadata.namespace]
-        space.pop(lease.metadata.name, None)
+        namespace, name = key_of(lease)
+        space = self._waiting[namespace]
+        before = space.pop(name, None)
         if new is not None and is_waiting(new):
-            space[new.metadata.name] = new
+            space[name] = new
+        self._ask(namespace, before, space.get(name))
+
+    def _ask(self, namespace: str, before: Lease | None, after: Lease | None) -> None:
+        if before is not None and after is not None and before.spec is after.spec:
+            return
+        gone, come = wish_of(before), wish_of(after)
+        if gone == come:
+            return
+        asked = self._asked[namespace]
+        if come is not None:
+            asked[come] += 1
+        if gone is not None:
+            asked[gone] -= 1
+            if not asked[gone]:
+                del asked[gone]
 
     def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
         exporter = new or old
@@ -247,6 +290,14 @@ class Queue:
 
 def is_waiting(lease: Lease) -> bool:
     return not lease.status.ended and lease.status.exporter_ref is None
+
+
+def wish_of(lease: Lease | None) -> Wish | None:
+    """What a lease asks for while it waits; None if it does not."""
+    if lease is None or not is_waiting(lease):
+        return None
+    named = lease.spec.exporter_ref
+    return Wish(selector=lease.spec.selector.selector(), exporter=named.name if named else "")
 
 
 def is_free(exporter: Exporter) -> bool:

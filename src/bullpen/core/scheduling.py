@@ -144,7 +144,8 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
             promised.add(next_free.offer.name)
             if next_free.offer.holder:
                 decisions.append(_eviction(next_free.offer, request))
-        decisions.append(_unserved(lab, request, wish.options, places.next(wish)))
+        soon = next_free is not None and next_free.offer.settling
+        decisions.append(_unserved(lab, request, wish.options, places.next(wish), soon=soon))
     return tuple(decisions)
 
 
@@ -275,7 +276,9 @@ class _Places:
                 self._ahead[option.offer.name] = self._place
 
 
-def _unserved(lab: Lab, request: Request, options: list[_Option], position: int) -> Decision:
+def _unserved(
+    lab: Lab, request: Request, options: list[_Option], position: int, *, soon: bool
+) -> Decision:
     """Why a request got nothing this time: it waits, or nothing can ever serve it."""
     if not request.selector and not request.exporter:
         return Refuse(
@@ -286,14 +289,14 @@ def _unserved(lab: Lab, request: Request, options: list[_Option], position: int)
         )
     supply = _supply(lab, request)
     if options:
-        return _wait(request, options, position, supply)
+        return _wait(request, _cause(options, soon=soon), position, supply)
     if supply is not None:
         return Wait(lease=request.name, reason="Provisioning", message=supply.message)
     return _refusal(lab, request)
 
 
-def _wait(request: Request, options: list[_Option], position: int, supply: Supply | None) -> Wait:
-    reason, cause = _cause(options)
+def _wait(request: Request, why: tuple[str, str], position: int, supply: Supply | None) -> Wait:
+    reason, cause = why
     message = f"position {_rounded(position)} in the queue: {cause}"
     if supply is not None and supply.message:
         message = f"{message}; {supply.message}"
@@ -308,19 +311,24 @@ def _rounded(position: int) -> str:
     return f"about {-(-position // step) * step}"
 
 
-def _cause(options: list[_Option]) -> tuple[str, str]:
-    """What keeps every exporter that would do: the reason, and a sentence."""
+def _cause(options: list[_Option], *, soon: bool) -> tuple[str, str]:
+    """What keeps every exporter that would do: the reason, and a sentence.
+
+    ``soon``: one of them is about to be free for this very request. To everybody behind, it is
+    in use still, or each release would be told to the whole queue.
+    """
     online = [o.offer for o in options if o.offer.online]
     one = len(options) == 1
     subject = f"{_exporters(len(options))} {'matches' if one else 'match'}"
     if not online:
         return "Offline", f"{subject}, {'but it is not' if one else 'but none is'} online"
-    if all(offer.holder or offer.free for offer in online):
-        if len(online) < len(options):
-            verb = "is" if len(online) == 1 else "are"
-            return "NotAvailable", f"{subject}, {len(online)} {verb} online and in use"
-        return "NotAvailable", f"{subject}, {'it is' if one else 'all are'} in use"
-    return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
+    used = sum(1 for offer in online if offer.holder or offer.free or offer.settling)
+    if soon or not used:
+        return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
+    if used < len(options):
+        verb = "is" if used == 1 else "are"
+        return "NotAvailable", f"{subject}, {used} {verb} online and in use"
+    return "NotAvailable", f"{subject}, {'it is' if one else 'all are'} in use"
 
 
 def _exporters(count: int) -> str:

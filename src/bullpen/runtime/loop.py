@@ -7,7 +7,6 @@ comes or time passes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -102,9 +101,12 @@ class ReconcileLoop(Generic[Q]):
             await self._news.wait()
             return
         seconds = max(0.0, (due - self._clock.now()).total_seconds())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+        # Time that has come is news like any other, and much cheaper than a timeout.
+        alarm = asyncio.get_running_loop().call_later(seconds, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            alarm.cancel()
 
     async def _pass(self, key: Q) -> None:
         name = self._reconciler.name

@@ -18,8 +18,7 @@ class Signals:
 
     def notify(self, key: Hashable) -> None:
         for future in self._waiting.pop(key, ()):
-            if not future.done():
-                future.set_result(None)
+            _wake(future)
 
     async def until(
         self, keys: Callable[[], tuple[Hashable, ...]], look: Callable[[], T | None], seconds: float
@@ -38,18 +37,23 @@ class Signals:
             await self._wait(keys(), left)
 
     async def _wait(self, keys: tuple[Hashable, ...], seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         for key in keys:
             self._waiting.setdefault(key, {})[future] = None
+        alarm = loop.call_later(seconds, _wake, future)
         try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return
+            await future
         finally:
+            alarm.cancel()
             for key in keys:
                 waiters = self._waiting.get(key)
                 if waiters is not None:
                     waiters.pop(future, None)
                     if not waiters:
                         del self._waiting[key]
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -24,8 +24,11 @@ class Home(StrEnum):
 class Size(StrEnum):
     """How much happens in a run."""
 
+    TINY = "tiny"
+    """A board, perhaps a pool of one, a few seconds: thousands of different runs in minutes."""
+
     SMALL = "small"
-    """A few leases in a lab of a few targets: many different runs in little time."""
+    """A few leases in a lab of a few targets."""
 
     USUAL = "usual"
     LARGE = "large"
@@ -194,6 +197,18 @@ class _Extent:
 
 
 EXTENTS: Mapping[Size, _Extent] = {
+    Size.TINY: _Extent(
+        lasts=(2.0, 10.0),
+        steps=(2, 7),
+        faults=(0.3, 0.7),
+        boards=(1, 1),
+        pools=(0, 1),
+        ceilings=(1, 1),
+        boot=(0.5, 1.0),
+        holds_max=5.0,
+        durations=(5, 10, 30),
+        events=0.1,
+    ),
     Size.SMALL: _Extent(
         lasts=(5.0, 25.0),
         steps=(3, 12),

@@ -303,6 +303,17 @@ def test_what_a_waiting_client_reads(offers: tuple[Offer, ...], text: str) -> No
     assert decision.message == f"position 1 in the queue: {text}"
 
 
+def test_of_a_release_only_those_are_told_whom_it_serves() -> None:
+    """Or each release would be written into every lease of a long queue, twice."""
+    busy = (offer("a", holder="x"), offer("b", holder="y"), offer("c", holder="z"))
+    queue = tuple(request(f"l{n}", sequence=n) for n in range(10))
+    before = schedule(a_lab(offers=busy, requests=queue))
+    after = schedule(a_lab(offers=(offer("a", idle=False), *busy[1:]), requests=queue))
+    assert after[1:] == before[1:]
+    assert isinstance(after[0], Wait)
+    assert after[0].reason == "NotReady"
+
+
 selectors = st.sampled_from(("board=rpi4", "board=imx8", "board", "!board", "board in (rpi4,imx8)"))
 labels = st.sampled_from(({"board": "rpi4"}, {"board": "imx8"}, {}))
 offers = st.lists(
