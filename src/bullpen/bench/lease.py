@@ -6,7 +6,9 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,7 +20,9 @@ from bullpen.store.base import ABSENT
 from bullpen.store.sqlite import SqliteStore
 
 EXPORTERS = 300
-WARM = 100
+WARM = 300
+"""Samples a round: the p99 is the third largest and not the largest."""
+
 HAND_OVERS = 50
 SUSTAINED = 200
 SUSTAINED_PER_SECOND = 40
@@ -59,9 +63,13 @@ async def _measured(caller: Caller, reference: Reference, rounds: int) -> tuple[
         bursts.append(await _burst(caller))
         handed.append(await _hand_overs(caller))
     p50 = [percentile(samples, 0.5) * 1e3 for samples in bare]
+    p99 = [percentile(samples, 0.99) * 1e3 for samples in bare]
     return (
         _latency("warm lease p50", warm, 0.5, p50, WARM_P50),
-        _latency("warm lease p99", warm, 0.99, p50, WARM_P99),
+        replace(
+            _latency("warm lease p99", warm, 0.99, p50, WARM_P99),
+            details={"referenceP99": median(p99)},
+        ),
         _latency(f"{SUSTAINED_PER_SECOND} leases/s p50", steady, 0.5, p50, WARM_P50),
         _latency(f"{SUSTAINED_PER_SECOND} leases/s p99", steady, 0.99, p50, WARM_P99),
         compare(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -26,15 +26,21 @@ DECADES = 2
 """How far the scale reaches to either side of the goal, in powers of ten."""
 
 
-def write(path: Path, results: Sequence[Result], *, now: datetime) -> None:
-    """Put the figures between the marks of ``path``; raises ``BadRequest`` without marks."""
+def write(
+    path: Path, results: Sequence[Result], *, stolen: Mapping[str, float], now: datetime
+) -> None:
+    """Put the figures between the marks of ``path``; raises ``BadRequest`` without marks.
+
+    ``stolen``: the part of all time that the machine's host took, by benchmark.
+    """
     text = path.read_text()
     if BEGIN not in text or END not in text:
         raise BadRequest(f"{path} has no place for figures; put {BEGIN} and {END} into it")
     plot_path = path.with_suffix(".svg")
     plot_path.write_text(plot([result for result in results if result.goal]))
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    figures = f"{machine(now)}\n\n![Ratios to their goals]({plot_path.name})\n\n{table(results)}"
+    picture = f"![Ratios to their goals]({plot_path.name})"
+    figures = f"{machine(now)}\n{_host(stolen)}\n\n{picture}\n\n{table(results)}"
     path.write_text(f"{before}{BEGIN}\n{figures}\n{END}{after}")
 
 
@@ -69,6 +75,11 @@ def machine(now: datetime) -> str:
         f" {platform.system()} {platform.release()}, Python {platform.python_version()}:"
         f" {packages}."
     )
+
+
+def _host(stolen: Mapping[str, float]) -> str:
+    shares = ", ".join(f"{share:.1%} during `{name}`" for name, share in stolen.items())
+    return f"The machine's host took away {shares or 'nothing'} of all processor time."
 
 
 def plot(results: Sequence[Result]) -> str:

@@ -40,25 +40,30 @@ def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) 
     """
     import uvloop
 
+    from bullpen.bench import host
     from bullpen.bench.measure import Result, render
     from bullpen.bench.report import write
 
     results: list[Result] = []
     failed: list[str] = []
+    stolen: dict[str, float] = {}
     for name in names or tuple(BENCHMARKS):
         click.echo(f"{name}: {BENCHMARKS[name]}", err=True)
         module = importlib.import_module(f"bullpen.bench.{name}")
+        before = host.times()
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 results += runner.run(module.run(rounds=rounds))
         except Exception as error:  # whatever it was, the others are still worth having
             failed.append(name)
             click.echo(f"{name} could not run: {type(error).__name__}: {error}", err=True)
+        stolen[name] = host.times().share_since(before)
+        click.echo(f"{name}: {stolen[name]:.1%} of all time was taken by the host", err=True)
     if output == "json":
         echo_document([result.document() for result in results], "json")
     else:
         click.echo(render(tuple(results)))
     if report:
-        write(Path(report), tuple(results), now=datetime.now(UTC))
+        write(Path(report), tuple(results), stolen=stolen, now=datetime.now(UTC))
     if failed:
         raise click.exceptions.Exit(1)

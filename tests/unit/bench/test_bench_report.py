@@ -19,7 +19,7 @@ KNOWN = compare("only known", [1.0], [2.0], unit="s", goal=None)
 
 
 def page(path: Path, *results: Result) -> str:
-    report.write(path, results, now=NOW)
+    report.write(path, results, stolen={"lease": 0.071}, now=NOW)
     return path.read_text()
 
 
@@ -31,6 +31,7 @@ def test_only_what_is_between_the_marks_is_replaced(tmp_path: Path) -> None:
     assert first.endswith(f"{report.END}\nafter\n")
     assert "old" not in first
     assert "2026-01-31" in first
+    assert "took away 7.1% during `lease`" in first
     assert "| slow | 0.10 | 0.10–0.10 | ≥ 0.7 | **no** | 1 | 10 | MB/s |" in first
     assert "slow" not in page(path, REACHED)
 
