@@ -13,7 +13,6 @@ from bullpen.api.document import decode
 from bullpen.errors import BadRequest, Gone, Invalid, TimedOut
 from bullpen.kit.selectors import parse_fields, parse_labels
 from bullpen.registry.options import Listed, PatchType
-from bullpen.registry.selecting import labels_of
 from bullpen.registry.watching import ObjectEvent, ObjectWatch
 from bullpen.store.base import Store
 from bullpen.store.limits import Limits
@@ -293,34 +292,26 @@ class TestWatch:
         await lab.create(SECRET, secret("a"))
         assert told(await watch.next()) == [("ADDED", "a")]
 
-    async def test_decodes_nothing_without_a_selector_and_each_change_once_with_one(
+    async def test_decodes_nothing_that_was_written_lately(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        decoded: list[bytes] = []
+        def refuse(value: bytes) -> None:
+            raise AssertionError(f"decoded {value!r}, which the writer knew already")
 
-        def counting(value: bytes) -> dict[str, str]:
-            decoded.append(value)
-            return labels_of(value)
-
-        monkeypatch.setattr("bullpen.registry.selecting.labels_of", counting)
-        monkeypatch.setattr("bullpen.registry.selecting.decode", None)
+        monkeypatch.setattr("bullpen.registry.selecting.labels_of", refuse)
+        monkeypatch.setattr("bullpen.registry.selecting.decode", refuse)
+        monkeypatch.setattr("bullpen.registry.documents.decode", refuse)
         plain = [lab.registry.watch(SECRET, "default") for _ in range(10)]
         picky = [
             lab.registry.watch(SECRET, "default", labels=parse_labels("a=b")) for _ in range(10)
         ]
+        deep = [
+            lab.registry.watch(SECRET, "default", fields=parse_fields("type=Opaque"))
+            for _ in range(10)
+        ]
         await lab.create(SECRET, secret("a", metadata={"labels": {"a": "b"}}))
-        for watch in (*plain, *picky):
+        for watch in (*plain, *picky, *deep):
             assert len(await watch.next()) == 1
-        assert len(decoded) == 1
-
-    async def test_remembers_the_labels_of_recent_changes_only(
-        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("bullpen.registry.selecting.LABELS_CACHED_MAX", 2)
-        watch = lab.registry.watch(SECRET, "default", labels=parse_labels("kind"))
-        await five(lab)
-        assert len(await read(watch, 5)) == 5
-        assert len(lab.registry._labels._known) == 2
 
     async def test_from_before_what_is_kept_is_gone(self, open_store: OpenStore) -> None:
         lab = Lab(await open_store(Limits(history_count_max=2)))

@@ -42,7 +42,7 @@ from bullpen.registry.requests import (
     rendered,
     warnings_about,
 )
-from bullpen.registry.selecting import Filter, LabelCache
+from bullpen.registry.selecting import Filter
 from bullpen.registry.watching import ObjectWatch
 from bullpen.store.base import Entry, Store
 
@@ -62,7 +62,6 @@ class Registry:
         self._ids = ids
         self._documents = Documents()
         self._commits = Commits(store, self._documents)
-        self._labels = LabelCache()
         found = resources.of_kind("v1", "Namespace")
         assert found is not None, "objects live in namespaces, so there must be a kind for them"
         self._namespaces = found
@@ -120,11 +119,11 @@ class Registry:
         """
         prefix, wanted = _prefix(resource, namespace), Filter(resource, labels, fields)
         if since is not None and not initial:
-            return ObjectWatch(self._commits.changes(prefix, since), wanted, self._labels)
+            return ObjectWatch(self._commits.changes(prefix, since), wanted, self.document)
         page = self.store.scan(prefix)
         state = tuple(e for e in page.entries if not wanted or wanted.matches(e.key, e.value))
         changes = self._commits.changes(prefix, page.revision)
-        return ObjectWatch(changes, wanted, self._labels, state=state, revision=page.revision)
+        return ObjectWatch(changes, wanted, self.document, state=state, revision=page.revision)
 
     def foresee(self, foresight: Foresight) -> None:
         """Tell of every write when it is accepted, and again what stands if it is lost."""

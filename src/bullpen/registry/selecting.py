@@ -8,19 +8,15 @@ its kind does not offer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import msgspec
 
-from bullpen.api.document import decode
+from bullpen.api.document import Document, decode
 from bullpen.api.resources import Resource
 from bullpen.errors import BadRequest
 from bullpen.kit.selectors import FieldSelector, FieldTerm, Selector
-from bullpen.store.base import Change
-
-LABELS_CACHED_MAX = 1_024
-"""Changes whose labels are kept for the next watcher of the same change."""
 
 _OFFERED: Mapping[str, tuple[str, ...]] = {
     "Event": (
@@ -75,41 +71,32 @@ class Filter:
         return bool(self.selector or self._place or self._deep)
 
     def matches(self, key: str, value: bytes) -> bool:
-        return self.matches_labelled(key, value, labels_of(value) if self.selector else {})
+        """For objects that nobody has read yet: as little of them is decoded as will do."""
+        if not self._in_place(key):
+            return False
+        if self.selector and not self.selector.matches(labels_of(value)):
+            return False
+        return not self._deep or self._deeply(decode(value))
 
-    def matches_labelled(self, key: str, value: bytes, labels: Mapping[str, str]) -> bool:
-        """The same for an object whose labels are already known."""
-        if self._place and not self._in_place(key):
+    def matches_read(self, key: str, value: bytes, read: Callable[[bytes], Document]) -> bool:
+        """The same where many want to know of one object, and share what ``read`` decodes."""
+        if not self._in_place(key):
             return False
-        if self.selector and not self.selector.matches(labels):
-            return False
-        if not self._deep:
-            return True
-        document = decode(value)
+        if self.selector:
+            labels = read(value)["metadata"].get("labels") or {}
+            if not self.selector.matches(labels):
+                return False
+        return not self._deep or self._deeply(read(value))
+
+    def _deeply(self, document: Document) -> bool:
         return all(term.matches(document) for term in self._deep)
 
     def _in_place(self, key: str) -> bool:
+        if not self._place:
+            return True
         namespace, _, name = key.removeprefix(self._prefix).partition("/")
         place = {"metadata": {"namespace": namespace, "name": name}}
         return all(term.matches(place) for term in self._place)
-
-
-class LabelCache:
-    """The labels before and after recent changes, so that many watchers decode them once."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[dict[str, str], dict[str, str]]] = {}
-
-    def labels(self, change: Change) -> tuple[dict[str, str], dict[str, str]]:
-        """The labels before and after ``change``; none before a creation."""
-        found = self._known.get(change.revision)
-        if found is None:
-            before = labels_of(change.previous) if change.previous is not None else {}
-            found = before, labels_of(change.value)
-            if len(self._known) >= LABELS_CACHED_MAX:
-                del self._known[next(iter(self._known))]
-            self._known[change.revision] = found
-        return found
 
 
 def labels_of(value: bytes) -> dict[str, str]:

@@ -7,9 +7,11 @@ passed on as it is and nothing is decoded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bullpen.registry.selecting import Filter, LabelCache
+from bullpen.api.document import Document
+from bullpen.registry.selecting import Filter
 from bullpen.registry.stamping import restamped
 from bullpen.store.base import Change, Entry, Verb, Watch
 
@@ -32,15 +34,18 @@ class ObjectWatch:
         self,
         changes: Watch,
         wanted: Filter,
-        cache: LabelCache,
+        read: Callable[[bytes], Document],
         *,
         state: tuple[Entry, ...] | None = None,
         revision: int = 0,
     ) -> None:
-        """``state``, if given, is what there is at ``revision``, from where ``changes`` go on."""
+        """``read`` decodes what is stored, once for all who watch.
+
+        ``state``, if given, is what there is at ``revision``, from where ``changes`` go on.
+        """
         self._changes = changes
         self._wanted = wanted
-        self._cache = cache
+        self._read = read
         self._state = state
         self._revision = revision
 
@@ -95,10 +100,8 @@ class ObjectWatch:
 
     def _matched(self, change: Change) -> tuple[bool, bool]:
         """Whether the object matched before the change, and whether it does after."""
-        wanted, key = self._wanted, change.key
-        before, after = self._cache.labels(change) if wanted.selector else ({}, {})
         previous = change.previous
         return (
-            previous is not None and wanted.matches_labelled(key, previous, before),
-            wanted.matches_labelled(key, change.value, after),
+            previous is not None and self._wanted.matches_read(change.key, previous, self._read),
+            self._wanted.matches_read(change.key, change.value, self._read),
         )
