@@ -36,6 +36,7 @@ from bullpen.provisioners.qemu import NAME as QEMU
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
+STOP_SECONDS_MAX = 60.0
 REUSE = RecycleStrategy.IN_PLACE_REUSE
 
 
@@ -261,6 +262,19 @@ async def test_stopping_while_the_zygote_starts_leaves_nothing(
         await asyncio.sleep(seconds)
     found = [item for item in psutil.process_iter() if str(data) in " ".join(_arguments(item))]
     assert found == []
+    assert_nothing_left(data)
+
+
+async def test_a_stop_that_nobody_waits_for_any_more_is_finished(
+    service: Service, data: Path
+) -> None:
+    """A controller that is stopped gives up what it does; the end of the service waited for it."""
+    async with asyncio.timeout(STOP_SECONDS_MAX):
+        async with targets(service, data) as lab:
+            key = await lab.mock_target("half-way")
+            removing = asyncio.create_task(lab.mock.remove(key))
+            await asyncio.sleep(0)
+            removing.cancel()
     assert_nothing_left(data)
 
 

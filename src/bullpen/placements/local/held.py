@@ -30,8 +30,8 @@ class Held:
         self.gone = asyncio.Event()
         """No process of it is left."""
 
-        self.removed: asyncio.Event | None = None
-        """Somebody is removing it; set when that is done."""
+        self.removing: asyncio.Task[str] | None = None
+        """Ends with why it could not be removed; empty when it was."""
 
     @property
     def key(self) -> Key:

@@ -131,20 +131,25 @@ class LocalPlacement:
         held = self._held.get(key)
         if held is None:
             return
-        if held.removed is not None:
-            await held.removed.wait()
-            return
-        held.removed = asyncio.Event()
+        if held.removing is None:
+            assert self._tasks is not None, "used outside of running()"
+            held.removing = self._tasks.create_task(self._remove(held))
+        # Whoever does not wait for the end of it does not leave it half done.
+        problem = await asyncio.shield(held.removing)
+        if problem:
+            raise StorageFailed(problem)
+
+    async def _remove(self, held: Held) -> str:
+        """End it and put its files away; why that cannot be done, or nothing."""
         await self._end(held)
         try:
             await asyncio.to_thread(self._put_away, held)
         except OSError as error:
-            raise StorageFailed(f"{held.directory} cannot be removed: {error}") from None
-        finally:
-            held.removed.set()
-            held.removed = None
-        del self._held[key]
-        self._tell(key)
+            held.removing = None
+            return f"{held.directory} cannot be removed: {error}"
+        del self._held[held.key]
+        self._tell(held.key)
+        return ""
 
     async def retire(self, key: Key) -> None:
         held = self._held.get(key)
@@ -234,7 +239,7 @@ class LocalPlacement:
             return
         held.exit(reason, detail)
         log.info("instance ended", extra={"key": held.key, "reason": reason, "cause": detail})
-        if not held.state.retain and held.removed is None:
+        if not held.state.retain and held.removing is None:
             assert self._tasks is not None
             held.cleaning = self._tasks.create_task(self._clean(held))
         self._tell(held.key)
