@@ -19,7 +19,7 @@ demo: setup ## Show the service doing its main job, then clean up
 check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
 
 test: check ## Everything: the fast half, then real processes, crashes and clients
-	$(PYTEST) -n 2 --dist loadfile -m "(slow and not real) or patient" $(T)
+	$(PYTEST) -n 2 --dist loadfile -m "((slow or hypothesis) and not real) or patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 
 lint: setup ## Style and format
@@ -33,7 +33,7 @@ imports: setup ## Imports point down only
 	@$(BIN)/lint-imports
 
 unit: setup ## Unit and contract tests
-	$(PYTEST) -n 2 -m "not slow and not real" $(T)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -n 2 -m "not slow and not real" $(T)
 
 test-cluster: setup ## The contract and the stories in the cluster of KUBECONFIG=FILE
 	@test -n "$(KUBECONFIG)" || { echo "say which cluster: make test-cluster KUBECONFIG=FILE"; exit 2; }

@@ -24,6 +24,17 @@ NODES_MAX = 1_000_000
 class _JsonLoader(yaml.SafeLoader):
     """YAML restricted to what JSON can say."""
 
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # Already while reading: what never closes would be read to its end, and slower and slower.
+        if self._depth > DEPTH_MAX:
+            raise _too_deep()
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - as PyYAML calls it
         seen: set[str] = set()
         for key, _ in node.value:
@@ -118,7 +129,7 @@ class _Allowance:
 def _checked(value: Any, *, depth: int, left: _Allowance) -> Any:
     left.take()
     if depth > DEPTH_MAX:
-        raise BadRequest(f"the document is nested deeper than {DEPTH_MAX} levels")
+        raise _too_deep()
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
@@ -132,6 +143,10 @@ def _checked(value: Any, *, depth: int, left: _Allowance) -> Any:
     elif value is not None and not isinstance(value, bool | int | float):
         raise BadRequest(f"a {type(value).__name__} is nothing JSON can say; leave its tag out")
     return value
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest(f"the document is nested deeper than {DEPTH_MAX} levels")
 
 
 def _check_text(text: str) -> None:

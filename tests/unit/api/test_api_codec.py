@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 from api_documents import EXPORTER_SET, LEASE, json_values, matching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api import codec
@@ -146,7 +146,6 @@ LEASES = matching(RESOURCES.of(Lease).schema, wild=True).map(
 
 
 @given(before=LEASES, after=LEASES)
-@settings(max_examples=60)
 def test_sections_known_from_another_document_are_taken_over_and_read_the_same(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
@@ -352,7 +351,6 @@ kinds = pytest.mark.parametrize("resource", list(RESOURCES), ids=lambda item: it
 
 
 @kinds
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_kind_survives_being_read_and_written(resource: Any, data: st.DataObject) -> None:
     document = data.draw(matching(resource.schema, wild=True))
@@ -364,7 +362,6 @@ def test_every_kind_survives_being_read_and_written(resource: Any, data: st.Data
 
 
 @kinds
-@settings(max_examples=30, deadline=None)
 @given(document=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json_values))
 def test_reading_anything_succeeds_or_is_refused(resource: Any, document: dict[str, Any]) -> None:
     try:

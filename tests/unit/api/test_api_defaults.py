@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_documents import EXPORTER_SET, LEASE, json_values
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy
@@ -184,7 +184,6 @@ kinds = pytest.mark.parametrize("resource", list(RESOURCES), ids=lambda item: it
 
 
 @kinds
-@settings(max_examples=30, deadline=None)
 @given(
     document=st.dictionaries(
         st.sampled_from(["metadata", "spec", "status", "data", "stringData", "x"]), json_values

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_documents import LEASE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api.client import Client
@@ -257,7 +257,6 @@ odd: st.SearchStrategy[Any] = st.sampled_from([None, 7, "text", True, [], 0.5, {
 
 
 @kinds
-@settings(max_examples=30, deadline=None)
 @given(
     document=st.dictionaries(
         st.sampled_from(["metadata", "spec", "status"]),

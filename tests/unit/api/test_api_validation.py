@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_documents import EXPORTER_SET, LEASE, VIRTUAL_TARGET_CLASS, json_values, matching, named
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api import codec
@@ -657,7 +657,6 @@ kinds = pytest.mark.parametrize("resource", list(RESOURCES), ids=lambda item: it
 
 
 @kinds
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_document_gets_an_answer(resource: Resource, data: st.DataObject) -> None:
     fields = st.sampled_from(["apiVersion", "metadata", "spec", "status", "data", "stringData"])
@@ -672,7 +671,6 @@ def test_any_document_gets_an_answer(resource: Resource, data: st.DataObject) ->
 
 
 @kinds
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_document_of_the_right_shape_but_one_gets_an_answer(
     resource: Resource, data: st.DataObject

@@ -240,4 +240,4 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
 
 
 TestEverybodyAndTheConcerned = EverybodyAndTheConcerned.TestCase
-TestEverybodyAndTheConcerned.settings = settings(max_examples=60, stateful_step_count=25)
+TestEverybodyAndTheConcerned.settings = settings(stateful_step_count=25)
