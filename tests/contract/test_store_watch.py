@@ -99,6 +99,19 @@ async def test_a_read_that_was_cancelled_loses_nothing(store: Store) -> None:
     assert [change.key for change in await watch.next()] == [A]
 
 
+async def test_a_nudge_ends_one_wait_and_takes_nothing(store: Store) -> None:
+    watch = store.watch(PREFIX, since=0)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(watch.next())
+        await asyncio.sleep(0)
+        watch.nudge()
+    assert waiting.result() == ()
+    watch.nudge()
+    await create(store, A)
+    assert [change.key for change in await watch.next()] == [A]
+    assert await watch.next() == (), "the second nudge is still owed"
+
+
 async def test_an_idle_watch_stands_at_the_newest_revision_of_the_whole_store(
     store: Store,
 ) -> None:

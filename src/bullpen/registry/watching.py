@@ -52,15 +52,22 @@ class ObjectWatch:
     async def next(self) -> tuple[ObjectEvent, ...]:
         """Wait for events and return all there are; the first call returns the initial state.
 
+        Without events after a ``nudge``.
+
         Raises what the store's watch raises: ``Gone`` when this watcher fell
         too far behind, ``Unavailable`` when the store is closed.
         """
         if self._state:
             return self.initial()
         while True:
-            events = self._events(await self._changes.next())
-            if events:
+            changes = await self._changes.next()
+            events = self._events(changes)
+            if events or not changes:
                 return events
+
+    def nudge(self) -> None:
+        """Have ``next`` return even if there is nothing."""
+        self._changes.nudge()
 
     def initial(self) -> tuple[ObjectEvent, ...]:
         """The state the watch begins with, as ADDED events; nothing once it was returned.

@@ -71,12 +71,15 @@ class Watch(Protocol):
     """The changes under one prefix, in order, each exactly once."""
 
     async def next(self) -> tuple[Change, ...]:
-        """Wait for changes and return all that are buffered, oldest first.
+        """Wait for changes and return all that are buffered, oldest first; none after a ``nudge``.
 
         Raises ``Gone`` once this watcher fell more than its buffer behind, and
         ``Unavailable`` once the store or the watch is closed and what was
         buffered has been read. Both are final.
         """
+
+    def nudge(self) -> None:
+        """Have ``next`` return even if there is nothing: cheaper than a timeout around each."""
 
     @property
     def position(self) -> int:

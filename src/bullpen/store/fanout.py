@@ -104,15 +104,23 @@ class Watcher:
         self._waiter: asyncio.Future[None] | None = None
         self._ended_at: int | None = None
         self._cut = False
+        self._nudged = False
 
     async def next(self) -> tuple[Change, ...]:
         while not self._chunks:
             if self._ended_at is not None:
                 raise self._end()
+            if self._nudged:
+                self._nudged = False
+                return ()
             await self._fed()
         chunks, self._chunks = self._chunks, []
         self._unread = 0
         return chunks[0] if len(chunks) == 1 else tuple(c for chunk in chunks for c in chunk)
+
+    def nudge(self) -> None:
+        self._nudged = True
+        self._wake()
 
     @property
     def position(self) -> int:

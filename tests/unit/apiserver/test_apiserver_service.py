@@ -10,6 +10,7 @@ from api_client import Api, made_api
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bullpen.apiserver import watches
 from bullpen.apiserver.auth import Action, Role, TokenTable, User, authenticate, permits
 from bullpen.errors import Unauthorized
 
@@ -146,6 +147,18 @@ async def test_initial_events_end_with_a_marked_bookmark(api: Api) -> None:
     assert b'"ADDED"' in lines[0]
     assert b'"BOOKMARK"' in lines[1]
     assert b'"k8s.io/initial-events-end":"true"' in lines[1]
+
+
+async def test_a_watch_is_bookmarked_from_time_to_time_and_ends_in_time(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "BOOKMARK_SECONDS", 0.3)
+    await api.call("POST", CLIENTS, CLIENT)
+    query = "watch=true&timeoutSeconds=1&allowWatchBookmarks=true"
+    lines = (await api.call("GET", f"{CLIENTS}?{query}")).body.splitlines()
+    assert b'"ADDED"' in lines[0]
+    assert 2 <= len(lines[1:]) <= 4
+    assert all(b'"BOOKMARK"' in line for line in lines[1:])
 
 
 async def test_discovery_speaks_both_dialects(api: Api) -> None:
