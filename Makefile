@@ -5,6 +5,9 @@ BIN := .venv/bin
 T ?= tests
 PYTEST := $(BIN)/pytest -q
 
+# Without bytecode, each of the many processes that tests start compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo check test test-cluster lint types imports unit bench soak crash lock chart format
 
 help: ## List the targets
