@@ -36,7 +36,8 @@ imports: setup ## Imports point down only
 	@$(BIN)/lint-imports
 
 unit: setup ## Unit and contract tests
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -n 2 -m "not slow and not real" $(T)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -n 2 -m "not slow and not real" \
+	    --ignore tests/real --ignore tests/cluster $(T)
 
 test-cluster: setup ## The contract and the stories in the cluster of KUBECONFIG=FILE
 	@test -n "$(KUBECONFIG)" || { echo "say which cluster: make test-cluster KUBECONFIG=FILE"; exit 2; }
