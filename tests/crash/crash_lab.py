@@ -232,7 +232,12 @@ class CrashLab:
             path = f"{POOLS}/namespaces/default/exportersets/{name}"
             found = self.lab.request("GET", path).get("status", {})
             if found.get("availableReplicas", 0) < warm and found.get("leasedReplicas", 0) < 2:
-                return f"pool {name} has {found.get('availableReplicas', 0)} available"
+                why = [
+                    f"{c['type']} {c['reason']}: {c['message']}"
+                    for c in found.get("conditions", ())
+                    if c["type"] in ("Progressing", "Degraded")
+                ]
+                return f"pool {name} has {found.get('availableReplicas', 0)} available; {why}"
         return ""
 
     def _leftovers(self) -> str:

@@ -122,6 +122,23 @@ def regained(footing: Footing, members: Part, *, short: bool, now: datetime) -> 
     return footing
 
 
+def forgiven(footing: Footing, members: Part, *, now: datetime) -> Footing:
+    """``footing`` without its failures once somebody got a member that was made after them.
+
+    In a busy pool of single-use members none is ever ready for long; without this, failures
+    that lie hours apart would count as failures in a row.
+    """
+    failures = footing.failures
+    if failures is None:
+        return footing
+    had = any(_was_had(m) and failures.at <= m.created <= now for m in members)
+    return Footing(ramp=footing.ramp) if had else footing
+
+
+def _was_had(member: Member) -> bool:
+    return member.current and (member.leased or member.phase in (Phase.FINISHING, Phase.SPENT))
+
+
 def failed(
     footing: Footing, failures: Sequence[Member], *, now: datetime, chance: random.Random
 ) -> Footing:

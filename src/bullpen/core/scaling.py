@@ -163,7 +163,8 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         occupied=len(crew),
     )
     missing = sizes.target - len(supply)
-    footing = ramp.regained(pool.footing, supply, short=missing > 0, now=now)
+    footing = ramp.forgiven(pool.footing, crew.everybody(), now=now)
+    footing = ramp.regained(footing, supply, short=missing > 0, now=now)
     creates, hold = _creates(pool, crew, supply, sizes, footing, rollout, now)
     replaced = rollout.replaced(supply, sizes)
     excess, surplus = _surplus(pool, supply, replaced, sizes, rollout.spare(replaced), now)

@@ -420,6 +420,30 @@ def test_a_success_that_lasts_restores_trust() -> None:
     assert later.footing == TRUSTED
 
 
+@pytest.mark.parametrize(
+    "had",
+    [
+        pytest.param({"phase": Phase.SPENT}, id="served its lease"),
+        pytest.param({"phase": Phase.FINISHING}, id="winds down"),
+        pytest.param({"leased": True}, id="is leased"),
+    ],
+)
+def test_failures_are_forgiven_once_somebody_got_what_was_made_after_them(
+    had: dict[str, object],
+) -> None:
+    """Else failures hours apart would be failures in a row where no member is ready for long."""
+    late = replace(member(0), created=NOON + seconds(11), **had)  # type: ignore[arg-type]
+    made = plan(pool(late, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
+    assert made.footing.failures is None
+    assert made.hold is None
+    early = replace(late, created=NOON - seconds(1))
+    made = plan(pool(early, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
+    assert made.footing.failures is not None
+    before = replace(late, created=NOON + timedelta(minutes=5))
+    made = plan(pool(before, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
+    assert made.footing.failures is not None, "the clock was set back"
+
+
 def test_members_that_were_up_before_the_failure_prove_nothing() -> None:
     made = plan(
         pool(member(0, leased=True), replicas_min=2, footing=failing(1)), now=NOON + seconds(60)
