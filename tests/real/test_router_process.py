@@ -64,8 +64,8 @@ def test_streams_of_a_separate_router_outlive_the_controller(fixed_service: Serv
         service.await_connection(opened.process)
         assert opened.press()
         assert opened.leave() == 0
-    described = service.kubectl("get", "leases", "-o", "jsonpath={.items[*].status.ended}").stdout
-    assert described == "true"
+    ended = ("get", "leases", "-o", "jsonpath={.items[*].status.ended}")
+    eventually(lambda: service.kubectl(*ended).stdout == "true", what="the lease's end")
     assert (
         "router-extra"
         not in service.kubectl("get", "leases.coordination.k8s.io", "-n", "kube-system").stdout
