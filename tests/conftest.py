@@ -10,9 +10,9 @@ from hypothesis import settings
 # Tests must say the same thing every time they run, on a machine of any speed. `make check`
 # tries a few examples, `make test` more. The search for new counterexamples is a run of its
 # own: HYPOTHESIS_PROFILE=search make unit.
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
-settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=15)
-settings.register_profile("repeatable", settings.get_profile("repeatable"), max_examples=60)
+same = settings(derandomize=True, deadline=None, database=None)
+settings.register_profile("quick", same, max_examples=15)
+settings.register_profile("repeatable", same, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 

@@ -632,10 +632,8 @@ def test_without_capacity_the_pool_holds_and_goes_on_when_there_is_room() -> Non
         held = [n for n in range(4) if not world.got(f"job-{n}")]
         await world.until(lambda: world.reason("Degraded") == "NoCapacity", seconds=2)
         await world.until(lambda: "2 of at most 2 instances" in world.waits(f"job-{held[0]}"))
-        created = world.status().created
-        assert created <= 4
         await world.sleep(300)
-        assert world.status().created == created, "it holds instead of churning"
+        assert world.status().created == 3, "one is held, and it holds instead of churning"
         served = next(n for n in range(4) if n not in held)
         await world.release(f"job-{served}")
         await world.until(lambda: world.got(f"job-{held[0]}") or world.got(f"job-{held[1]}"))

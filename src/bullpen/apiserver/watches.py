@@ -42,8 +42,12 @@ async def stream(
         if initial:
             yield _lines(initial, representation)
         yield _bookmark(representation, watch.position, initial_end=True)
+
     # One alarm for many events: a timeout around each was a seventh of the whole fan-out.
-    alarm = loop.call_at(min(deadline, loop.time() + BOOKMARK_SECONDS), watch.nudge)
+    def set_alarm() -> asyncio.TimerHandle:
+        return loop.call_at(min(deadline, loop.time() + BOOKMARK_SECONDS), watch.nudge)
+
+    alarm = set_alarm()
     try:
         while loop.time() < deadline:
             try:
@@ -54,7 +58,7 @@ async def stream(
             if events:
                 yield _lines(events, representation)
                 continue
-            alarm = loop.call_at(min(deadline, loop.time() + BOOKMARK_SECONDS), watch.nudge)
+            alarm = set_alarm()
             if options.bookmarks:
                 yield _bookmark(representation, watch.position)
     finally:

@@ -120,8 +120,7 @@ class _News:
         """Every set that might serve somebody who waits, or one of ``more`` wishes."""
         wishes = [wish for wish in more if wish is not None]
         for owner in self._views.sets.all(namespace):
-            suits = any(self._queue.suits(wish, owner) for wish in wishes)
-            if suits or self._queue.wants(owner):
+            if self._queue.wants(owner, *wishes):
                 self._add(key_of(owner))
 
 

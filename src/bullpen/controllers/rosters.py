@@ -234,15 +234,16 @@ class Queue:
             name: lease for name, lease in found.items() if lease.metadata.uid not in self._held
         }
 
-    def wants(self, owner: ExporterSet) -> bool:
-        """Whether anybody who waits might have a member of this set."""
+    def wants(self, owner: ExporterSet, *more: Wish) -> bool:
+        """Whether a member of this set might do for anybody who waits, or for ``more`` of them."""
+        made = profiles.labels(owner)
         asked = self._asked.get(owner.metadata.namespace, ())
-        return any(self.suits(wish, owner) for wish in asked)
+        return any(self._suits(wish, owner, made) for wish in (*more, *asked))
 
-    def suits(self, wish: Wish, owner: ExporterSet) -> bool:
-        """Whether a member of this set might do, one that is or one that could be made."""
+    def _suits(self, wish: Wish, owner: ExporterSet, made: Mapping[str, str]) -> bool:
+        """Whether a member that is, or one that could be ``made``, would do."""
         if not wish.exporter:
-            return bool(wish.selector) and wish.selector.matches(profiles.labels(owner))
+            return bool(wish.selector) and wish.selector.matches(made)
         named = self._exporters.get(owner.metadata.namespace, wish.exporter)
         found = owner_of(named) if named is not None else None
         return found is not None and found.uid == owner.metadata.uid

@@ -72,23 +72,26 @@ class Filter:
 
     def matches(self, key: str, value: bytes) -> bool:
         """For objects that nobody has read yet: as little of them is decoded as will do."""
-        if not self._in_place(key):
-            return False
-        if self.selector and not self.selector.matches(labels_of(value)):
-            return False
-        return not self._deep or self._deeply(decode(value))
+        return self._matches(key, value, labels_of, decode)
 
     def matches_read(self, key: str, value: bytes, read: Callable[[bytes], Document]) -> bool:
         """The same where many want to know of one object, and share what ``read`` decodes."""
+        return self._matches(key, value, lambda v: read(v)["metadata"].get("labels") or {}, read)
+
+    def _matches(
+        self,
+        key: str,
+        value: bytes,
+        labels: Callable[[bytes], Mapping[str, str]],
+        read: Callable[[bytes], Document],
+    ) -> bool:
         if not self._in_place(key):
             return False
-        if self.selector:
-            labels = read(value)["metadata"].get("labels") or {}
-            if not self.selector.matches(labels):
-                return False
-        return not self._deep or self._deeply(read(value))
-
-    def _deeply(self, document: Document) -> bool:
+        if self.selector and not self.selector.matches(labels(value)):
+            return False
+        if not self._deep:
+            return True
+        document = read(value)
         return all(term.matches(document) for term in self._deep)
 
     def _in_place(self, key: str) -> bool:

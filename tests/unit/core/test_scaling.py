@@ -423,16 +423,14 @@ def test_a_success_that_lasts_restores_trust() -> None:
 @pytest.mark.parametrize(
     "had",
     [
-        pytest.param({"phase": Phase.SPENT}, id="served its lease"),
-        pytest.param({"phase": Phase.FINISHING}, id="winds down"),
-        pytest.param({"leased": True}, id="is leased"),
+        pytest.param(member(0, Phase.SPENT), id="served its lease"),
+        pytest.param(member(0, Phase.FINISHING), id="winds down"),
+        pytest.param(member(0, leased=True), id="is leased"),
     ],
 )
-def test_failures_are_forgiven_once_somebody_got_what_was_made_after_them(
-    had: dict[str, object],
-) -> None:
+def test_failures_are_forgiven_once_somebody_got_what_was_made_after_them(had: Member) -> None:
     """Else failures hours apart would be failures in a row where no member is ready for long."""
-    late = replace(member(0), created=NOON + seconds(11), **had)  # type: ignore[arg-type]
+    late = replace(had, created=NOON + seconds(11))
     made = plan(pool(late, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
     assert made.footing.failures is None
     assert made.hold is None
