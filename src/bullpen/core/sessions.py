@@ -58,8 +58,13 @@ def merged(
     """What a status lists once it has learnt the news; others may have written there too.
 
     At most ``SESSIONS_MAX``, oldest first; what has ended makes room before what has not.
+    Old news does not reopen what has ended meanwhile.
     """
-    found = {session.stream: session for session in (*listed, *news)}
+    found = {session.stream: session for session in listed}
+    for session in news:
+        known = found.get(session.stream)
+        if known is None or known.end_time is None or session.end_time is not None:
+            found[session.stream] = session
     ordered = sorted(found.values(), key=lambda session: (session.start_time, session.stream))
     while len(ordered) > SESSIONS_MAX:
         ended = (i for i, session in enumerate(ordered) if session.end_time is not None)

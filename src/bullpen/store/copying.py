@@ -1,8 +1,8 @@
 """A consistent copy of a live database, a few pages at a time.
 
 The thread that writes also copies, between its commits, so nobody waits for
-long and what is committed meanwhile ends up in the copy. The copy gets its
-final name only after it has been read back and found sound.
+long and what is committed meanwhile ends up in the copy. The copy loses its past and
+gets its final name only after it has been read back and found sound.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import apsw
 
 from bullpen.errors import LabError, Refused, StorageFailed
 from bullpen.store import file, inspecting
+from bullpen.store.pruning import prune
 from bullpen.store.replay import Check, anything
 
 COPY_PAGES = 256
@@ -117,11 +118,13 @@ class Source(Protocol):
 
 
 def publish(copy: Path, target: Path, check: Check = anything) -> int:
-    """Verify a finished copy and give it its name; returns its newest revision.
+    """Prune and verify a finished copy and give it its name; returns its newest revision.
 
     Raises ``StorageFailed`` and removes the copy when it is not sound.
     """
     try:
+        with file.refusals(copy):
+            prune(copy)
         content = inspecting.inspect(copy, check=check)
         file.move_into_place(copy, target)
     except (OSError, Refused) as error:

@@ -8,26 +8,16 @@ that it is gone and reads again.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 
-import apsw
-
 from bullpen.store import file, inspecting
 from bullpen.store.inspecting import Content
+from bullpen.store.pruning import prune
 from bullpen.store.replay import Check, anything
 
 REVISION_LEAP = 10**12
 """More than can have been given out since the backup: three years of 10,000 a second."""
-
-# What is left of each key is its newest value, and nothing is left of a deleted one.
-_FORGET_THE_PAST = """
-BEGIN IMMEDIATE;
-DELETE FROM log WHERE verb = 2 OR revision NOT IN (SELECT max(revision) FROM log GROUP BY key);
-UPDATE meta SET value = {oldest} WHERE name = 'oldest';
-COMMIT;
-"""
 
 
 def rebuild(backup: Path, target: Path, *, check: Check = anything) -> Content:
@@ -35,20 +25,13 @@ def rebuild(backup: Path, target: Path, *, check: Check = anything) -> Content:
 
     Raises ``Refused`` and leaves nothing when the backup is not sound.
     """
-    content = inspecting.inspect(backup, check=check)
+    inspecting.inspect(backup, check=check)
     try:
         with file.refusals(target):
             file.make_private(target)
             shutil.copyfile(backup, target)
-            _leap(target, content.revision + REVISION_LEAP)
+            prune(target, leap=REVISION_LEAP)
         return inspecting.inspect(target, check=check)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-
-
-def _leap(path: Path, oldest: int) -> None:
-    with contextlib.closing(apsw.Connection(str(path))) as connection:
-        # Whatever happens to this file before it is complete, the backup is still there.
-        connection.pragma("journal_mode", "off")
-        connection.execute(_FORGET_THE_PAST.format(oldest=oldest)).fetchall()

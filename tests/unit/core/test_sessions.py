@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -70,6 +71,16 @@ def test_an_entry_is_in_whole_seconds_as_objects_are() -> None:
 def test_news_replace_what_was_known_of_the_same_stream() -> None:
     before = (listed(1, ended=False), listed(2))
     assert sessions.merged(before, (listed(1),)) == (listed(1), listed(2))
+
+
+def test_old_news_does_not_reopen_what_has_ended() -> None:
+    """The end of the lease may be written before what the router told a moment earlier."""
+    assert sessions.merged((listed(1),), (listed(1, ended=False),)) == (listed(1),)
+
+
+def test_the_routers_own_end_replaces_the_end_of_the_lease() -> None:
+    told = replace(listed(1), bytes_from_client=7)
+    assert sessions.merged((listed(1),), (told,)) == (told,)
 
 
 def test_what_others_wrote_stays() -> None:

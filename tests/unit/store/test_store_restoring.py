@@ -41,6 +41,19 @@ async def test_a_restored_store_has_the_state_but_goes_on_far_ahead(tmp_path: Pa
         assert store.revision == revision + REVISION_LEAP + 1
 
 
+async def test_a_backup_with_its_whole_history_can_be_restored_too(tmp_path: Path) -> None:
+    """Older ones have it, and so has a copy of a database whose service was stopped."""
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 20)
+        await overwrite(store, 5)
+        await store.delete(KEY, lambda _: b"", expect=store.revision)
+        before, revision = state(store), store.revision
+    content = rebuild(tmp_path / "store.db", tmp_path / "new.db")
+    assert (content.revision, content.keys) == (revision + REVISION_LEAP, len(before))
+    async with opened(tmp_path / "new.db") as store:
+        assert (state(store), store.oldest) == (before, revision + REVISION_LEAP)
+
+
 async def test_a_backup_that_is_not_sound_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path / "store.db") as store:
         await fill(store, 200, size=1000)
