@@ -90,7 +90,6 @@ async def _serving(
                 replace(
                     lab_settings(settings.config, endpoint=endpoint, ca_pem=keys.ca_pem),
                     authority_home=settings.join.watch_namespace or here.namespace,
-                    events_kept=None,
                 ),
                 signer=keys.signer,
                 outside=outside_tokens(settings.config, clock),

@@ -29,7 +29,7 @@ from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.provisioners.base import Provisioner
-from bullpen.runtime.events import LIFETIME, Events
+from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.callers import Callers
@@ -70,9 +70,6 @@ class LabSettings:
     authority_home: str | None = None
     """Besides where labs are, the namespace that has our CA certificate; None for all."""
 
-    events_kept: timedelta | None = LIFETIME
-    """How long events are kept; None where they are somebody else's to sweep."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
@@ -112,9 +109,7 @@ async def running(
     retry = functools.partial(BACKOFF.delay, chance=chance)
     views = Views.of(objects, retry=retry)
     views.coordination.listen(routers.observe)
-    events = Events(
-        objects, clock=clock, ids=ids, component="bullpen", lifetime=settings.events_kept
-    )
+    events = Events(objects, clock=clock, ids=ids, component="bullpen")
     connections = Connections(started=clock.now())
     signals = Signals()
 

@@ -100,7 +100,7 @@ async def _working(
     ca_pem = await _authority(settings, here.objects, namespace)
     views = Views.of(here.objects, retry=retry)
     component = f"bullpen-provisioner-{recipe.name}"
-    events = Events(here.objects, clock=clock, ids=ids, component=component, lifetime=None)
+    events = Events(here.objects, clock=clock, ids=ids, component=component)
     async with (
         _placement(settings, here.objects, clock, retry) as placement,
         asyncio.TaskGroup() as tasks,

@@ -36,7 +36,7 @@ from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.runtime.events import LIFETIME, Events
+from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
 from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import (
@@ -95,7 +95,6 @@ class Home:
 
     stop: asyncio.Event
     health: Health
-    events_kept: timedelta | None
 
 
 async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> None:
@@ -131,7 +130,6 @@ async def _route(
             clock=clock,
             ids=RandomIds(),
             component=f"router-{settings.name}",
-            lifetime=home.events_kept,
         )
         sessions = SessionRecorder(home.objects, leases, clock=clock, events=events, retry=retry)
         router.on_session = sessions.saw
@@ -180,7 +178,6 @@ async def _home(settings: RouterSettings, clock: Clock) -> AsyncIterator[Home]:
             key=str(certs.server_key),
             stop=hear_signals(),
             health=Health(),
-            events_kept=LIFETIME,
         )
 
 
@@ -204,7 +201,6 @@ async def _cluster_home(
                 key=key,
                 stop=here.stop,
                 health=here.health,
-                events_kept=None,
             )
 
 

@@ -47,6 +47,7 @@ from bullpen.provisioners.base import Provisioner
 from bullpen.provisioners.mock import MockRecipe
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.provisioners.qemu import QemuRecipe
+from bullpen.registry.expiry import EventSweeper
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
@@ -127,7 +128,8 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         registry = Registry(store, clock=world.clock, ids=world.ids)
         await prepare(registry)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        for lasting in (GarbageCollector(registry).run(), keeper.run()):
+        sweeper = EventSweeper(registry, clock=world.clock)
+        for lasting in (GarbageCollector(registry).run(), sweeper.run(), keeper.run()):
             stack.callback(tasks.create_task(lasting).cancel)
 
         signer = Signer(keys.signing_keys(layout.signing_keys))

@@ -3,5 +3,5 @@
 ``Registry`` is the way in: it turns requests about objects into one durable
 change each. What a write means (defaults, ownership of fields, patches, what
 garbage is) is decided by the pure modules beside it; only ``registry``,
-``watching`` and ``garbage`` touch the store. Nothing here knows HTTP.
+``watching``, ``garbage`` and ``expiry`` touch the store. Nothing here knows HTTP.
 """

@@ -47,7 +47,7 @@ class GarbageCollector:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._store = registry.store
-        self._kinship = Kinship(registry.resources, registry.document)
+        self._kinship = Kinship(registry.resources)
         # Each key once, so never longer than the index, and in the order they came up.
         self._due: dict[str, None] = {}
         self._failed: dict[str, None] = {}
@@ -68,14 +68,14 @@ class GarbageCollector:
                 changes.close()
 
     def _start(self) -> Watch:
-        """Index everything there is, and suspect all of it."""
+        """Index everything there is, and suspect what somebody owns or deletes."""
         page = self._store.scan("")
-        self._kinship = Kinship(self._registry.resources, self._registry.document)
+        self._kinship = Kinship(self._registry.resources)
         for entry in page.entries:
             self._kinship.put(entry.key, entry.value)
         self._failed.clear()
         self._retry_at = None
-        self._due = dict.fromkeys(self._kinship)
+        self._due = dict.fromkeys(self._kinship.suspects())
         self._woken.set()
         return self._store.watch("", since=page.revision)
 
@@ -149,7 +149,7 @@ class GarbageCollector:
         entry = self._store.get(place.key)
         if entry is None:
             return
-        node = node_of(self._registry.document(entry.value))
+        node = node_of(entry.value)
         match self._step(place, node):
             case Collect(propagation):
                 options = DeleteOptions(
@@ -176,7 +176,7 @@ class GarbageCollector:
         if found is None or found.namespace not in ("", place.namespace):
             found = Place(resource, place.namespace if resource.namespaced else "", owner.name)
         entry = self._store.get(found.key)
-        node = node_of(self._registry.document(entry.value)) if entry else None
+        node = node_of(entry.value) if entry else None
         return node.standing if node and node.uid == owner.uid else Standing.ABSENT
 
     def _is_empty(self, namespace: str) -> bool:

@@ -6,10 +6,9 @@ what it was told; it never reads the store and never decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bullpen.api.document import Document
 from bullpen.api.resources import Resource, Resources
 from bullpen.registry.namespaces import is_namespace
 from bullpen.registry.ownership import Node, node_of
@@ -29,9 +28,7 @@ class Place:
 
 
 class Kinship:
-    def __init__(self, resources: Resources, read: Callable[[bytes], Document]) -> None:
-        """``read`` says what is in a stored object."""
-        self._read = read
+    def __init__(self, resources: Resources) -> None:
         self._resources = {resource.prefix: resource for resource in resources}
         self._namespaces = next(r.prefix for r in resources if is_namespace(r))
         self._nodes: dict[str, Node] = {}
@@ -40,8 +37,12 @@ class Kinship:
         self._contents: dict[str, dict[str, None]] = {}
         self._keys: dict[str, str] = {}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._nodes))
+    def suspects(self) -> Iterator[str]:
+        """The keys of everything that may have to go, whatever has happened before."""
+        for key, node in self._nodes.items():
+            place = self.place(key)
+            if node.owners or node.deleting or (place is not None and self.is_emptied(place)):
+                yield key
 
     def place(self, key: str) -> Place | None:
         """Where a key is; None for one that is not an object's."""
@@ -77,7 +78,7 @@ class Kinship:
         place = self.place(key)
         if place is None:
             return ()
-        node, old = node_of(self._read(value)), self._nodes.get(key)
+        node, old = node_of(value), self._nodes.get(key)
         if node == old:
             return ()
         touched = self.remove(key) if old else ()

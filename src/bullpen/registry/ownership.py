@@ -32,6 +32,13 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
+class _Stored(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+_read = msgspec.json.Decoder(_Stored).decode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """What of an object matters to its life."""
@@ -91,9 +98,9 @@ class Release:
     finalizer: str
 
 
-def node_of(document: Document) -> Node:
-    """The node in a stored object."""
-    found = msgspec.convert(document["metadata"], _Metadata)
+def node_of(value: bytes) -> Node:
+    """The node in a stored object. Reads no more of it than that."""
+    found = _read(value).metadata
     return Node(
         uid=found.uid,
         owners=found.owner_references,

@@ -7,12 +7,11 @@ oldest are dropped when it is full. The same event again is counted, not repeate
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from bullpen.api.core import Event, ObjectReference
 from bullpen.api.fields import Kind
@@ -28,10 +27,6 @@ BUFFER_MAX = 5_000
 AT_ONCE_MAX = 64
 LINGER_SECONDS = 0.05
 REMEMBERED_MAX = 10_000
-LIFETIME = timedelta(hours=1)
-"""How long events are kept where nobody else sweeps them; a cluster has its own time."""
-
-SWEEP = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +44,8 @@ class _Happening:
 
 
 class Events:
-    def __init__(
-        self,
-        objects: Objects,
-        *,
-        clock: Clock,
-        ids: Ids,
-        component: str,
-        lifetime: timedelta | None = LIFETIME,
-    ) -> None:
-        """``lifetime``: after which events are deleted, whoever wrote them; None for never."""
+    def __init__(self, objects: Objects, *, clock: Clock, ids: Ids, component: str) -> None:
         self._objects = objects
-        self._lifetime = lifetime
         self._clock = clock
         self._ids = ids
         self._component = component
@@ -87,13 +72,7 @@ class Events:
         self._news.set()
 
     async def run(self) -> None:
-        """Write events and sweep old ones until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write_all())
-            if self._lifetime is not None:
-                tasks.create_task(self._sweep_all(self._lifetime))
-
-    async def _write_all(self) -> None:
+        """Write events until cancelled."""
         while True:
             await self._news.wait()
             # What is told can wait for what is done, and many are written in one commit.
@@ -150,21 +129,3 @@ class Events:
             last_timestamp=happening.at,
             reporting_component=self._component,
         )
-
-    async def _sweep_all(self, lifetime: timedelta) -> None:
-        while True:
-            try:
-                await self.sweep(lifetime)
-            except LabError as error:
-                log.warning("old events not swept", extra={"key": "", "cause": str(error)})
-            await asyncio.sleep(SWEEP.total_seconds())
-
-    async def sweep(self, lifetime: timedelta = LIFETIME) -> None:
-        """Delete events nobody needs any more."""
-        limit = self._clock.now() - lifetime
-        for event in (await self._objects.list(Event)).items:
-            when = event.last_timestamp or event.metadata.creation_timestamp
-            if when is not None and when < limit:
-                # One that was counted again meanwhile is not old any more.
-                with contextlib.suppress(Conflict, NotFound):
-                    await self._objects.delete(event)

@@ -17,6 +17,7 @@ from bullpen.api.objects import Feed, Foresight, Listing, Objects, Seen
 from bullpen.errors import Conflict, Unavailable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
+from bullpen.registry.expiry import EventSweeper
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
@@ -61,8 +62,10 @@ class EmbeddedHome:
         await registry.ensure_namespaces(NAMESPACES)
         async with asyncio.TaskGroup() as tasks:
             collecting = tasks.create_task(GarbageCollector(registry).run())
+            sweeping = tasks.create_task(EventSweeper(registry, clock=self._clock).run())
             yield RegistryObjects(registry, manager=MANAGER)
             collecting.cancel()
+            sweeping.cancel()
 
     def remote(self, guest: Guest) -> Objects:
         """The objects over HTTP, from whichever process serves them."""

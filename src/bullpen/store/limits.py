@@ -11,14 +11,14 @@ MIB = 1 << 20
 class Limits:
     """How much past, how many unfinished writes and how many watchers a store holds.
 
-    The defaults keep about half an hour of a lab in which three hundred
-    exporters report every ten seconds.
+    The past is for watchers that were away for a moment. All of it is read at each start,
+    so it is kept short: a minute of a lab in which ten leases a second come and go.
     """
 
     history_count_max: int = 50_000
     """Changes kept for watchers that resume and for paging through a snapshot."""
 
-    history_bytes_max: int = 64 * MIB
+    history_bytes_max: int = 16 * MIB
     """Bytes kept only because those changes are: superseded and deleted values."""
 
     pending_count_max: int = 10_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.document import decode, encode
+from bullpen.api.document import encode
 from bullpen.api.resources import RESOURCES
 from bullpen.registry.kinship import Kinship
 from bullpen.registry.metadata import FOREGROUND, ORPHAN
@@ -147,7 +147,7 @@ def stored(uid: str, *owners: str, deleting: bool = False) -> bytes:
 
 
 def test_a_node_is_read_from_a_stored_object() -> None:
-    assert node_of(decode(stored("a", "b", deleting=True))) == Node(
+    assert node_of(stored("a", "b", deleting=True)) == Node(
         uid="a", owners=(OwnerReference(uid="b"),), deleting=True
     )
 
@@ -157,7 +157,7 @@ class TestKinship:
     NAMESPACE = "core/namespaces//default"
 
     def test_a_change_touches_those_it_may_concern(self) -> None:
-        kin = Kinship(RESOURCES, decode)
+        kin = Kinship(RESOURCES)
         assert kin.put(self.A, stored("a")) == (self.A,)
         assert kin.put(self.B, stored("b", "a")) == (self.B,)
         assert kin.put(self.A, stored("a", deleting=True)) == (self.B, self.A)
@@ -166,29 +166,38 @@ class TestKinship:
         assert kin.remove(self.A) == ()
 
     def test_a_change_of_nothing_that_matters_touches_nobody(self) -> None:
-        kin = Kinship(RESOURCES, decode)
+        kin = Kinship(RESOURCES)
         kin.put(self.A, stored("a", "x"))
         assert kin.put(self.A, stored("a", "x")) == ()
 
     def test_a_namespace_that_goes_touches_its_contents_and_they_it(self) -> None:
-        kin = Kinship(RESOURCES, decode)
+        kin = Kinship(RESOURCES)
         kin.put(self.NAMESPACE, stored("n"))
         kin.put(self.A, stored("a"))
         assert kin.put(self.NAMESPACE, stored("n", deleting=True)) == (self.A, self.NAMESPACE)
         assert kin.remove(self.A) == (self.NAMESPACE,)
         assert kin.contents("default") == ()
 
+    def test_only_what_is_owned_or_on_its_way_out_is_suspected(self) -> None:
+        kin = Kinship(RESOURCES)
+        kin.put(self.NAMESPACE, stored("n"))
+        kin.put(self.A, stored("a"))
+        kin.put(self.B, stored("b", "a"))
+        assert list(kin.suspects()) == [self.B]
+        kin.put(self.NAMESPACE, stored("n", deleting=True))
+        assert set(kin.suspects()) == {self.NAMESPACE, self.A, self.B}
+
     def test_what_is_forgotten_leaves_nothing_behind(self) -> None:
-        kin = Kinship(RESOURCES, decode)
+        kin = Kinship(RESOURCES)
         kin.put(self.A, stored("a", "x", "y"))
         kin.remove(self.A)
-        assert (list(kin), kin.dependents("x"), kin.find("a")) == ([], (), None)
+        assert (kin.node(self.A), kin.dependents("x"), kin.find("a")) == (None, (), None)
         assert not (kin._dependents)
         assert not (kin._contents)
         assert not (kin._keys)
 
     def test_a_recreated_object_is_another_one(self) -> None:
-        kin = Kinship(RESOURCES, decode)
+        kin = Kinship(RESOURCES)
         kin.put(self.A, stored("a", "x"))
         kin.put(self.A, stored("a2"))
         assert kin.find("a") is None
@@ -196,4 +205,4 @@ class TestKinship:
 
     @pytest.mark.parametrize("key", ["core/secrets", "private/x/y/z", "", "core/secrets/default/"])
     def test_other_keys_are_no_objects(self, key: str) -> None:
-        assert Kinship(RESOURCES, decode).place(key) is None
+        assert Kinship(RESOURCES).place(key) is None
