@@ -33,19 +33,20 @@ class Outcome:
     """Of virtual time."""
 
     tail: tuple[str, ...]
+    """The last lines of the trace of a run in which a promise was broken."""
 
     @property
     def ok(self) -> bool:
         return not self.violations
 
 
-def run(plan: Plan, *, tail: int = 60) -> Outcome:
+def run(plan: Plan) -> Outcome:
     """Run a plan to its end, or to the first broken promise."""
     clock = VirtualClock()
-    return virtual_time.run(clock, _run(plan, clock, tail))
+    return virtual_time.run(clock, _run(plan, clock))
 
 
-async def _run(plan: Plan, clock: VirtualClock, tail: int) -> Outcome:
+async def _run(plan: Plan, clock: VirtualClock) -> Outcome:
     world = World(plan, clock)
     with listening_to_logs(world.logged):
         await _until_over(world)
@@ -57,7 +58,7 @@ async def _run(plan: Plan, clock: VirtualClock, tail: int) -> Outcome:
         leases=world.history.count,
         commits=world.truth.commits,
         seconds=world.time,
-        tail=tuple(world.trace.tail(tail)),
+        tail=world.trace.tail if world.violations else (),
     )
 
 

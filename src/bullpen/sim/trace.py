@@ -23,8 +23,9 @@ class Trace:
         self._tail.append(line)
         self.count += 1
 
-    def tail(self, lines: int) -> list[str]:
-        return list(self._tail)[-lines:]
+    @property
+    def tail(self) -> tuple[str, ...]:
+        return tuple(self._tail)
 
     @property
     def digest(self) -> str:
