@@ -202,6 +202,18 @@ def token(lease: str, epoch: int = 1) -> str:
     return Tickets(b"k" * 32).mint(ticket, now=now)
 
 
+def test_whose_a_lease_was_is_known_when_it_is_gone() -> None:
+    """Somebody it was handed to may have released it a moment before it was deleted."""
+    model = Model()
+    held = lease("a", exporter="e")
+    model.write(held)
+    handed = {**held, "spec": {"clientRef": {"name": "bob"}}}
+    model.write(handed)
+    model.history.committed(fact(handed, None))
+    assert model.history.holder("default", "a") == "bob"
+    assert model.history.holder("default", "b") == ""
+
+
 def test_an_acknowledged_lease_that_is_not_on_disk_is_found() -> None:
     model = Model()
     model.history.created("default", "a", "uid-a")

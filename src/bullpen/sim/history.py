@@ -47,6 +47,11 @@ class History:
         self._served: dict[str, float] = {}
         self._ended: dict[str, float] = {}
         self._joined: dict[str, int] = {}
+        self._holders: dict[tuple[str, str], str] = {}
+
+    def holder(self, namespace: str, name: str) -> str:
+        """Whose a lease is, or was when it was deleted."""
+        return self._holders.get((namespace, name), "")
 
     # What players tell
 
@@ -117,6 +122,8 @@ class History:
     def committed(self, fact: Fact) -> None:
         """A lease was written."""
         uid = fact.last["metadata"]["uid"]
+        holder = fact.last["spec"].get("clientRef", {}).get("name", "")
+        self._holders[fact.namespace, fact.name] = holder
         self._born.setdefault(uid, fact.at)
         if is_active(fact.new):
             self._served.setdefault(uid, fact.at)

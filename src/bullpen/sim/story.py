@@ -138,8 +138,7 @@ class Story:
                 await self._must_fail(claim, name, attempt)
 
     def _holder(self, lease: str) -> str:
-        found = self._world.truth.get("Lease", SPACE, lease) or {}
-        return str(found.get("spec", {}).get("clientRef", {}).get("name", ""))
+        return self._world.history.holder(SPACE, lease)
 
     async def _must_fail(
         self, claim: Claim, lease: str, attempt: Callable[[Lab, Claim, str], Awaitable[None]]
