@@ -27,6 +27,9 @@ PROMISED = 2.0
 """Seconds beyond a boot within which a lease is served."""
 
 NOTICED_MAX = 5.0
+TIDY_MAX = 5.0
+"""Seconds for what goes on of itself, such as a pool that shrinks."""
+
 LOOK = 1.0
 
 
@@ -35,8 +38,8 @@ async def check(world: World) -> None:
     world.history.check()
     await _all_served(world)
     await _dead_is_noticed(world)
-    for text in untidy(world):
-        world.breaks(Violation("once faults stop, everything is tidy", text, world.time))
+    # A pool may be taking down at this very moment what it no longer needs.
+    await _tidy(world, TIDY_MAX)
     await _forgotten(world)
 
 
@@ -60,7 +63,12 @@ async def _settle(world: World) -> None:
     await _until(world, lambda: not world.machines.late, SETTLE_MAX, "the backend goes on")
     await _until(world, lambda: world.front() is not None, SETTLE_MAX, "the service is not ready")
     await _give_back(world)
-    await _until(world, lambda: not list(untidy(world)), SETTLE_MAX, lambda: _first(untidy(world)))
+    await _tidy(world, SETTLE_MAX)
+
+
+async def _tidy(world: World, seconds: float) -> None:
+    """Nothing is left over, after so long at most."""
+    await _until(world, lambda: not any(untidy(world)), seconds, lambda: _first(untidy(world)))
 
 
 async def _give_back(world: World) -> None:
