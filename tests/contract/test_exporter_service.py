@@ -11,7 +11,7 @@ from lab_world import SPACE, LabWorld
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.presence import FAILURE_PATIENCE, HOOK_PATIENCE
-from bullpen.errors import NotFound
+from bullpen.errors import Conflict, NotFound
 
 S = ExporterStatusValue
 
@@ -248,5 +248,35 @@ def test_registering_takes_jumpstarters_labels_and_leaves_the_administrators(
             "board": "x",
             "jumpstarter.dev/client": "c",
         }
+
+    world.run(story)
+
+
+def test_a_report_that_had_to_wait_does_not_undo_a_newer_one(
+    world: LabWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It met a write that was not on disk yet; meanwhile the exporter is free again."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            await world.settle()
+            update_status = world.objects.update_status
+            refused = False
+
+            async def refused_once(value: Exporter) -> Exporter:
+                nonlocal refused
+                if not refused:
+                    refused = True
+                    raise Conflict("somebody else is writing")
+                return await update_status(value)
+
+            monkeypatch.setattr(world.objects, "update_status", refused_once)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(player.report(S.LEASE_READY))
+                await asyncio.sleep(0)
+                assert refused
+                await player.report(S.AVAILABLE)
+            found = await world.objects.get(Exporter, SPACE, player.name)
+            assert found.status.exporter_status is S.AVAILABLE
 
     world.run(story)

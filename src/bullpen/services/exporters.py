@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
+from bullpen.api.exporter import Device, Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.controllers.presence import Connections
@@ -72,6 +73,10 @@ class Exporters:
         self._events = events
         self._delivered: dict[str, Notice] = {}
         """By uid, what each exporter was last told; survives its reconnects."""
+
+        self._numbers = itertools.count()
+        self._reports: dict[str, int] = {}
+        """By uid, the number of the newest report that is being written."""
 
         self._blind: dict[str, Notice] = {}
         """By uid, what was said without knowing what had been said before, by a process
@@ -169,14 +174,21 @@ class Exporters:
 
     async def report(self, exporter: Exporter, *, value: ExporterStatusValue, message: str) -> None:
         """What the exporter says it is doing. Reports may be skipped, never out of order."""
-        now = self._clock.now()
+        now, uid = self._clock.now(), exporter.metadata.uid
         self._connections.heard(key_of(exporter), now=now)
-        written = await change_status(
-            self._objects,
-            self._views.exporters,
-            exporter,
-            lambda e: presence.reported(e, value=value, message=message, now=now),
-        )
+        number = self._reports[uid] = next(self._numbers)
+
+        def edited(newest: Exporter) -> ExporterStatus:
+            # While this one waited for the disk, the exporter may have said something newer.
+            if self._reports.get(uid) != number:
+                return newest.status
+            return presence.reported(newest, value=value, message=message, now=now)
+
+        try:
+            written = await change_status(self._objects, self._views.exporters, exporter, edited)
+        finally:
+            if self._reports.get(uid) == number:
+                del self._reports[uid]
         if presence.online(written) != presence.online(exporter):
             reason = "ExporterOnline" if presence.online(written) else "ExporterOffline"
             self._events.emit(written, reason=reason, message=message or value.value)
