@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from registry_helpers import EVENT, SECRET, Lab, document, secret
 
+from bullpen.api.resources import Resource
 from bullpen.errors import StorageFailed
 from bullpen.kit import times
 from bullpen.kit.clock import EPOCH
@@ -81,9 +82,11 @@ async def test_one_that_is_counted_again_meanwhile_stays(
     lab.clock.advance(LIFETIME + SECOND)
     delete = lab.registry.delete
 
-    async def after_a_change(*given: object) -> None:
+    async def after_a_change(
+        resource: Resource, namespace: str, name: str, options: DeleteOptions
+    ) -> None:
         await lab.update(EVENT, {**lab.get(EVENT, "a"), "count": 2})
-        await delete(*given)  # type: ignore[arg-type]
+        await delete(resource, namespace, name, options)
 
     monkeypatch.setattr(lab.registry, "delete", after_a_change)
     await sweeper.sweep()
