@@ -134,18 +134,21 @@ def test_a_second_lease_of_a_single_use_target_is_found() -> None:
 
 
 def test_one_member_too_many_is_found() -> None:
-    checker = CeilingHolds(0.0)
+    checker = CeilingHolds(lambda: 0.0)
     members = [fact(None, exporter(f"m{i}", owner="uid-pool")) for i in range(2)]
     assert seen(checker, fact(None, pool(1)), *members) == ["m1 makes 2 members of pool, at most 1"]
 
 
-def test_a_ceiling_that_was_just_lowered_may_not_be_known() -> None:
-    checker = CeilingHolds(2.0)
+def test_a_ceiling_that_was_lowered_counts_once_everybody_knows() -> None:
+    known = 0.0
+    checker = CeilingHolds(lambda: known)
     lowered = fact(pool(2), pool(1), at=10.0)
-    one, two = (exporter(f"m{i}", owner="uid-pool") for i in range(2))
+    one, two, three = (exporter(f"m{i}", owner="uid-pool") for i in range(3))
     facts = fact(None, pool(2)), fact(None, one), lowered
+    known = 9.0
     assert not seen(checker, *facts, fact(None, two, at=11.0))
-    assert seen(checker, fact(None, exporter("m2", owner="uid-pool"), at=13.0))
+    known = 11.0
+    assert seen(checker, fact(None, three, at=13.0))
 
 
 @pytest.mark.parametrize(

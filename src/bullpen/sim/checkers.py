@@ -139,9 +139,10 @@ class CeilingHolds:
 
     promise = "a pool stays below its ceiling"
 
-    def __init__(self, slack: float) -> None:
-        self._slack = slack
-        """Seconds for which a ceiling that was lowered may not be known yet."""
+    def __init__(self, known: Callable[[], float]) -> None:
+        self._known = known
+        """Until when everybody knows what happened; a ceiling that was lowered later may still
+        be believed in."""
 
         self._ceilings: dict[str, tuple[str, list[tuple[float, int]]]] = {}
         """By uid of the set, its name and what its ceiling was since when."""
@@ -164,17 +165,18 @@ class CeilingHolds:
             members.pop(_uid(fact.last), None)
         elif owner and _uid(fact.new) not in members:
             members[_uid(fact.new)] = None
-            name, ceiling = self._ceiling(owner, fact.at)
+            name, ceiling = self._ceiling(owner)
             if ceiling and len(members) > ceiling:
                 yield f"{fact.name} makes {len(members)} members of {name}, at most {ceiling}"
 
-    def _ceiling(self, owner: str, at: float) -> tuple[str, int]:
+    def _ceiling(self, owner: str) -> tuple[str, int]:
         """The highest ceiling that may still be believed in; 0 for none."""
         name, known = self._ceilings.get(owner, ("", []))
+        known_until = self._known()
         believed = [
             ceiling
             for number, (_, ceiling) in enumerate(known)
-            if number + 1 == len(known) or known[number + 1][0] > at - self._slack
+            if number + 1 == len(known) or known[number + 1][0] > known_until
         ]
         return name, 0 if 0 in believed else max(believed, default=0)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
@@ -37,6 +38,11 @@ DEADLINE = 10.0
 
 STALE_MAX = 5.0
 """Seconds for which a list may be on its way."""
+
+CATCH_UP = 30.0
+"""Seconds after which a process that could not reach the API knows everything again."""
+
+NEVER = (-math.inf, -math.inf)
 
 REWOUND_MAX = 30
 """Revisions by which a watch begins too early."""
@@ -123,25 +129,39 @@ class PlayedApi:
     def __init__(self, chance: random.Random, weather: Weather) -> None:
         self.weather = weather
         self._chance = chance
-        self._cut: dict[str, float] = {}
+        self._cut: dict[str, tuple[float, float]] = {}
+        """By process, since when and until when it cannot reach the API."""
 
     def cut(self, process: str, seconds: float) -> None:
-        self._cut[process] = asyncio.get_running_loop().time() + seconds
+        now = asyncio.get_running_loop().time()
+        since = self._cut[process][0] if self.was_cut(process) else now
+        self._cut[process] = since, now + seconds
 
     def heal(self) -> None:
-        self._cut.clear()
+        now = asyncio.get_running_loop().time()
+        self._cut = {name: (since, min(until, now)) for name, (since, until) in self._cut.items()}
         self.weather = Weather()
 
-    def was_cut(self, process: str, within: float) -> bool:
-        """Whether a process could not reach the API so short a time ago."""
-        until = self._cut.get(process)
-        return until is not None and asyncio.get_running_loop().time() < until + within
+    def is_cut(self, process: str) -> bool:
+        """Whether a process cannot reach the API."""
+        _, until = self._cut.get(process, NEVER)
+        return asyncio.get_running_loop().time() < until
+
+    def was_cut(self, process: str) -> bool:
+        """Whether a process may still miss what happened while it could not reach the API."""
+        _, until = self._cut.get(process, NEVER)
+        return asyncio.get_running_loop().time() < until + CATCH_UP
+
+    def last_seen(self) -> float:
+        """The oldest moment that a process may still take for the present."""
+        missed = (since for process, (since, _) in self._cut.items() if self.was_cut(process))
+        return min(missed, default=asyncio.get_running_loop().time())
 
     async def hop(self, process: Guest) -> None:
         """One way, there or back."""
         if not process.alive:
             await asyncio.get_running_loop().create_future()
-        if asyncio.get_running_loop().time() < self._cut.get(process.name, 0.0):
+        if self.is_cut(process.name):
             await asyncio.sleep(1.0)
             raise Unavailable("the API does not answer")
         await asyncio.sleep(self._chance.uniform(0.0001, self.weather.delay_max))

@@ -52,9 +52,6 @@ RESTART = 1.0
 PULSE, PULSE_CALM = 0.5, 30.0
 """Seconds between two looks at whether the service lives, with faults and without."""
 
-CATCH_UP = 30.0
-"""Seconds after which a process that could not reach the API knows everything again."""
-
 KNOWN_LATE = 2.0
 """Seconds that may pass until everybody knows what is on disk, besides the lag of a watch."""
 
@@ -129,7 +126,7 @@ class World:
             EpochsGrow(),
             OneLeasePerLife(),
             ObjectsComeToRest(),
-            CeilingHolds(slack),
+            CeilingHolds(lambda: self.api.last_seen() - slack),
             LeasedMembersStay(
                 lambda namespace, name: self.truth.get("Lease", namespace, name), self._excused
             ),
@@ -226,7 +223,7 @@ class World:
     def informed(self, router: PlayedRouter) -> bool:
         """Whether a router can know which leases are over."""
         name = NAME if router.endpoint == ENDPOINT else router.endpoint
-        return not self.api.was_cut(name, CATCH_UP)
+        return not self.api.was_cut(name)
 
     def router(self, endpoint: str) -> PlayedRouter | None:
         if endpoint == ENDPOINT:
