@@ -101,19 +101,16 @@ async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> N
     """Route until SIGTERM or SIGINT."""
     clock = SystemClock()
     async with _home(settings, clock) as home:
-        await _route(settings, home, clock, announce)
+        await route(settings, home, clock, announce)
 
 
-async def _route(
+async def route(
     settings: RouterSettings, home: Home, clock: Clock, announce: Callable[[str], None]
 ) -> None:
+    """Route until the home is told to stop."""
     router = Router(Tickets(home.stream_key), clock=clock)
-    listener = taken_port(settings.listen, settings.port)
-    endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"
-    async with (
-        router.serving(listener, tls_context(home.chain, home.key)),
-        asyncio.TaskGroup() as tasks,
-    ):
+    with contextlib.closing(taken_port(settings.listen, settings.port)) as listener:
+        endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"
         retry = functools.partial(BACKOFF.delay, chance=random.SystemRandom())
         leases: Informer[Lease] = Informer(home.objects, Lease, retry=retry)
         leases.listen(fencing(router))
@@ -133,21 +130,24 @@ async def _route(
         )
         sessions = SessionRecorder(home.objects, leases, clock=clock, events=events, retry=retry)
         router.on_session = sessions.saw
-        watching = tasks.create_task(leases.run())
-        # Until it knows which leases have ended, it could not cut their streams.
-        if not await before_stop(leases.synced(), home.stop):
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(leases.run())
+            # Before it knew which leases are over, it would let their tokens in.
+            if await before_stop(leases.synced(), home.stop):
+                async with router.serving(listener, tls_context(home.chain, home.key)):
+                    running = [
+                        tasks.create_task(part.run()) for part in (presence, events, sessions)
+                    ]
+                    home.health.ready = f"routing at {endpoint}"
+                    announce(endpoint)
+                    await home.stop.wait()
+                    home.health.ready, home.health.waiting = "", "stopping"
+                    running[0].cancel()
+                    await presence.leave()
+                    await _drain(router, settings.drain)
+                for task in running:
+                    task.cancel()
             watching.cancel()
-            return
-        running = [tasks.create_task(part.run()) for part in (presence, events, sessions)]
-        home.health.ready = f"routing at {endpoint}"
-        announce(endpoint)
-        await home.stop.wait()
-        home.health.ready, home.health.waiting = "", "stopping"
-        running[0].cancel()
-        await presence.leave()
-        await _drain(router, settings.drain)
-        for task in (watching, *running):
-            task.cancel()
 
 
 async def _drain(router: Router, longest: timedelta) -> None:

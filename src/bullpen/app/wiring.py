@@ -135,8 +135,6 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         signer = Signer(keys.signing_keys(layout.signing_keys))
         tickets = Tickets(keys.stream_key(layout.stream_key))
         router = Router(tickets, clock=world.clock)
-        tls = tls_context(str(certs.server_chain), str(certs.server_key))
-        await stack.enter_async_context(router.serving(listeners[ROUTER], tls))
         grpc = GrpcServer(
             address=_address(settings.listen, settings.port(CONTROLLER)),
             tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
@@ -156,6 +154,9 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         lab = await stack.enter_async_context(
             _lab(settings, world, registry, certs, signer, tickets, router, provisioners, endpoints)
         )
+        # Only now: before it knew which leases are over, the router would let their tokens in.
+        tls = tls_context(str(certs.server_chain), str(certs.server_key))
+        await stack.enter_async_context(router.serving(listeners[ROUTER], tls))
         await stack.enter_async_context(grpc.serving(lab.controller, lab.client))
         discovery = LoginDiscovery(_discovery(settings, certs, endpoints))
         await stack.enter_async_context(serving(discovery, listeners[LOGIN], None))

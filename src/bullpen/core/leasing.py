@@ -157,8 +157,8 @@ def fenced(old: Lease | None, new: Lease | None) -> int | None:
         return old.status.epoch if old is not None else None
     if new.status.ended:
         return new.status.epoch
-    handed_on = old is not None and new.status.epoch > old.status.epoch
-    return new.status.epoch - 1 if handed_on else None
+    before = old.status.epoch if old is not None else 0
+    return new.status.epoch - 1 if new.status.epoch > before else None
 
 
 def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:

@@ -129,6 +129,7 @@ class Process:
                 self._fence(None, lease)
             running.views.leases.listen(self._fence)
             self.router.on_session = running.saw_session
+            self.router.open()
             yield running
 
     def _fence(self, old: Any, new: Any) -> None:

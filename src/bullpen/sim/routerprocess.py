@@ -59,7 +59,10 @@ class RouterProcess:
         )
         self.router.on_session = sessions.saw
         async with asyncio.TaskGroup() as tasks:
-            for part in (leases, presence, events, sessions):
+            tasks.create_task(leases.run())
+            await leases.synced()
+            self.router.open()
+            for part in (presence, events, sessions):
                 tasks.create_task(part.run())
 
     def _fence(self, old: Any, new: Any) -> None:

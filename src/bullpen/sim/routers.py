@@ -32,12 +32,16 @@ class PlayedRouter:
         self._clock = clock
         self._pairing: Pairing[Leg] = Pairing()
         self._legs: dict[Leg, None] = {}
+        self._open = False
+
+    def open(self) -> None:
+        """Let sides in."""
         self._open = True
 
     def arrive(self, token: str, closed: Callable[[], None]) -> Leg:
         """A side comes with its token; raises ``Unauthorized`` and its kin."""
         if not self._open:
-            raise Unreachable("the router is gone")
+            raise Unreachable("connection refused")
         now = self._clock.now()
         ticket = self._tickets.verify(token, now=now)
         leg = Leg(ticket, closed)

@@ -163,6 +163,7 @@ ACTIVE = given_out(lease(duration=HOUR))
     [
         pytest.param(None, lease(), None, id="a new lease has no streams"),
         pytest.param(lease(), ACTIVE, 0, id="an assigned one never had any of before"),
+        pytest.param(None, ACTIVE, 0, id="those of an earlier holder nobody told us of are over"),
         pytest.param(ACTIVE, ACTIVE, None, id="nothing happened"),
         pytest.param(ACTIVE, over(ACTIVE), 1, id="its end ends all of them"),
         pytest.param(lease(), over(ACTIVE), 1, id="also when its beginning was not seen"),

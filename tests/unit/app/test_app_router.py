@@ -1,0 +1,96 @@
+"""A router lets nobody in before it knows whose lease is over."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bullpen.app import certificates
+from bullpen.app.health import Health
+from bullpen.app.joining import JoinSettings
+from bullpen.app.router import Home, RouterSettings, route
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
+from bullpen.registry.objects import RegistryObjects
+from bullpen.registry.registry import Registry
+from bullpen.services.routing import NAMESPACE
+from bullpen.store.memory import MemoryStore
+
+
+class SlowObjects(RegistryObjects):
+    """Objects that are listed only once somebody allows it."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry, manager="test")
+        self.asked = asyncio.Event()
+        self.allowed = asyncio.Event()
+
+    async def list(self, kind: type[Any]) -> Any:
+        self.asked.set()
+        await self.allowed.wait()
+        return await super().list(kind)
+
+
+@pytest.fixture
+async def objects() -> AsyncIterator[SlowObjects]:
+    store = MemoryStore()
+    registry = Registry(store, clock=SystemClock(), ids=RandomIds(random.Random(3)))
+    await registry.ensure_namespaces((NAMESPACE,))
+    yield SlowObjects(registry)
+    await store.close()
+
+
+@pytest.fixture
+def home(objects: SlowObjects, tmp_path: Path) -> Home:
+    found = certificates.ensure(tmp_path, ("127.0.0.1",), now=SystemClock().now())
+    return Home(
+        objects=objects,
+        namespace=NAMESPACE,
+        stream_key=b"k" * 32,
+        chain=str(found.server_chain),
+        key=str(found.server_key),
+        stop=asyncio.Event(),
+        health=Health(),
+    )
+
+
+def settings(port: int) -> RouterSettings:
+    return RouterSettings(name="r", home=JoinSettings(), listen="127.0.0.1", port=port)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+async def test_a_router_lets_nobody_in_before_it_has_read_the_leases(
+    home: Home, objects: SlowObjects, port: int
+) -> None:
+    ready = asyncio.Event()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        tasks.create_task(route(settings(port), home, SystemClock(), lambda _: ready.set()))
+        await objects.asked.wait()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        objects.allowed.set()
+        await ready.wait()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        home.stop.set()
+
+
+async def test_a_router_that_waits_for_the_leases_stops_when_it_is_told_to(
+    home: Home, objects: SlowObjects, port: int
+) -> None:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        routing = route(settings(port), home, SystemClock(), lambda _: pytest.fail("not ready"))
+        tasks.create_task(routing)
+        await objects.asked.wait()
+        home.stop.set()
