@@ -24,6 +24,7 @@ from bullpen.identity.tokens import Signer, expiry
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.runtime.events import Events
+from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 
 Holder = tuple[Role, str, str]
@@ -82,7 +83,8 @@ class CredentialReconciler:
         if value is None or value.metadata.deletion_timestamp is not None:
             return Outcome()
         secret = await self._ensure_secret(role, value)
-        await self._ensure_status(value, secret)
+        if secret is not None:
+            await self._ensure_status(value, secret)
         return Outcome()
 
     async def rotate(self, role: Role, value: Client | Exporter) -> str:
@@ -98,11 +100,14 @@ class CredentialReconciler:
         self._events.emit(value, reason="CredentialRotated", message=f"new token in {name}")
         return token
 
-    async def _ensure_secret(self, role: Role, value: Client | Exporter) -> Secret:
+    async def _ensure_secret(self, role: Role, value: Client | Exporter) -> Secret | None:
+        """The Secret of a holder; None for one that is gone, whose Secret would go at once."""
         name = subjects.secret_name(role, value.metadata.name)
         found = self._views.secrets.get(value.metadata.namespace, name)
         if found is not None and self._fits(role, value, found):
             return found
+        if not await self._is_there(value):
+            return None
         token = self._issue(role, value)
         try:
             if found is None:
@@ -117,6 +122,14 @@ class CredentialReconciler:
         self._views.secrets.observe(written)
         self._events.emit(value, reason="CredentialCreated", message=f"token in secret {name}")
         return written
+
+    async def _is_there(self, value: Client | Exporter) -> bool:
+        """Whether a holder exists: our view of holders may be behind that of Secrets."""
+        try:
+            now = await self._objects.get(type(value), *key_of(value))
+        except NotFound:
+            return False
+        return now.metadata.uid == value.metadata.uid
 
     def _fits(self, role: Role, value: Client | Exporter, secret: Secret) -> bool:
         try:

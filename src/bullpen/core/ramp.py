@@ -131,7 +131,7 @@ def forgiven(footing: Footing, members: Part, *, now: datetime) -> Footing:
     failures = footing.failures
     if failures is None:
         return footing
-    had = any(_was_had(m) and failures.at <= m.created <= now for m in members)
+    had = any(_was_had(m) and failures.at < m.created <= now for m in members)
     return Footing(ramp=footing.ramp) if had else footing
 
 
@@ -165,10 +165,14 @@ def wakes(footing: Footing, members: Part) -> tuple[datetime, ...]:
 
 
 def _up(footing: Footing, members: Part) -> list[datetime]:
-    """When members of the present revision became ready, after the last failure."""
+    """When members of the present revision became ready, after the last failure.
+
+    These times are whole seconds. What was ready in the second of a failure may have been so
+    before it, and would let one failure after the other pass for the rest of that second.
+    """
     since = footing.failures.at if footing.failures else None
     up = (m.ready_at for m in members if m.current and m.phase is Phase.READY)
-    return [at for at in up if at is not None and (since is None or at >= since)]
+    return [at for at in up if at is not None and (since is None or at > since)]
 
 
 def _proven(footing: Footing, members: Part) -> list[datetime]:

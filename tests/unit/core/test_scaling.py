@@ -398,6 +398,11 @@ def test_what_was_ready_before_the_clock_was_set_back_is_no_success_after_a_fail
     assert made.actions == ()
 
 
+def test_what_was_ready_in_the_second_of_a_failure_is_no_success_after_it() -> None:
+    made = plan(pool(member(0, ready_at=NOON), replicas_min=3, footing=failing(1)), now=NOON)
+    assert made.actions == ()
+
+
 def test_what_has_stopped_is_probed_with_one() -> None:
     made = plan(pool(replicas_min=3, footing=failing(5)), now=NOON + seconds(10))
     assert steps(made) == names(0)
@@ -434,9 +439,10 @@ def test_failures_are_forgiven_once_somebody_got_what_was_made_after_them(had: M
     made = plan(pool(late, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
     assert made.footing.failures is None
     assert made.hold is None
-    early = replace(late, created=NOON - seconds(1))
-    made = plan(pool(early, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
-    assert made.footing.failures is not None
+    for made_before in (NOON - seconds(1), NOON):
+        early = replace(late, created=made_before)
+        made = plan(pool(early, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
+        assert made.footing.failures is not None
     before = replace(late, created=NOON + timedelta(minutes=5))
     made = plan(pool(before, replicas_min=8, footing=failing(5)), now=NOON + seconds(12))
     assert made.footing.failures is not None, "the clock was set back"
