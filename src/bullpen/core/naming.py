@@ -2,8 +2,9 @@
 
 Below a ceiling there are as many names as there may be members, and each is used again when
 it is free. So no two writers, however little they know of each other, can make more members
-than that: one of them finds the name taken. Names go round, so that one which was just given
-up comes last. Without a ceiling, members are numbered on and on.
+than that: one of them finds the name taken. A member from before the ceiling was lowered, whose
+number is beyond it, keeps one of the names from being used. Names go round, so that one which
+was just given up comes last. Without a ceiling, members are numbered on and on.
 """
 
 from __future__ import annotations
@@ -25,16 +26,30 @@ def prefix(name: str) -> str:
 
 
 def new_names(
-    name: str, wanted: int, *, ceiling: int | None, created: int, taken: Iterable[str]
+    name: str,
+    wanted: int,
+    *,
+    ceiling: int | None,
+    created: int,
+    members: Iterable[str],
+    taken: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """Up to so many names that nobody has, after the ``created`` ones there have been."""
-    known, stem = frozenset(taken), prefix(name)
+    """Up to so many names that nobody has, after the ``created`` ones there have been.
+
+    Besides the pool's ``members``, others may have ``taken`` some.
+    """
+    crew, stem = frozenset(members), prefix(name)
+    known = crew.union(taken)
     if ceiling is None:
-        numbers: Iterable[int] = count(_next_number(name, created, known))
-    else:
-        numbers = ((created + step) % ceiling for step in range(ceiling))
-    candidates = (f"{stem}-{number}" for number in numbers)
-    return tuple(islice((made for made in candidates if made not in known), max(0, wanted)))
+        free = (f"{stem}-{number}" for number in count(_next_number(name, created, known)))
+        return tuple(islice(free, max(0, wanted)))
+    places = [f"{stem}-{number}" for number in range(ceiling)]
+    beyond = len(crew.difference(places))
+    # Always the last, so that two who see the same members leave the same names alone.
+    kept = [place for place in places if place not in crew][-beyond:] if beyond else ()
+    known = known.union(kept)
+    turned = (places[(created + step) % ceiling] for step in range(ceiling))
+    return tuple(islice((place for place in turned if place not in known), max(0, wanted)))
 
 
 def _next_number(name: str, created: int, known: Iterable[str]) -> int:

@@ -258,7 +258,8 @@ def _creates(
         count,
         ceiling=pool.replicas_max,
         created=pool.created,
-        taken=pool.taken | {m.name for m in crew},
+        members=(m.name for m in crew),
+        taken=pool.taken,
     )
     text = sizes.text(waiting=pool.waiting, claimed=pool.claimed)
     creates = tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -239,7 +239,7 @@ def test_names_of_a_very_long_set_still_fit_and_differ() -> None:
     one, other = "a" * 250 + "x", "a" * 250 + "y"
     assert len(naming.prefix(one)) <= naming.PREFIX_LENGTH_MAX
     assert naming.prefix(one) != naming.prefix(other)
-    made = naming.new_names(one, 1, ceiling=None, created=7, taken=())
+    made = naming.new_names(one, 1, ceiling=None, created=7, members=())
     assert naming.number(one, made[0]) == 7
 
 
@@ -257,8 +257,34 @@ def test_a_number_is_read_only_from_our_own_names(name: str, number: int) -> Non
 
 
 def test_a_name_comes_again_after_all_the_others_have_been() -> None:
-    names = [naming.new_names("uboot", 1, ceiling=3, created=n, taken=())[0] for n in range(4)]
+    names = [naming.new_names("uboot", 1, ceiling=3, created=n, members=())[0] for n in range(4)]
     assert names == ["uboot-0", "uboot-1", "uboot-2", "uboot-0"]
+
+
+def called(numbers: Iterable[int]) -> set[str]:
+    return {f"uboot-{number}" for number in numbers}
+
+
+@given(
+    st.sets(st.integers(0, 20)),
+    st.sets(st.integers(0, 20)),
+    st.integers(0, 20),
+    st.integers(0, 10),
+    st.none() | st.integers(1, 10),
+)
+def test_new_names_are_never_taken(
+    members: set[int], others: set[int], created: int, wanted: int, ceiling: int | None
+) -> None:
+    made = naming.new_names(
+        "uboot",
+        wanted,
+        ceiling=ceiling,
+        created=created,
+        members=called(members),
+        taken=called(others),
+    )
+    assert len(set(made)) == len(made) <= wanted
+    assert not set(made) & called(members | others)
 
 
 @given(
@@ -267,29 +293,33 @@ def test_a_name_comes_again_after_all_the_others_have_been() -> None:
     st.integers(0, 10),
     st.none() | st.integers(1, 10),
 )
-def test_new_names_are_never_taken(
-    taken: set[int], created: int, wanted: int, ceiling: int | None
+def test_there_are_names_for_all_that_are_below_the_ceiling(
+    members: set[int], created: int, wanted: int, ceiling: int | None
 ) -> None:
-    members = {f"uboot-{number}" for number in taken}
-    made = naming.new_names("uboot", wanted, ceiling=ceiling, created=created, taken=members)
-    free = wanted if ceiling is None else len(set(range(ceiling)) - taken)
-    assert len(set(made)) == min(wanted, free)
-    assert not set(made) & members
+    made = naming.new_names(
+        "uboot", wanted, ceiling=ceiling, created=created, members=called(members)
+    )
+    places = wanted if ceiling is None else max(0, ceiling - len(members))
+    assert len(made) == min(wanted, places)
 
 
-@given(st.lists(st.tuples(st.sets(st.integers(0, 9)), st.integers(0, 99), st.integers(0, 9))))
-def test_however_little_writers_know_there_are_no_more_names_than_the_ceiling(
-    views: list[tuple[set[int], int, int]],
+@given(
+    st.sets(st.integers(4, 9), max_size=4),
+    st.lists(st.tuples(st.sets(st.integers(0, 3)), st.integers(0, 99), st.integers(0, 9))),
+)
+def test_however_little_writers_know_they_make_no_more_than_the_ceiling(
+    beyond: set[int], views: list[tuple[set[int], int, int]]
 ) -> None:
+    """They all know who is there since before the ceiling was lowered to 4."""
     made: set[str] = set()
     for seen, created, wanted in views:
-        known = {f"uboot-{number}" for number in seen}
-        made |= {*naming.new_names("uboot", wanted, ceiling=4, created=created, taken=known)}
-    assert len(made) <= 4
+        members = called(seen | beyond)
+        made |= {*naming.new_names("uboot", wanted, ceiling=4, created=created, members=members)}
+    assert len(made | called(beyond)) <= 4
 
 
 @given(st.sets(st.integers(0, 20)), st.integers(0, 20))
 def test_without_a_ceiling_no_number_comes_twice(taken: set[int], created: int) -> None:
     members = {f"uboot-{number}" for number in taken}
-    (made,) = naming.new_names("uboot", 1, ceiling=None, created=created, taken=members)
+    (made,) = naming.new_names("uboot", 1, ceiling=None, created=created, members=members)
     assert naming.number("uboot", made) >= max(created, *(n + 1 for n in taken), 0)
