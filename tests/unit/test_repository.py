@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,13 @@ def test_each_of_upstreams_twenty_gaps_has_a_test() -> None:
     text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     found = set(map(int, re.findall(r"def test_gap_(\d\d)_", text)))
     assert found == set(range(1, 21))
+
+
+def test_every_mutant_can_be_made() -> None:
+    """Its line has a home of its own; one that is no longer there would break nothing."""
+    found = runpy.run_path(str(ROOT / "scripts" / "mutants"))["MUTANTS"]
+    assert len({mutant.name for mutant in found}) == len(found)
+    for mutant in found:
+        text = (ROOT / "src" / "bullpen" / mutant.file).read_text()
+        assert text.count(mutant.old) == 1, mutant.name
+        assert (ROOT / mutant.tests).exists(), mutant.name
