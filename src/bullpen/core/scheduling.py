@@ -303,19 +303,21 @@ def _wait(request: Request, why: tuple[str, str], position: int, supply: Supply 
     return Wait(lease=request.name, reason=reason, message=message[:MESSAGE_MAX])
 
 
-def _rounded(position: int) -> str:
-    """Exact where it matters. Far back it is not said anew for everybody whenever one is served."""
-    if position <= EXACT_MAX:
-        return str(position)
-    step = 10 ** (len(str(position)) - 1)
-    return f"about {-(-position // step) * step}"
+def _rounded(number: int) -> str:
+    """Exact where it matters. Beyond, it is not said anew to everybody whenever one is served."""
+    if number <= EXACT_MAX:
+        return str(number)
+    step = 10 ** (len(str(number)) - 1)
+    return f"about {-(-number // step) * step}"
 
 
 def _cause(options: list[_Option], *, soon: bool) -> tuple[str, str]:
     """What keeps every exporter that would do: the reason, and a sentence.
 
-    ``soon``: one of them is about to be free for this very request. To everybody behind, it is
-    in use still, or each release would be told to the whole queue.
+    It does not count who is online: exporters that come back one after the other would be told
+    to the whole queue one after the other. ``soon``: one of them is about to be free for this
+    very request. To everybody behind, it is in use still, or each release would be told to the
+    whole queue.
     """
     online = [o.offer for o in options if o.offer.online]
     one = len(options) == 1
@@ -326,13 +328,12 @@ def _cause(options: list[_Option], *, soon: bool) -> tuple[str, str]:
     if soon or not used:
         return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
     if used < len(options):
-        verb = "is" if used == 1 else "are"
-        return "NotAvailable", f"{subject}, {used} {verb} online and in use"
+        return "NotAvailable", f"{subject}, those online are in use"
     return "NotAvailable", f"{subject}, {'it is' if one else 'all are'} in use"
 
 
 def _exporters(count: int) -> str:
-    return "1 exporter" if count == 1 else f"{count} exporters"
+    return "1 exporter" if count == 1 else f"{_rounded(count)} exporters"
 
 
 def _supply(lab: Lab, request: Request) -> Supply | None:

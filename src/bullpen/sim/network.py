@@ -80,12 +80,14 @@ class Network:
         handler = process.spawn(stream.feed(work, process))
         handler.add_done_callback(lambda _: stream.end(Unreachable("the connection was closed")))
         try:
-            yield self._read(peer, stream)
+            # Left to the garbage collector, it would end at a moment that no seed decides.
+            async with contextlib.aclosing(self._read(peer, stream)) as said:
+                yield said
         finally:
             mine.remove(stream)
             handler.cancel()
 
-    async def _read(self, peer: str, stream: _Stream[T]) -> AsyncIterator[T]:
+    async def _read(self, peer: str, stream: _Stream[T]) -> AsyncGenerator[T, None]:
         while True:
             item = await stream.next()
             await asyncio.sleep(self._delay())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
+from types import AsyncGeneratorType
+from typing import Any
 
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import liveness, virtual_time
@@ -48,6 +51,7 @@ def run(plan: Plan) -> Outcome:
 
 async def _run(plan: Plan, clock: VirtualClock) -> Outcome:
     world = World(plan, clock)
+    _forbid_strays(world)
     with listening_to_logs(world.logged):
         await _until_over(world)
     return Outcome(
@@ -60,6 +64,19 @@ async def _run(plan: Plan, clock: VirtualClock) -> Outcome:
         seconds=world.time,
         tail=world.trace.tail if world.violations else (),
     )
+
+
+def _forbid_strays(world: World) -> None:
+    """Break a run in which a stream is left open until the garbage collector finds it.
+
+    That is a leak, and it would be closed at a moment that no seed decides.
+    """
+
+    def stray(stream: AsyncGeneratorType[Any, Any]) -> None:
+        text = f"{stream.__qualname__} was never closed"
+        world.breaks(Violation("same seed, same trace", text, world.time))
+
+    sys.set_asyncgen_hooks(finalizer=stray)
 
 
 async def _until_over(world: World) -> None:

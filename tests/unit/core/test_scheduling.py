@@ -271,13 +271,13 @@ def test_nobody_counts_on_an_exporter_that_is_stuck() -> None:
         ),
         pytest.param(
             (offer("a", holder="x"), offer("b", online=False)),
-            "2 exporters match, 1 is online and in use",
+            "2 exporters match, those online are in use",
             id="one in use, one away",
         ),
         pytest.param(
-            (offer("a", holder="x"), offer("b", holder="y"), offer("c", online=False)),
-            "3 exporters match, 2 are online and in use",
-            id="two in use, one away",
+            tuple(offer(f"e{n}", holder="x", online=n > 0) for n in range(12)),
+            "about 20 exporters match, those online are in use",
+            id="many in use, one away",
         ),
         pytest.param(
             (offer(online=False),), "1 exporter matches, but it is not online", id="one away"
