@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from types import AsyncGeneratorType
 from typing import Any
 
 from bullpen.kit.clock import VirtualClock
@@ -72,8 +72,8 @@ def _forbid_strays(world: World) -> None:
     That is a leak, and it would be closed at a moment that no seed decides.
     """
 
-    def stray(stream: AsyncGeneratorType[Any, Any]) -> None:
-        text = f"{stream.__qualname__} was never closed"
+    def stray(stream: AsyncGenerator[Any, Any]) -> None:
+        text = f"{getattr(stream, '__qualname__', 'a stream')} was never closed"
         world.breaks(Violation("same seed, same trace", text, world.time))
 
     sys.set_asyncgen_hooks(finalizer=stray)
