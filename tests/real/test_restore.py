@@ -147,8 +147,16 @@ def test_backups_are_listed_with_what_is_in_them(lab: Lab) -> None:
     assert text.splitlines()[0].split() == [
         "NAME", "MADE", "BYTES", "REVISION", "OBJECTS", "SOUND",
     ]  # fmt: skip
-    found = json.loads(service.bullpen("restore", "--list", "-o", "json").stdout)["backups"]
-    assert [item["name"] for item in found] == list(reversed(backups(service)))
+    found: list[Any] = []
+
+    def listed() -> bool:
+        """Whether all that are there are listed; one may be made or removed meanwhile."""
+        there = backups(service)
+        said = service.bullpen("restore", "--list", "-o", "json").stdout
+        found[:] = json.loads(said)["backups"]
+        return [item["name"] for item in found] == list(reversed(there))
+
+    eventually(listed)
     assert all(item["sound"] and item["objects"] > 5 for item in found)
 
 
