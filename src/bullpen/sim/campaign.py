@@ -11,7 +11,7 @@ from bullpen.sim.plan import Home, Size, plan
 from bullpen.sim.run import Outcome, run
 
 GC_THRESHOLDS = (200_000, 20, 100)
-"""What a run leaves behind goes with it; there is little to look for before."""
+"""There is little to look for within a run; what it leaves behind is looked for after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +53,6 @@ def _prepare() -> None:
 
 
 def _run(work: tuple[int, Home, Size]) -> Outcome:
-    return run(plan(*work))
+    outcome = run(plan(*work))
+    gc.collect()
+    return outcome
