@@ -19,6 +19,7 @@ from pool_world import World
 from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
+from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Feed, Seen
 from bullpen.controllers.fleet import Fleet, FleetReconciler
 from bullpen.errors import StorageFailed, Unreachable
@@ -93,6 +94,40 @@ def test_a_lease_does_not_end_for_want_of_what_a_view_has_not_seen_yet() -> None
         assert not world.lease("a").status.ended
 
     LabWorld().run(story)
+
+
+class Fleeting(RegistryObjects):
+    """The next exporter that is asked for is gone before the answer arrives."""
+
+    doomed = False
+
+    async def get(self, kind: type[K], namespace: str, name: str) -> K:
+        found = await super().get(kind, namespace, name)
+        if self.doomed and isinstance(found, Exporter):
+            self.doomed = False
+            await self.delete(found)
+            await asyncio.sleep(LATE_SECONDS)
+        return found
+
+
+def test_an_exporter_that_goes_in_the_middle_of_a_pass_is_no_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = LabWorld()
+    objects = world.objects = Fleeting(world.registry, manager="bullpen")
+
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1"):
+            await world.make_lease("a")
+            assert await world.assigned("a") == "e1"
+        objects.doomed = True
+        world.views.exporters._drop(world.exporter("e1"))
+        await asyncio.sleep(LATE_SECONDS / 2)
+        await world.edit_lease("a", client_ref=LocalObjectReference(name="bob"))
+        await world.until(lambda: world.lease("a").status.ended)
+
+    world.run(story)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 class FullDisk(RegistryObjects):

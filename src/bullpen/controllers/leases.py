@@ -32,7 +32,7 @@ from bullpen.core.leasing import ENDED_LABEL, Phase
 from bullpen.core.scheduling import Assign, Evict, Lab, Refuse, Supply, Wait
 from bullpen.core.stock import Offer
 from bullpen.core.waiting import Waiting
-from bullpen.errors import NotFound
+from bullpen.errors import Conflict, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
@@ -168,13 +168,15 @@ class LeaseReconciler:
             await self._put_exporter(_freed(exporter))
         elif mend is Mend.FINISH:
             lease = self._lease_of(exporter)
-            assert lease is not None
+            if lease is None:
+                raise _went("lease", holder_of(exporter))
             await self._finish(lease, exporter, approval(self._views, lease, exporter), now)
 
     async def _mend_lease(self, mend: Mend, lease: Lease, now: datetime) -> None:
         if mend is Mend.RETAKE:
             exporter = self._exporter_of(lease)
-            assert exporter is not None
+            if exporter is None:
+                raise _went("the exporter of lease", lease.metadata.name)
             await self._put_exporter(_taken(exporter, lease, lease.status.epoch))
         else:
             removed = mend is Mend.END_REMOVED
@@ -199,7 +201,8 @@ class LeaseReconciler:
     async def _give(self, lease: Lease) -> None:
         """Count up on the exporter first: a crash in between costs a number, never a fence."""
         exporter = self._exporter_of(lease)
-        assert exporter is not None, "a lease without its exporter was ended before"
+        if exporter is None or exporter.status.lease_uid != lease.metadata.uid:
+            raise _went("the exporter of lease", lease.metadata.name)
         epoch = exporter.status.lease_epoch + 1
         counted = replace(exporter, status=replace(exporter.status, lease_epoch=epoch))
         before = leasing.holder(lease)
@@ -259,7 +262,8 @@ class LeaseReconciler:
 
     async def _assign(self, lease: Lease, target: str, approval: Approval, now: datetime) -> None:
         exporter = self._views.exporters.get(lease.metadata.namespace, target)
-        assert exporter is not None
+        if exporter is None:
+            raise _went("exporter", target)
         taken = _taken(exporter, lease, exporter.status.lease_epoch + 1)
         _, lease = await self._put_both(taken, _assigned(lease, taken, approval, now))
         self._tell_assigned(lease)
@@ -311,6 +315,11 @@ class LeaseReconciler:
 
 _LOST = frozenset({"ExporterRemoved", "ExporterTaken"})
 """Ends of leases whose exporter is no longer theirs."""
+
+
+def _went(what: str, name: str) -> Conflict:
+    """What a pass decided on is there no more; the next decides anew."""
+    return Conflict(f"{what} {name} went meanwhile")
 
 
 def _taken(exporter: Exporter, lease: Lease, epoch: int) -> Exporter:
