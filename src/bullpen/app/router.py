@@ -28,7 +28,7 @@ from bullpen.app.joining import JoinSettings, before_stop, hear_signals, joined,
 from bullpen.app.lab import BACKOFF
 from bullpen.app.sharing import SharedKeys
 from bullpen.app.tls import TlsFiles, as_files
-from bullpen.app.wiring import fencing, hosts_of
+from bullpen.app.wiring import hosts_of
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.sessions import SessionRecorder
@@ -38,6 +38,7 @@ from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
+from bullpen.services.router.fencing import fencing
 from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import (
     ENDPOINT_ANNOTATION,

@@ -8,14 +8,13 @@ import contextlib
 import platform
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bullpen import __version__
 from bullpen.api.crds import served_crds
 from bullpen.api.document import Document, decode
-from bullpen.api.lease import Lease
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.auth import Role, TokenTable
@@ -32,7 +31,6 @@ from bullpen.app.lab import running as running_lab
 from bullpen.app.login import LoginDiscovery
 from bullpen.app.poolmetrics import PoolMetrics
 from bullpen.controllers.pooling import Tuning
-from bullpen.core import leasing
 from bullpen.core.members import PATIENCE
 from bullpen.core.ramp import RAMP
 from bullpen.errors import BadRequest, Refused
@@ -55,6 +53,7 @@ from bullpen.registry.registry import Registry
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
 from bullpen.services.grpc.server import GrpcServer, Tls
+from bullpen.services.router.fencing import fencing
 from bullpen.services.router.server import Router, tls_context
 from bullpen.store.sqlite import SqliteStore
 
@@ -292,17 +291,6 @@ async def apply(registry: Registry, document: Document) -> str:
         WriteOptions(field_manager=FIELD_MANAGER, force=True),
     )
     return f"{resource.singular}/{decode(written.value)['metadata']['name']}"
-
-
-def fencing(router: Router) -> Callable[[Lease | None, Lease | None], None]:
-    """Cut a lease's streams the moment it ends, is deleted, or goes to another client."""
-
-    def changed(old: Lease | None, new: Lease | None) -> None:
-        lease, epoch = new or old, leasing.fenced(old, new)
-        if lease is not None and epoch is not None:
-            router.fence(lease.metadata.uid, epoch)
-
-    return changed
 
 
 def _listen(stack: contextlib.AsyncExitStack, settings: Settings, offset: int) -> socket.socket:

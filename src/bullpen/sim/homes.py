@@ -144,13 +144,16 @@ class PlayedApi:
 
     def is_cut(self, process: str) -> bool:
         """Whether a process cannot reach the API."""
-        _, until = self._cut.get(process, NEVER)
-        return asyncio.get_running_loop().time() < until
+        return self._cut_for(process) > 0
 
     def was_cut(self, process: str) -> bool:
         """Whether a process may still miss what happened while it could not reach the API."""
+        return self._cut_for(process) > -CATCH_UP
+
+    def _cut_for(self, process: str) -> float:
+        """How long it will be until a process can reach the API; how long it has, below zero."""
         _, until = self._cut.get(process, NEVER)
-        return asyncio.get_running_loop().time() < until + CATCH_UP
+        return until - asyncio.get_running_loop().time()
 
     def last_seen(self) -> float:
         """The oldest moment that a process may still take for the present."""

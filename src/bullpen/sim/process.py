@@ -17,13 +17,13 @@ from typing import Any, Protocol, TypeVar
 from bullpen.api.objects import Objects
 from bullpen.app import lab
 from bullpen.app.lab import Lab, LabSettings
-from bullpen.core import leasing
 from bullpen.errors import LabError, Unreachable
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.provisioners.base import Provisioner
+from bullpen.services.router.fencing import fencing
 from bullpen.services.routing import Router as LocalRouter
 from bullpen.services.routing import Routers
 from bullpen.sim.eventless import Eventless
@@ -125,17 +125,13 @@ class Process:
             ids=around.ids,
             chance=around.chance,
         ) as running:
+            fence = fencing(self.router)
             for lease in running.views.leases.all():
-                self._fence(None, lease)
-            running.views.leases.listen(self._fence)
+                fence(None, lease)
+            running.views.leases.listen(fence)
             self.router.on_session = running.saw_session
             self.router.open()
             yield running
-
-    def _fence(self, old: Any, new: Any) -> None:
-        lease, epoch = new or old, leasing.fenced(old, new)
-        if epoch is not None:
-            self.router.fence(lease.metadata.uid, epoch)
 
     def handle(self, work: Callable[[Lab], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
         """Have the process do something for a caller, who hears if it dies meanwhile."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.app.router import Presence
 from bullpen.controllers.sessions import SessionRecorder
-from bullpen.core import leasing
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
+from bullpen.services.router.fencing import fencing
 from bullpen.sim.eventless import Eventless
 from bullpen.sim.process import Surroundings
 from bullpen.sim.routers import PlayedRouter
@@ -51,7 +50,7 @@ class RouterProcess:
     async def _main(self) -> None:
         around, objects = self._around, Eventless(self._connect(self))
         leases: Informer[Lease] = Informer(objects, Lease, retry=lambda failures: RETRY)
-        leases.listen(self._fence)
+        leases.listen(fencing(self.router))
         presence = Presence(objects, NAME, ENDPOINT, lambda: self.router.load, around.clock)
         events = Events(objects, clock=around.clock, ids=around.ids, component=f"router-{NAME}")
         sessions = SessionRecorder(
@@ -64,8 +63,3 @@ class RouterProcess:
             self.router.open()
             for part in (presence, events, sessions):
                 tasks.create_task(part.run())
-
-    def _fence(self, old: Any, new: Any) -> None:
-        lease, epoch = new or old, leasing.fenced(old, new)
-        if epoch is not None:
-            self.router.fence(lease.metadata.uid, epoch)
