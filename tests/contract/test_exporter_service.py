@@ -280,3 +280,34 @@ def test_a_report_that_had_to_wait_does_not_undo_a_newer_one(
             assert found.status.exporter_status is S.AVAILABLE
 
     world.run(story)
+
+
+def test_a_report_does_not_rely_on_a_newer_one_whose_caller_leaves(
+    world: LabWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits longest writes the newest: an exporter says once that it is free again."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            await player.report(S.LEASE_READY)
+            update_status, met = world.objects.update_status, 0
+
+            async def refused_at_first(value: Exporter) -> Exporter:
+                nonlocal met
+                met += 1
+                if met <= 2:
+                    raise Conflict("somebody else is writing")
+                return await update_status(value)
+
+            monkeypatch.setattr(world.objects, "update_status", refused_at_first)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(player.report(S.AVAILABLE))
+                await asyncio.sleep(0)
+                again = tasks.create_task(player.report(S.AVAILABLE))
+                await asyncio.sleep(0)
+                assert met == 2
+                again.cancel()
+            found = await world.objects.get(Exporter, SPACE, player.name)
+            assert found.status.exporter_status is S.AVAILABLE
+
+    world.run(story)

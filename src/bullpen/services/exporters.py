@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -52,6 +51,14 @@ class Notice:
         return bool(self.lease)
 
 
+@dataclass(slots=True)
+class Report:
+    """The newest that an exporter said, while it is being written."""
+
+    edit: Callable[[Exporter], ExporterStatus]
+    writers: int = 0
+
+
 class Exporters:
     def __init__(
         self,
@@ -74,9 +81,8 @@ class Exporters:
         self._delivered: dict[str, Notice] = {}
         """By uid, what each exporter was last told; survives its reconnects."""
 
-        self._numbers = itertools.count()
-        self._reports: dict[str, int] = {}
-        """By uid, the number of the newest report that is being written."""
+        self._reports: dict[str, Report] = {}
+        """By uid, what is being written of what exporters say."""
 
         self._blind: dict[str, Notice] = {}
         """By uid, what was said without knowing what had been said before, by a process
@@ -176,18 +182,19 @@ class Exporters:
         """What the exporter says it is doing. Reports may be skipped, never out of order."""
         now, uid = self._clock.now(), exporter.metadata.uid
         self._connections.heard(key_of(exporter), now=now)
-        number = self._reports[uid] = next(self._numbers)
-
-        def edited(newest: Exporter) -> ExporterStatus:
-            # While this one waited for the disk, the exporter may have said something newer.
-            if self._reports.get(uid) != number:
-                return newest.status
-            return presence.reported(newest, value=value, message=message, now=now)
-
+        edit = functools.partial(presence.reported, value=value, message=message, now=now)
+        newest = self._reports.setdefault(uid, Report(edit))
+        newest.edit = edit
+        newest.writers += 1
         try:
-            written = await change_status(self._objects, self._views.exporters, exporter, edited)
+            # Each of several writes the newest: one that waited for the disk must not undo it,
+            # nor rely on its caller, who may leave before it is written.
+            written = await change_status(
+                self._objects, self._views.exporters, exporter, lambda e: newest.edit(e)
+            )
         finally:
-            if self._reports.get(uid) == number:
+            newest.writers -= 1
+            if not newest.writers:
                 del self._reports[uid]
         if presence.online(written) != presence.online(exporter):
             reason = "ExporterOnline" if presence.online(written) else "ExporterOffline"
