@@ -96,6 +96,41 @@ def test_a_lease_does_not_end_for_want_of_what_a_view_has_not_seen_yet() -> None
     LabWorld().run(story)
 
 
+def test_an_exporter_is_not_taken_from_a_lease_that_a_view_has_not_seen_yet() -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1") as player:
+            await world.make_lease("a")
+            assert await world.assigned("a") == "e1"
+            await world.settle()
+            lease = world.lease("a")
+            world.views.leases._drop(lease)
+            await asyncio.sleep(1)
+            assert world.exporter("e1").status.lease_uid == lease.metadata.uid
+            assert player.told == ["", "a"]
+
+    LabWorld().run(story)
+
+
+def test_an_exporter_is_not_given_back_to_a_lease_that_has_ended_unseen() -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1"):
+            await world.make_lease("a")
+            assert await world.assigned("a") == "e1"
+            await world.settle()
+            active = world.lease("a")
+            await world.edit_lease("a", release=True)
+            await world.until(lambda: world.lease("a").status.ended)
+            await world.settle()
+            free = world.exporter("e1")
+            world.views.leases._drop(world.lease("a"))
+            world.views.leases._set(active)
+            await asyncio.sleep(1)
+            assert world.lease("a").status.ended
+            assert world.exporter("e1") == free
+
+    LabWorld().run(story)
+
+
 class Fleeting(RegistryObjects):
     """The next exporter that is asked for is gone before the answer arrives."""
 

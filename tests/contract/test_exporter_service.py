@@ -235,6 +235,53 @@ def test_after_a_restart_an_exporter_that_holds_the_right_lease_is_left_alone(
     world.run_without_service(story)
 
 
+def test_an_exporter_that_seems_to_be_free_is_asked_for_before_it_hears_so(
+    world: LabWorld,
+) -> None:
+    """The process before this one gave it a lease, and the view does not know yet."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.service(), world.player() as player:
+            await world.settle()
+            free = world.exporter()
+            await world.make_lease("one")
+            await world.assigned("one")
+            await world.settle()
+            player.obeys = False
+        async with world.service():
+            world.views.exporters._drop(world.exporter())
+            world.views.exporters._set(free)
+            stream = world.exporters.status(free)
+            assert (await anext(stream)).lease == "one"
+            await stream.aclose()
+
+    world.run_without_service(story)
+
+
+def test_who_is_free_holds_nothing_of_what_it_listened_on(world: LabWorld) -> None:
+    """It heard of leases from another process, and listened here."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.service(), world.player() as player:
+            await world.make_lease("one")
+            await world.assigned("one")
+            await world.settle()
+            player.obeys = False
+        async with world.service():
+            world.exporters.listens(world.exporter(), "one")
+            await world.edit_lease("one", release=True)
+            await world.settle()
+            await player.report(S.AVAILABLE)
+            world.connections.opened((SPACE, "e1"))
+            await world.make_lease("two")
+            await world.assigned("two")
+            stream = world.exporters.status(world.exporter())
+            assert (await anext(stream)).lease == "two"
+            await stream.aclose()
+
+    world.run_without_service(story)
+
+
 def test_registering_takes_jumpstarters_labels_and_leaves_the_administrators(
     world: LabWorld,
 ) -> None:

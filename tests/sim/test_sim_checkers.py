@@ -14,6 +14,7 @@ from bullpen.sim.checkers import (
     EpochsGrow,
     LeasedMembersStay,
     LeasesAreKept,
+    LeasesKeepTheirExporters,
     ObjectsComeToRest,
     OneLeaseEach,
     OneLeasePerLife,
@@ -172,6 +173,30 @@ def test_a_leased_member_that_is_removed_is_found_unless_there_is_a_reason() -> 
     assert not seen(LeasedMembersStay(lambda *_: None, lambda _: False), gone)
 
 
+def test_an_exporter_that_is_taken_from_an_active_lease_is_seen() -> None:
+    held = exporter("e", leaseRef={"name": "a"}, leaseUid="uid-a")
+    freed, given = fact(held, exporter("e")), fact(held, exporter("e", leaseUid="uid-b"))
+    active = LeasesKeepTheirExporters(lambda *_: lease("a", exporter="e"))
+    assert seen(active, freed)
+    assert seen(active, given)
+    assert not seen(active, fact(held, held))
+    assert not seen(active, fact(held, None))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        lease("a", exporter="e", ended=True),
+        lease("a", exporter="another"),
+        lease("a", exporter="e", uid="uid-another"),
+    ],
+)
+def test_an_exporter_that_no_active_lease_has_may_be_freed(found: Raw | None) -> None:
+    freed = fact(exporter("e", leaseRef={"name": "a"}, leaseUid="uid-a"), exporter("e"))
+    assert not seen(LeasesKeepTheirExporters(lambda *_: found), freed)
+
+
 class Model:
     """A history over a truth that the test writes."""
 
@@ -221,6 +246,21 @@ def test_an_acknowledged_lease_that_is_not_on_disk_is_found() -> None:
     model = Model()
     model.history.created("default", "a", "uid-a")
     assert "not on disk" in model.broken[0].message
+
+
+def test_an_exporter_that_hears_of_an_end_that_is_none_is_found() -> None:
+    model = Model()
+    model.write(exporter("e", leaseRef={"name": "a"}, leaseUid="uid-a"))
+    for other in (
+        lease("a", exporter="e", ended=True),
+        lease("a", exporter="e", uid="uid-another"),
+    ):
+        model.write(other)
+        model.history.heard_end("default", "e", "a", "uid-a")
+    assert not model.broken
+    model.write(lease("a", exporter="e"))
+    model.history.heard_end("default", "e", "a", "uid-a")
+    assert "is over, which goes on" in model.broken[0].message
 
 
 def test_a_forgotten_release_is_found() -> None:

@@ -165,7 +165,9 @@ class LeaseReconciler:
 
     async def _mend_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
         if mend is Mend.FREE:
-            await self._put_exporter(_freed(exporter))
+            lease = await self._newest_of(exporter.metadata.namespace, holder_of(exporter))
+            if mend_exporter(exporter, lease) is mend:
+                await self._put_exporter(_freed(exporter))
         elif mend is Mend.FINISH:
             lease = self._lease_of(exporter)
             if lease is None:
@@ -177,10 +179,25 @@ class LeaseReconciler:
             exporter = self._exporter_of(lease)
             if exporter is None:
                 raise _went("the exporter of lease", lease.metadata.name)
-            await self._put_exporter(_taken(exporter, lease, lease.status.epoch))
+            newest = await self._newest_of(lease.metadata.namespace, lease.metadata.name)
+            if newest == lease:
+                await self._put_exporter(_taken(exporter, lease, lease.status.epoch))
         else:
             removed = mend is Mend.END_REMOVED
             await self._end(lease, "ExporterRemoved" if removed else "ExporterTaken", now)
+
+    async def _newest_of(self, namespace: str, name: str) -> Lease | None:
+        """A lease as the API has it, and from now on the view.
+
+        Exporters may be seen as they are and leases as they were: then a lease that is new
+        seems to be gone, and one that has ended seems to have lost its exporter.
+        """
+        try:
+            found = await self._objects.get(Lease, namespace, name)
+        except NotFound:
+            return None
+        self._views.leases.observe(found)
+        return found
 
     def _lease_of(self, exporter: Exporter) -> Lease | None:
         return self._views.leases.get(exporter.metadata.namespace, holder_of(exporter))

@@ -50,6 +50,11 @@ class Notice:
     def leased(self) -> bool:
         return bool(self.lease)
 
+    @property
+    def settled(self) -> bool:
+        """Whether it can be told: of a lease that is being assigned only the uid is known."""
+        return self.leased == bool(self.uid)
+
 
 @dataclass(slots=True)
 class Report:
@@ -180,8 +185,11 @@ class Exporters:
 
     async def report(self, exporter: Exporter, *, value: ExporterStatusValue, message: str) -> None:
         """What the exporter says it is doing. Reports may be skipped, never out of order."""
-        now, uid = self._clock.now(), exporter.metadata.uid
-        self._connections.heard(key_of(exporter), now=now)
+        now, key, uid = self._clock.now(), key_of(exporter), exporter.metadata.uid
+        self._connections.heard(key, now=now)
+        if value is ExporterStatusValue.AVAILABLE and not self._connections.connected(key):
+            # It has none, whichever it listened on here while another process told it of leases.
+            self._delivered.pop(uid, None)
         edit = functools.partial(presence.reported, value=value, message=message, now=now)
         newest = self._reports.setdefault(uid, Report(edit))
         newest.edit = edit
@@ -206,6 +214,7 @@ class Exporters:
         self._connections.opened(key)
         self._presence_changed(key)
         try:
+            await self._catch_up(key, uid)
             last: Notice | None = None
             while True:
                 look = functools.partial(self._news, key, uid, last)
@@ -219,6 +228,14 @@ class Exporters:
         finally:
             self._connections.closed(key, now=self._clock.now())
             self._presence_changed(key)
+
+    async def _catch_up(self, key: Key, uid: str) -> None:
+        """Ask the API about an exporter that seems to be free, if it may have been told otherwise.
+
+        A process that is gone may have given it a lease of which no view knows yet.
+        """
+        if uid not in self._delivered and not self._current(key, uid).leased:
+            self._views.exporters.observe(await self._objects.get(Exporter, *key))
 
     def _deliver(self, uid: str, notice: Notice) -> None:
         if notice.leased and uid not in self._delivered:
@@ -252,7 +269,7 @@ class Exporters:
             if self._busy(key, uid, told):
                 return told if last is None else None
             return Notice()
-        return None if current == last else current
+        return None if current == last or not current.settled else current
 
     def _busy(self, key: Key, uid: str, told: Notice) -> bool:
         """Whether the exporter should finish something before it hears of its lease's end."""
@@ -276,13 +293,17 @@ class Exporters:
         exporter = self._views.exporters.get(*key)
         if exporter is None or exporter.metadata.uid != uid:
             raise NotFound(f"exporter {key[1]} was removed")
-        ref = exporter.status.lease_ref
-        lease = self._views.leases.get(key[0], ref.name) if ref else None
-        if lease is None or lease.status.ended or lease.status.exporter_ref is None:
-            # Taken, but the lease's own half is not written yet: nothing to say so far.
+        ref, taken_by = exporter.status.lease_ref, exporter.status.lease_uid
+        if ref is None:
             return Notice()
-        meta = lease.metadata
-        return Notice(lease=meta.name, client=leasing.holder(lease), uid=meta.uid)
+        lease = self._views.leases.get(key[0], ref.name)
+        if lease is None or lease.metadata.uid != taken_by:
+            return Notice(uid=taken_by)
+        if lease.status.ended:
+            return Notice()
+        if lease.status.exporter_ref is None:
+            return Notice(uid=taken_by)
+        return Notice(lease=ref.name, client=leasing.holder(lease), uid=taken_by)
 
 
 def _count(devices: tuple[Device, ...]) -> str:

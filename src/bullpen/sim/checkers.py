@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bullpen.sim.truth import Fact, Raw, is_active, status
+from bullpen.sim.truth import Fact, Raw, is_active, status, uid_of
 
 SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
 
@@ -46,7 +46,7 @@ class EndedStaysEnded:
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind != "Lease" or not _is_ours(fact) or not status(fact.old).get("ended"):
             return
-        if fact.new is None or _uid(fact.new) != _uid(fact.old):
+        if fact.new is None or uid_of(fact.new) != uid_of(fact.old):
             return
         if not status(fact.new).get("ended"):
             yield f"lease {fact.name} had ended and goes on"
@@ -67,7 +67,7 @@ class LeasesAreKept:
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind != "Lease" or not _is_ours(fact) or fact.new is not None:
             return
-        if not status(fact.old).get("ended") and not self._deleted(_uid(fact.old)):
+        if not status(fact.old).get("ended") and not self._deleted(uid_of(fact.old)):
             yield f"lease {fact.name} is gone and had not ended"
 
 
@@ -87,7 +87,7 @@ class EndsHaveReasons:
         reason = ready[0]["reason"] if ready else ""
         if reason in ("ExporterRemoved", "ExporterTaken"):
             name = status(fact.old)["exporterRef"]["name"]
-            if status(self._get("Exporter", fact.namespace, name)).get("leaseUid") == _uid(
+            if status(self._get("Exporter", fact.namespace, name)).get("leaseUid") == uid_of(
                 fact.new
             ):
                 yield f"lease {fact.name} lost exporter {name}, which was still its own"
@@ -105,7 +105,7 @@ class EpochsGrow:
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind != "Exporter" or fact.old is None or fact.new is None:
             return
-        if _uid(fact.old) != _uid(fact.new):
+        if uid_of(fact.old) != uid_of(fact.new):
             return
         before, after = status(fact.old), status(fact.new)
         old, new = before.get("leaseEpoch", 0), after.get("leaseEpoch", 0)
@@ -130,7 +130,7 @@ class OneLeasePerLife:
         if SINGLE_USE not in (fact.new["metadata"].get("annotations") or {}):
             return
         lease = status(fact.new).get("leaseUid")
-        if lease and self._served.setdefault(_uid(fact.new), lease) != lease:
+        if lease and self._served.setdefault(uid_of(fact.new), lease) != lease:
             yield f"exporter {fact.name} is given a second lease"
 
 
@@ -152,7 +152,7 @@ class CeilingHolds:
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind == "ExporterSet" and fact.new is not None:
             ceiling = fact.new["spec"].get("maxReplicas", 4)
-            _, known = self._ceilings.setdefault(_uid(fact.new), (fact.name, []))
+            _, known = self._ceilings.setdefault(uid_of(fact.new), (fact.name, []))
             if not known or known[-1][1] != ceiling:
                 known.append((fact.at, ceiling))
         if fact.kind == "Exporter":
@@ -162,9 +162,9 @@ class CeilingHolds:
         owner = _owner(fact.last)
         members = self._members.setdefault(owner, {})
         if fact.new is None:
-            members.pop(_uid(fact.last), None)
-        elif owner and _uid(fact.new) not in members:
-            members[_uid(fact.new)] = None
+            members.pop(uid_of(fact.last), None)
+        elif owner and uid_of(fact.new) not in members:
+            members[uid_of(fact.new)] = None
             name, ceiling = self._ceiling(owner)
             if ceiling and len(members) > ceiling:
                 yield f"{fact.name} makes {len(members)} members of {name}, at most {ceiling}"
@@ -202,6 +202,29 @@ class ObjectsComeToRest:
             yield f"{fact.kind} {fact.name} changed {count + 1} times in {fact.at - since:.1f} s"
 
 
+class LeasesKeepTheirExporters:
+    """An exporter is held for as long as its lease is active."""
+
+    promise = "a lease keeps its exporter"
+
+    def __init__(self, lease: Callable[[str, str], Raw | None]) -> None:
+        self._lease = lease
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Exporter" or uid_of(fact.old) != uid_of(fact.new):
+            return
+        held = status(fact.old).get("leaseUid")
+        if not held or status(fact.new).get("leaseUid") == held:
+            return
+        name = status(fact.old)["leaseRef"]["name"]
+        lease = self._lease(fact.namespace, name)
+        if not is_active(lease) or uid_of(lease) != held:
+            return
+        # Of an assignment that was begun twice, one half stays behind.
+        if status(lease)["exporterRef"]["name"] == fact.name:
+            yield f"{fact.name} was taken from lease {name}, which goes on"
+
+
 class LeasedMembersStay:
     """A leased member is never removed by scale-down."""
 
@@ -231,10 +254,6 @@ class LeasedMembersStay:
 def _is_ours(fact: Fact) -> bool:
     """Leases of the lab, not those of coordination."""
     return str(fact.last.get("apiVersion", "")).startswith("jumpstarter.dev/")
-
-
-def _uid(document: Raw | None) -> str:
-    return str((document or {}).get("metadata", {}).get("uid", ""))
 
 
 def _owner(document: Raw) -> str:

@@ -14,7 +14,7 @@ from datetime import timedelta
 import msgspec
 
 from bullpen.api.lease import Lease
-from bullpen.sim.truth import Fact, Raw, Truth, Violation, is_active, status
+from bullpen.sim.truth import Fact, Raw, Truth, Violation, is_active, status, uid_of
 
 
 @dataclass(slots=True)
@@ -118,6 +118,14 @@ class History:
     def admitted(self, lease: str, when: str) -> None:
         """A token opened a stream that it must not open."""
         self._break("a token pairs once", f"a token of lease {lease} was let in {when}")
+
+    def heard_end(self, namespace: str, exporter: str, name: str, uid: str) -> None:
+        """An exporter was told that its lease is over."""
+        lease = self._truth.get("Lease", namespace, name)
+        held_by = status(self._truth.get("Exporter", namespace, exporter)).get("leaseUid")
+        if is_active(lease) and uid_of(lease) == held_by == uid:
+            text = f"{exporter} heard that lease {name} is over, which goes on"
+            self._break("an exporter hears of an end when there is one", text)
 
     def committed(self, fact: Fact) -> None:
         """A lease was written."""

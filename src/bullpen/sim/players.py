@@ -20,6 +20,7 @@ from bullpen.identity.subjects import Role
 from bullpen.services.callers import Claim
 from bullpen.services.dialing import Call
 from bullpen.services.exporters import Notice
+from bullpen.sim.history import History
 from bullpen.sim.network import Network
 from bullpen.sim.routers import PlayedRouter
 
@@ -36,6 +37,7 @@ class Stage(Protocol):
     """What a player needs of its world."""
 
     network: Network
+    history: History
 
     def router(self, endpoint: str) -> PlayedRouter | None: ...
 
@@ -57,7 +59,7 @@ class Player:
     def __init__(self, stage: Stage, part: Part) -> None:
         self._stage = stage
         self._part = part
-        self._held = ""
+        self._told = Notice()
         """The lease it believes to have."""
 
     async def run(self) -> None:
@@ -117,31 +119,33 @@ class Player:
 
         listening: asyncio.Task[None] | None = None
         async with self._stage.network.stream(self._part.name, work) as notices:
-            if self._held:
-                listening = serving.create_task(self._listen(self._held))
+            if self._told.leased:
+                listening = serving.create_task(self._listen(self._told.lease))
             async for notice in notices:
-                if notice.leased and not self._held:
-                    self._begin(notice.lease)
+                if notice.leased and not self._told.leased:
+                    self._begin(notice)
                     listening = serving.create_task(self._serve(notice.lease))
-                elif not notice.leased and self._held:
+                elif not notice.leased and self._told.leased:
                     if listening is not None:
                         listening.cancel()
                     await self._end()
 
-    def _begin(self, lease: str) -> None:
-        self._held = lease
-        self._say(f"hears of lease {lease}")
-        self._part.began(lease)
+    def _begin(self, notice: Notice) -> None:
+        self._told = notice
+        self._say(f"hears of lease {notice.lease}")
+        self._part.began(notice.lease)
 
     async def _end(self) -> None:
-        lease, self._held = self._held, ""
-        self._say(f"hears that lease {lease} is over")
+        told, self._told = self._told, Notice()
+        self._say(f"hears that lease {told.lease} is over")
+        part = self._part
+        self._stage.history.heard_end(part.namespace, part.name, told.lease, told.uid)
         await self._report(ExporterStatusValue.AVAILABLE)
-        self._part.ended(lease)
+        self._part.ended(told.lease)
 
     def _lose(self) -> None:
         """The process ended; what it believed is gone with it."""
-        self._held = ""
+        self._told = Notice()
 
     async def _serve(self, lease: str) -> None:
         await asyncio.sleep(NOTICE_SECONDS)

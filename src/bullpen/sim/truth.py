@@ -122,6 +122,11 @@ def status(document: Raw | None) -> Raw:
     return (document or {}).get("status") or {}
 
 
+def uid_of(document: Raw | None) -> str:
+    """Empty for nothing."""
+    return str((document or {}).get("metadata", {}).get("uid", ""))
+
+
 def is_active(lease: Raw | None) -> bool:
     """Whether a lease has an exporter and is not over."""
     said = status(lease)

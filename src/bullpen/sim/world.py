@@ -26,6 +26,7 @@ from bullpen.sim.checkers import (
     EpochsGrow,
     LeasedMembersStay,
     LeasesAreKept,
+    LeasesKeepTheirExporters,
     ObjectsComeToRest,
     OneLeaseEach,
     OneLeasePerLife,
@@ -43,7 +44,7 @@ from bullpen.sim.process import Process, Surroundings
 from bullpen.sim.routerprocess import ENDPOINT, NAME, RouterProcess
 from bullpen.sim.routers import PlayedRouter
 from bullpen.sim.trace import Trace
-from bullpen.sim.truth import Fact, Truth, Violation
+from bullpen.sim.truth import Fact, Raw, Truth, Violation
 from bullpen.sim.watchers import Watcher
 
 RESTART = 1.0
@@ -127,11 +128,13 @@ class World:
             OneLeasePerLife(),
             ObjectsComeToRest(),
             CeilingHolds(lambda: self.api.last_seen() - slack),
-            LeasedMembersStay(
-                lambda namespace, name: self.truth.get("Lease", namespace, name), self._excused
-            ),
+            LeasesKeepTheirExporters(self._lease),
+            LeasedMembersStay(self._lease, self._excused),
             Noticing(self.history, self.say),
         )
+
+    def _lease(self, namespace: str, name: str) -> Raw | None:
+        return self.truth.get("Lease", namespace, name)
 
     def _excused(self, fact: Fact) -> bool:
         """Whether a leased member may go: its machine is gone, or somebody wanted that."""
