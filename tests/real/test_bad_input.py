@@ -19,7 +19,7 @@ from bullpen.app import keys
 from bullpen.identity.subjects import Role, Subject
 from bullpen.identity.tokens import Signer
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 SAID = "Error: grpc controller responded: "
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from real_service import BIN, Service, eventually
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 LAB = Path(__file__).parents[2] / "examples" / "lab.yaml"
 

@@ -17,7 +17,7 @@ from oidc_server import (
 )
 from real_service import Service, eventually, free_port_base, running_service
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 MANY = 250
 

@@ -12,7 +12,7 @@ import pytest
 from lab_helpers import Lab, read_until, warnings_in
 from real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(90)]
 
 FAIL = "echo no; exit 3"
 

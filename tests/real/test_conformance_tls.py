@@ -16,7 +16,7 @@ from real_service import Service, running_service
 
 from bullpen.app import certificates
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 
 def has_ipv6() -> bool:

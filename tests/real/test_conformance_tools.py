@@ -16,7 +16,7 @@ from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from real_service import BIN, Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 FIRMWARE = Path("/usr/lib/u-boot/qemu_arm64/u-boot.bin")
 

@@ -11,7 +11,7 @@ import yaml
 from qemu_pools import CLASS, EXAMPLES, apply_class, apply_set, condition, shell, until
 from real_service import BIN, Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 MIB = 1 << 20
 UBOOT = CLASS["spec"]["parameters"]["firmware"]["path"]

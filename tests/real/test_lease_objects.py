@@ -18,7 +18,7 @@ from jumpstarter_protocol import kubernetes_pb2
 from lab_helpers import Lab, Refusal
 from real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(90)]
 
 MANIFEST = """
 apiVersion: jumpstarter.dev/v1alpha1

@@ -15,7 +15,7 @@ import pytest
 from lab_helpers import GROUP, Lab, Refusal
 from real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
 CONFIG = "backups: {every: 1s, keep: 3}\n"
 REFUSED = 9
