@@ -23,7 +23,7 @@ check: setup lint types imports unit ## The fast half: lint, types, imports, uni
 
 test: check ## Everything: the fast half, then real processes, crashes and clients
 	$(PYTEST) -n 2 --dist loadfile -m "(slow or hypothesis) and not real" $(T)
-	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
+	$(PYTEST) -n 2 --dist loadfile -m "real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 
 lint: setup ## Style and format

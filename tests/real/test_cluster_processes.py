@@ -9,7 +9,7 @@ import cluster_stories
 import pytest
 from cluster_lab import ClusterLab, stand_in
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from pressing import shell
 from real_service import BIN, Service, eventually, free_port_base
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture
