@@ -258,6 +258,32 @@ def test_an_exporter_that_seems_to_be_free_is_asked_for_before_it_hears_so(
     world.run_without_service(story)
 
 
+@pytest.mark.parametrize("seen_first", [False, True])
+def test_a_lease_that_is_listened_on_before_it_is_seen_goes_on(
+    world: LabWorld, seen_first: bool
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.service(), world.player() as player:
+            await world.make_lease("one")
+            await world.assigned("one")
+            await world.settle()
+            player.obeys = False
+        async with world.service():
+            lease, exporter = world.lease("one"), world.exporter()
+            world.views.leases._drop(lease)
+            world.exporters.listens(exporter, "one")
+            if seen_first:
+                world.views.leases._set(lease)
+            stream = world.exporters.status(exporter)
+            first = asyncio.ensure_future(anext(stream))
+            await world.settle()
+            world.views.leases._set(lease)
+            assert (await first).lease == "one"
+            await stream.aclose()
+
+    world.run_without_service(story)
+
+
 def test_who_is_free_holds_nothing_of_what_it_listened_on(world: LabWorld) -> None:
     """It heard of leases from another process, and listened here."""
 

@@ -55,6 +55,13 @@ class Notice:
         """Whether it can be told: of a lease that is being assigned only the uid is known."""
         return self.leased == bool(self.uid)
 
+    def is_over(self, current: Notice) -> bool:
+        """Whether an exporter that was last told this must hear of the end first."""
+        if self.uid or not self.leased:
+            return self.leased and self.uid != current.uid
+        # It listened on a lease that no view knew: only the name is known.
+        return current.settled and self.lease != current.lease
+
 
 @dataclass(slots=True)
 class Report:
@@ -265,7 +272,7 @@ class Exporters:
         current = self._current(key, uid)
         before = self._delivered.get(uid, Notice()) if last is None else last
         told = self._mistaken.pop(uid, before)
-        if told.leased and told.uid != current.uid:
+        if told.is_over(current):
             if self._busy(key, uid, told):
                 return told if last is None else None
             return Notice()
