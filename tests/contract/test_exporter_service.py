@@ -168,26 +168,28 @@ def test_an_exporter_that_is_removed_hears_no_more(world: LabWorld) -> None:
     world.run(story)
 
 
+async def give_on(world: LabWorld) -> None:
+    """Give an exporter that holds ``old`` to ``new``, without a word to it."""
+    async with world.service(), world.player() as player:
+        await world.make_lease("old")
+        await world.assigned("old")
+        await world.settle()
+        player.obeys = False
+        await player.report(S.AVAILABLE)
+        player.hang_up()
+        await world.edit_lease("old", release=True)
+        await world.settle()
+        await world.make_lease("new")
+        # It must be connected to be given out; here it hears nothing of it any more.
+        world.connections.opened((SPACE, "e1"))
+        await world.edit_lease("new", duration=timedelta(hours=2))
+        await world.assigned("new")
+
+
 def test_after_a_restart_an_exporter_that_still_holds_an_older_lease_is_put_right(
     world: LabWorld,
 ) -> None:
     """The service died after it had given the exporter on, before it could tell."""
-
-    async def give_on(world: LabWorld) -> None:
-        async with world.service(), world.player() as player:
-            await world.make_lease("old")
-            await world.assigned("old")
-            await world.settle()
-            player.obeys = False
-            await player.report(S.AVAILABLE)
-            player.hang_up()
-            await world.edit_lease("old", release=True)
-            await world.settle()
-            await world.make_lease("new")
-            # It must be connected to be given out; here it hears nothing of it any more.
-            world.connections.opened((SPACE, "e1"))
-            await world.edit_lease("new", duration=timedelta(hours=2))
-            await world.assigned("new")
 
     async def story(world: LabWorld) -> None:
         await give_on(world)
@@ -207,6 +209,28 @@ def test_after_a_restart_an_exporter_that_still_holds_an_older_lease_is_put_righ
                 await stream.aclose()
                 expected = ["", "new"] if listens_first else ["new", "", "new"]
                 assert player_heard == expected
+
+    world.run_without_service(story)
+
+
+def test_after_a_restart_it_is_put_right_also_if_it_has_to_finish_something_first(
+    world: LabWorld,
+) -> None:
+    async def story(world: LabWorld) -> None:
+        await give_on(world)
+        async with world.service():
+            stream = world.exporters.status(world.exporter())
+            assert (await anext(stream)).lease == "new"
+            report = world.exporters.report
+            await report(world.exporter(), value=S.AFTER_LEASE_HOOK, message="")
+            world.exporters.listens(world.exporter(), "old")
+            end = asyncio.ensure_future(anext(stream))
+            await world.settle()
+            assert not end.done()
+            await report(world.exporter(), value=S.AVAILABLE, message="")
+            assert (await end).lease == ""
+            assert (await anext(stream)).lease == "new"
+            await stream.aclose()
 
     world.run_without_service(story)
 

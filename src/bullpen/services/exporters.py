@@ -271,12 +271,16 @@ class Exporters:
         """The next thing to say on this stream, or None if all has been said."""
         current = self._current(key, uid)
         before = self._delivered.get(uid, Notice()) if last is None else last
-        told = self._mistaken.pop(uid, before)
+        told = self._mistaken.get(uid, before)
         if told.is_over(current):
             if self._busy(key, uid, told):
                 return told if last is None else None
+            self._mistaken.pop(uid, None)
             return Notice()
-        return None if current == last or not current.settled else current
+        if not current.settled:
+            return None
+        self._mistaken.pop(uid, None)
+        return None if current == last else current
 
     def _busy(self, key: Key, uid: str, told: Notice) -> bool:
         """Whether the exporter should finish something before it hears of its lease's end."""
