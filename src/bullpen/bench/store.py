@@ -80,11 +80,15 @@ async def _measure_store(writers: int, seconds: float) -> Sample:
 
 
 async def _write(store: Store, key: str, end: float, latencies: list[float]) -> None:
+    """Write until the end has come, once at least."""
     revision, value = ABSENT, bytes(VALUE_BYTES)
-    while (begin := time.perf_counter()) < end:
+    begin = time.perf_counter()
+    while revision == ABSENT or begin < end:
         entry = await store.put(key, lambda _: value, expect=revision)
         revision = entry.revision
-        latencies.append(time.perf_counter() - begin)
+        done = time.perf_counter()
+        latencies.append(done - begin)
+        begin = done
 
 
 async def measure_bare(writers: int, seconds: float) -> Sample:
@@ -97,13 +101,15 @@ def _append(writers: int, seconds: float) -> Sample:
         contextlib.closing(_bare(Path(directory) / "bare.db")) as connection,
     ):
         latencies: list[float] = []
-        begin = time.perf_counter()
+        begin = start = time.perf_counter()
         revision = 0
-        while (start := time.perf_counter()) < begin + seconds:
+        while not revision or start < begin + seconds:
             _commit(connection, revision, writers)
             revision += writers
-            latencies += [time.perf_counter() - start] * writers
-        return Sample(revision / (time.perf_counter() - begin), tuple(latencies))
+            done = time.perf_counter()
+            latencies += [done - start] * writers
+            start = done
+        return Sample(revision / (start - begin), tuple(latencies))
 
 
 def _bare(path: Path) -> apsw.Connection:
