@@ -55,6 +55,7 @@ class EmbeddedHome:
         self.registry: Registry | None = None
         """That of the process that runs now."""
 
+        self._objects: RegistryObjects | None = None
         self._api = api
         self._disk = disk
         self._clock = clock
@@ -65,23 +66,24 @@ class EmbeddedHome:
     async def connected(self, process: Process) -> AsyncIterator[Objects]:
         store = self._stores[process] = self._disk.open()
         self.registry = registry = Registry(store, clock=self._clock, ids=self._ids)
+        self._objects = objects = RegistryObjects(registry, manager=MANAGER)
         await registry.ensure_namespaces(NAMESPACES)
         async with asyncio.TaskGroup() as tasks:
             collecting = tasks.create_task(GarbageCollector(registry).run())
             sweeping = tasks.create_task(EventSweeper(registry, clock=self._clock).run())
-            yield RegistryObjects(registry, manager=MANAGER)
+            yield objects
             collecting.cancel()
             sweeping.cancel()
 
     def remote(self, guest: Guest) -> Objects:
         """The objects over HTTP, from whichever process serves them."""
-        return ApiObjects(lambda: _served(self.registry), guest, self._api)
+        return ApiObjects(lambda: _served(self._objects), guest, self._api)
 
     def crashed(self, process: Process) -> None:
         store = self._stores.pop(process, None)
         if store is not None:
             store.crash()
-        self.registry = None
+        self.registry = self._objects = None
 
 
 class ClusterHome:
@@ -89,6 +91,7 @@ class ClusterHome:
 
     def __init__(self, disk: Disk, clock: Clock, ids: Ids, api: PlayedApi) -> None:
         self.registry = Registry(disk.open(), clock=clock, ids=ids)
+        self._objects = RegistryObjects(self.registry, manager=MANAGER)
         self._api = api
 
     async def prepare(self) -> None:
@@ -103,17 +106,16 @@ class ClusterHome:
 
     def remote(self, guest: Guest) -> Objects:
         """The objects as one process sees them through the API."""
-        served = _served(self.registry)
-        return ApiObjects(lambda: served, guest, self._api)
+        return ApiObjects(lambda: self._objects, guest, self._api)
 
     def crashed(self, process: Process) -> None:
         """Nothing of the objects was in the process."""
 
 
-def _served(registry: Registry | None) -> RegistryObjects:
-    if registry is None:
+def _served(objects: RegistryObjects | None) -> RegistryObjects:
+    if objects is None:
         raise Unavailable("connection refused")
-    return RegistryObjects(registry, manager=MANAGER)
+    return objects
 
 
 class Guest(Protocol):

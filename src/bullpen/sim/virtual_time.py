@@ -8,57 +8,32 @@ goes through it in the same order in every run.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import math
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from bullpen.kit.clock import VirtualClock
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 TURNS_MAX = 20_000
 """Turns of the loop within one second of virtual time, more than any work takes."""
 
+RESOLUTION = 1e-9
+"""Seconds by which a timer may be early: sums of times are not exact."""
+
+CANCELLED_MAX = 100
+"""Timers that may wait in vain before it is looked whether most of them do."""
+
 
 class Deadlock(RuntimeError):
     """No task can run and no timer is set."""
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for nobody: nothing outside the run can happen in it."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__()
-        self._clock = clock
-        self._micros = 0
-        self._turns = 0
-        self._since = 0.0
-        self.time = 0.0
-        """Seconds since the beginning."""
-
-        self.restless: Callable[[], None] | None = None
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._turns += 1
-        if self._turns == TURNS_MAX:
-            if self.restless is not None and self.time - self._since < 1.0:
-                self.restless()
-            self._turns, self._since = 0, self.time
-        if timeout is None:
-            raise Deadlock(f"every task is blocked at {self._clock.now().isoformat()}")
-        if timeout > 0:
-            self._advance(timeout)
-        return []
-
-    def _advance(self, timeout: float) -> None:
-        # Rounded up: a step of no microseconds would spin for ever just short of the timer.
-        step = math.ceil(timeout * 1e6)
-        self._micros += step
-        self.time = self._micros / 1e6
-        self._clock.advance(timedelta(microseconds=step))
 
 
 class _NumberedTask(asyncio.Task[T]):
@@ -75,19 +50,126 @@ class _NumberedTask(asyncio.Task[T]):
         return self is other
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class _Timer(asyncio.TimerHandle):
+    """Timers of one moment come in the order the heap gives them, as with asyncio's own."""
+
+    __slots__ = ()
+    _when: float
+    _scheduled: bool
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        return self._when < other._when  # type: ignore[attr-defined, no-any-return]
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """asyncio's loop without a selector: nothing outside a run can happen in it.
+
+    As there, what is ready runs in turns. Time moves when nothing is, to the next timer.
+    """
+
     def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
         self._numbers = itertools.count()
-        self._jumping = _JumpingSelector(clock)
-        super().__init__(self._jumping)
+        self._clock = clock
+        self._micros = 0
+        self._seconds = 0.0
+        """Since the beginning."""
+
+        self._due: deque[asyncio.Handle] = deque()
+        self._timers: list[_Timer] = []
+        self._cancelled = 0
+        """Timers among them that were cancelled."""
+
+        self._turns = 0
+        self._since = 0.0
+        self._restless: Callable[[], None] | None = None
         self.set_task_factory(self._make)
 
     def when_restless(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` when work goes on and on and time does not pass."""
-        self._jumping.restless = tell
+        self._restless = tell
 
     def time(self) -> float:
-        return self._jumping.time
+        return self._seconds
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context or copy_context())
+        self._due.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+    """Only a signal comes from elsewhere, and that does not wake a loop which never sleeps."""
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context or copy_context())
+        heapq.heappush(self._timers, timer)
+        timer._scheduled = True
+        return timer
+
+    def close(self) -> None:
+        super().close()
+        self._due.clear()
+        self._timers.clear()
+
+    def _timer_handle_cancelled(self, timer: _Timer) -> None:
+        if timer._scheduled:
+            self._cancelled += 1
+
+    def _run_once(self) -> None:
+        """One turn: everything that is ready now, and nothing that becomes so meanwhile."""
+        self._forget_cancelled()
+        due, timers = self._due, self._timers
+        self._count_turn()
+        if not due and not self._stopping:  # type: ignore[attr-defined]
+            self._jump()
+        now = self._seconds + RESOLUTION
+        while timers and timers[0]._when < now:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            due.append(timer)
+        for _ in range(len(due)):
+            handle = due.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _forget_cancelled(self) -> None:
+        timers = self._timers
+        if len(timers) > CANCELLED_MAX and self._cancelled > len(timers) / 2:
+            timers[:] = [timer for timer in timers if not timer._cancelled]
+            heapq.heapify(timers)
+            self._cancelled = 0
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+            self._cancelled -= 1
+
+    def _count_turn(self) -> None:
+        self._turns += 1
+        if self._turns == TURNS_MAX:
+            if self._restless is not None and self._seconds - self._since < 1.0:
+                self._restless()
+            self._turns, self._since = 0, self._seconds
+
+    def _jump(self) -> None:
+        """Let time pass until the next timer is due."""
+        if not self._timers:
+            raise Deadlock(f"every task is blocked at {self._clock.now().isoformat()}")
+        # Rounded up: a step of no microseconds would spin for ever just short of the timer.
+        step = math.ceil((self._timers[0]._when - self._seconds) * 1e6)
+        if step > 0:
+            self._micros += step
+            self._seconds = self._micros / 1e6
+            self._clock.advance(timedelta(microseconds=step))
 
     def _make(
         self,
