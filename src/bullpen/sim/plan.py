@@ -32,7 +32,10 @@ class Size(StrEnum):
 
     USUAL = "usual"
     LARGE = "large"
-    """Hundreds of leases one after the other: many leases in little time."""
+    """Hundreds of leases one after the other, in a lab that is often congested."""
+
+    DENSE = "dense"
+    """The same where somebody rarely waits: the most leases in the least time."""
 
 
 class Act(StrEnum):
@@ -179,6 +182,9 @@ class _Extent:
 
     lasts: tuple[float, float]
     steps: tuple[int, int]
+    leases: int = WORK[Act.LEASE]
+    """How often a lease is asked for, against the other things people do."""
+
     faults: tuple[float, float]
     """The share of steps that are faults."""
 
@@ -242,6 +248,20 @@ EXTENTS: Mapping[Size, _Extent] = {
         durations=(10, 30),
         events=0.02,
     ),
+    Size.DENSE: _Extent(
+        lasts=(1_000.0, 2_000.0),
+        steps=(1_200, 2_400),
+        leases=120,
+        faults=(0.002, 0.02),
+        boards=(12, 16),
+        pools=(0, 1),
+        ceilings=(1, 2),
+        real=0.95,
+        dials=(0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
+        holds_max=1.0,
+        durations=(3, 6),
+        events=0.02,
+    ),
 }
 
 
@@ -301,11 +321,12 @@ def _steps(
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     possible = [act for act in FAULTS if act not in foreign | absent]
     faults = {act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35}
+    work = {**WORK, Act.LEASE: extent.leases}
     count = chance.randint(*extent.steps)
     share = chance.uniform(*extent.faults) if faults else 0.0
     found: list[tuple[float, Act, int]] = []
     for _ in range(count):
-        weights: Mapping[Act, float] = faults if chance.random() < share else WORK
+        weights: Mapping[Act, float] = faults if chance.random() < share else work
         act = chance.choices(tuple(weights), tuple(weights.values()))[0]
         found.append((chance.uniform(0, lasts), act, chance.getrandbits(32)))
     found.sort()
