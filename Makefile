@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster lint types imports unit bench soak crash lock chart format
+.PHONY: help setup demo check test test-cluster lint types imports unit bench soak crash fuzz lock chart format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -47,6 +47,10 @@ test-cluster: setup ## The contract and the stories in the cluster of KUBECONFIG
 crash: setup ## Harm a lab of real processes, round after round: ROUNDS=100 SEED=1
 	PYTHONPATH=tests/real $(BIN)/python tests/crash/harness.py \
 	    --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
+
+fuzz: setup ## Search with coverage for input that hurts: SECONDS_MAX (60) for each, TARGET=NAME, CORPUS=DIR
+	$(BIN)/python tests/fuzz/fuzz_run.py --seconds $${SECONDS_MAX:-60} \
+	    $(addprefix --target ,$(TARGET)) $(addprefix --corpus ,$(CORPUS))
 
 bench: setup ## Benchmarks, as ratios to references measured in the same run
 	@$(BIN)/bullpen bench

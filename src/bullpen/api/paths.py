@@ -18,18 +18,19 @@ SHOWN_MAX = 120
 
 def written(steps: tuple[Step, ...]) -> str:
     """``("spec", "policies", 0, "from")`` → ``spec.policies[0].from``."""
-    parts = (f"[{step}]" if isinstance(step, int) else f".{_cut(step)}" for step in steps)
+    parts = (f"[{step}]" if isinstance(step, int) else f".{cut(step)}" for step in steps)
     return "".join(parts).removeprefix(".")
 
 
 def shown(value: Any) -> str:
     """``value`` as JSON, cut where it gets long."""
     if isinstance(value, str):
-        return json.dumps(_cut(value), ensure_ascii=False)
-    return _cut(json.dumps(value, ensure_ascii=False))
+        return json.dumps(cut(value), ensure_ascii=False)
+    return cut(json.dumps(value, ensure_ascii=False))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """``text``, or its beginning: enough to be recognised by."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 

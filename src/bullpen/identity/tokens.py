@@ -69,7 +69,7 @@ class Signer:
 
     def verify(self, token: str, *, now: datetime) -> Claims:
         """Who the token is for; raises ``Unauthorized`` unless it is ours and current."""
-        digest = sha256(token.encode()).digest()
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         found = self._verified.get(digest)
         if found is None:
             found = self._check(token)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from bullpen.api.paths import cut, shown
 from bullpen.errors import BadRequest, Invalid, TooLarge
 from bullpen.registry.options import OBJECT_BYTES_MAX
 from bullpen.registry.walking import same
@@ -57,15 +58,15 @@ def _operation(operation: object, number: int) -> dict[str, Any]:
     if not isinstance(operation, dict):
         raise BadRequest(f"operation {number} of the JSON patch is not an object")
     name = operation.get("op")
-    if name not in _NEEDS:
-        raise BadRequest(f"operation {number} of the JSON patch has an unknown op {name!r}")
+    if not isinstance(name, str) or name not in _NEEDS:
+        raise BadRequest(f"operation {number} of the JSON patch has an unknown op {shown(name)}")
     for field in ("path", *_NEEDS[name]):
         if field not in operation:
             raise BadRequest(f"operation {number} of the JSON patch ({name}) has no {field!r}")
     return operation
 
 
-_NEEDS: dict[object, tuple[str, ...]] = {
+_NEEDS: dict[str, tuple[str, ...]] = {
     "add": ("value",),
     "remove": (),
     "replace": ("value",),
@@ -97,7 +98,7 @@ class _Editing:
                 self._add(path, self._duplicate(_pointer(operation["from"])))
             case _:
                 if not same(self._get(path), operation["value"]):
-                    raise Invalid(f"testing value {operation['path']} failed: test failed")
+                    raise Invalid(f"testing value {_text(path)} failed: test failed")
 
     def _get(self, path: list[str]) -> Any:
         value = self.root
@@ -151,7 +152,7 @@ class _Editing:
 def _pointer(text: object) -> list[str]:
     """The tokens of a JSON pointer (RFC 6901)."""
     if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise BadRequest(f"{text!r} is not a JSON pointer: it must be empty or begin with '/'")
+        raise BadRequest(f"{shown(text)} is not a JSON pointer: it must be empty or begin with '/'")
     return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
 
 
@@ -174,7 +175,7 @@ def _missing(path: list[str]) -> Invalid:
 
 
 def _text(path: list[str]) -> str:
-    return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in path)
+    return cut("".join("/" + token.replace("~", "~0").replace("/", "~1") for token in path))
 
 
 def _copy(value: Any) -> Any:

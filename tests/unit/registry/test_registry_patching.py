@@ -215,6 +215,7 @@ def test_a_patch_that_cannot_be_carried_out_is_invalid(target: Any, patch: Any) 
         pytest.param({}, id="no list"),
         pytest.param(["x"], id="no operation"),
         pytest.param([{"op": "spam", "path": "/a"}], id="an unknown operation"),
+        pytest.param([{"op": {}, "path": "/a"}], id="an operation that is no word"),
         pytest.param([{"op": "add", "path": "/a"}], id="no value"),
         pytest.param([{"op": "add", "value": 1}], id="no path"),
         pytest.param([{"op": "move", "path": "/a"}], id="no source"),
@@ -225,6 +226,14 @@ def test_a_patch_that_cannot_be_carried_out_is_invalid(target: Any, patch: Any) 
 def test_what_is_no_patch_is_a_bad_request(patch: Any) -> None:
     with pytest.raises(BadRequest):
         json_patch({"a": 1}, patch)
+
+
+@pytest.mark.parametrize("op", ["x" * 10_000, "remove", "test"])
+@pytest.mark.parametrize("path", ["x" * 10_000, "/" + "x" * 10_000])
+def test_a_refusal_does_not_repeat_all_that_was_sent(op: str, path: str) -> None:
+    with pytest.raises((BadRequest, Invalid)) as refused:
+        json_patch({"a": 1}, [{"op": op, "path": path, "value": 1}])
+    assert len(str(refused.value)) < 300
 
 
 def test_the_operations_of_a_patch_are_bounded() -> None:

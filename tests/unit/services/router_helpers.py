@@ -1,7 +1,8 @@
-"""A router on loopback and the published gRPC client to talk through it."""
+"""A router on loopback with the published gRPC client, and one that is spoken to byte by byte."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from bullpen.core.sessions import Session
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
 from bullpen.kit.clock import SystemClock
+from bullpen.services.router import frames
+from bullpen.services.router.connection import Connection
 from bullpen.services.router.limits import Limits
 from bullpen.services.router.server import Router
 
@@ -61,3 +64,75 @@ async def running_router(limits: Limits | None = None) -> AsyncIterator[RunningR
 
 def data(payload: bytes) -> Any:
     return router_pb2.StreamRequest(payload=payload)
+
+
+HOSTILE_LIMITS = Limits(control_frames_max=50, header_bytes_max=1024, streams_max=4)
+PATH = "/jumpstarter.v1.RouterService/Stream"
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written and never reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.open = True
+
+    def write(self, data: Any) -> None:
+        assert self.open, "written after the end"
+        self.sent += data
+
+    def writelines(self, pieces: Any) -> None:
+        for piece in pieces:
+            self.write(bytes(piece))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def close(self) -> None:
+        self.open = False
+
+    def abort(self) -> None:
+        self.open = False
+
+    def is_closing(self) -> bool:
+        return not self.open
+
+
+class Peer:
+    """Somebody who speaks to a router, well or badly."""
+
+    def __init__(self) -> None:
+        self.router = Router(TICKETS, clock=CLOCK, limits=HOSTILE_LIMITS)
+        self.connection = Connection(self.router, lambda: 0.0)
+        self.wire = Wire()
+        self.connection.connection_made(self.wire)
+
+    def say(self, data: bytes) -> None:
+        if self.wire.open:
+            self.connection.data_received(data)
+
+    def greet(self) -> None:
+        self.say(frames.PREFACE + frames.settings({}))
+
+    @property
+    def goaway(self) -> int | None:
+        """The code of the GOAWAY that was sent, if any."""
+        at = 0
+        sent = bytes(self.wire.sent)
+        while at + frames.HEAD_SIZE <= len(sent):
+            length, kind, _, _ = frames.parse_head(sent, at)
+            if kind == frames.GOAWAY:
+                start = at + frames.HEAD_SIZE + 4
+                return int.from_bytes(sent[start : start + 4], "big")
+            at += frames.HEAD_SIZE + length
+        return None
+
+
+def request(stream: int, *, path: str = PATH, end: int = frames.END_HEADERS) -> bytes:
+    block = frames.header_block(((":method", "POST"), (":path", path)))
+    return frames.head(len(block), frames.HEADERS, end, stream) + block
+
+
+def raw(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return frames.head(len(body), kind, flags, stream) + body
