@@ -8,18 +8,19 @@ virtio disk; it asks for a login on its serial console, `root` without a passwor
 """
 
 import gzip
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 KERNEL, USERLAND = "linux-image-cloud-amd64", "busybox-static"
-MODULES = ("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev",
-           "virtio_pci", "virtio_blk")  # fmt: skip
-INIT = f"""#!/bin/busybox sh
+MODULES = ("virtio_pci", "virtio_blk")
+INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc && mount -t sysfs sys /sys && mount -t devtmpfs dev /dev
-for name in {" ".join(MODULES)}; do insmod /modules/$name.ko; done
+for module in /modules/*; do insmod $module; done
 hostname linux-pool
 echo "Linux $(uname -r) is up"
 while :; do getty 115200 ttyS0; done
@@ -42,9 +43,8 @@ def main(directory: Path) -> None:
             "init": (0o100755, INIT.encode()),
             "bin/busybox": (0o100755, (unpacked / "bin/busybox").read_bytes()),
         }
-        for name in MODULES:
-            (module,) = unpacked.glob(f"lib/modules/*/kernel/drivers/*/{name}.ko")
-            content[f"modules/{name}.ko"] = (0o100644, module.read_bytes())
+        for number, (name, module) in enumerate(with_needs(MODULES, unpacked).items()):
+            content[f"modules/{number:02}-{name}.ko"] = (0o100644, module)
         (directory / "initrd").write_bytes(gzip.compress(archive(content), mtime=0))
         (directory / "vmlinuz").write_bytes(kernel.read_bytes())
     print(f"{directory}/vmlinuz and {directory}/initrd are ready")
@@ -61,6 +61,19 @@ def unpack(work: Path) -> Path:
     for package in work.glob("*.deb"):
         run("dpkg-deb", "-x", str(package), "unpacked", cwd=work)
     return work / "unpacked"
+
+
+def with_needs(names: Iterable[str], unpacked: Path) -> dict[str, bytes]:
+    """Modules and before each what it needs, which it says itself and which kernels change."""
+    found: dict[str, bytes] = {}
+    for name in names:
+        (path,) = unpacked.glob(f"lib/modules/*/kernel/**/{name}.ko")
+        data = path.read_bytes()
+        needs = re.search(rb"\0depends=([^\0]*)\0", data)
+        if needs and needs[1]:
+            found |= with_needs(needs[1].decode().split(","), unpacked)
+        found.setdefault(name, data)
+    return found
 
 
 def run(*command: str, cwd: Path) -> str:
