@@ -13,7 +13,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, copy_context
+from contextvars import Context
 from datetime import timedelta
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -98,7 +98,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context or copy_context())
+        handle = asyncio.Handle(callback, args, self, context)
         self._due.append(handle)
         return handle
 
@@ -112,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context or copy_context())
+        timer = _Timer(when, callback, args, self, context)
         heapq.heappush(self._timers, timer)
         timer._scheduled = True
         return timer
