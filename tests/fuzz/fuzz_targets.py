@@ -251,7 +251,7 @@ def _router_frames(data: bytes) -> None:
     assert peer.router.load == 0
 
 
-PODS = yaml.dump(document(SET, "pool", spec=exporter_set("pool")["spec"])).encode()
+POOL = yaml.dump(document(SET, "pool", spec=exporter_set("pool")["spec"])).encode()
 TARGETS = {
     target.name: target
     for target in (
@@ -270,7 +270,7 @@ TARGETS = {
         Target(
             "manifests",
             _manifests,
-            (PODS, b"a: &x [1, 2]\nb: *x\n---\nc: {<<: *x}"),
+            (POOL, b"a: &x [1, 2]\nb: *x\n---\nc: {<<: *x}"),
             ("&a ", "*a", "<<: ", "!!str ", "---\n", "%YAML 1.1\n", "? ", "|\n"),
         ),
         Target(
