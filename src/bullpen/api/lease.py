@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from bullpen.api.client import GROUP_VERSION
@@ -14,11 +14,16 @@ from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, Obj
 from bullpen.api.paths import shown, walk
 from bullpen.api.selectorcheck import selector_causes
 from bullpen.errors import Cause
-from bullpen.kit import durations
+from bullpen.kit import durations, times
 
 TAGS_MAX = 10
 CONTEXT_MAX = 8
 SESSIONS_MAX = 10
+
+TIME_MIN = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_MAX = datetime(2970, 1, 1, tzinfo=UTC)
+"""Bounds of begin and end times. The longest duration is 292 years, so that sums stay far
+below the year 9999, where arithmetic on times ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,3 +182,10 @@ def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     for path, value in walk(document, ("spec", "duration")):
         if durations.parse(value) <= timedelta(0):
             yield Cause(field=path, message=f"Invalid value: {shown(value)}: must be positive")
+    for name in ("beginTime", "endTime"):
+        before = [value for _, value in walk(old, ("spec", name))] if old is not None else []
+        for path, value in walk(document, ("spec", name)):
+            # One that was stored before there was this bound must not keep the lease from ending.
+            if not TIME_MIN <= times.parse(value) <= TIME_MAX and value not in before:
+                text = f"must lie between {times.text(TIME_MIN)} and {times.text(TIME_MAX)}"
+                yield Cause(field=path, message=f"Invalid value: {shown(value)}: {text}")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from bullpen.api.lease import Lease
 from bullpen.core.leasing import ENDED_LABEL
+from bullpen.kit import times
 
 DUE_AT_ONCE_MAX = 500
 """Leases thrown away in one pass; their going starts the next pass."""
@@ -69,4 +70,5 @@ class Shelf:
 
     def _kept_until(self, lease: Lease) -> datetime:
         assert lease.metadata.creation_timestamp is not None
-        return (lease.status.end_time or lease.metadata.creation_timestamp) + self._retention
+        ended = lease.status.end_time or lease.metadata.creation_timestamp
+        return times.shifted(ended, self._retention)

@@ -16,6 +16,7 @@ from bullpen.core import access
 from bullpen.core.access import Policies
 from bullpen.core.scheduling import Assign, Lab, Request, schedule
 from bullpen.core.stock import Offer, Stock
+from bullpen.kit import times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def share(
     A lease goes where a member is starting already, else where there is room for one,
     else to whoever comes first by name and then says that it cannot grow.
     """
-    horizon = now + max((source.lead for source in sources), default=timedelta(0))
+    horizon = times.shifted(now, max((source.lead for source in sources), default=timedelta(0)))
     requests = tuple(r for r in lab.requests if r.since <= horizon)
     claimed: dict[str, list[str]] = {source.name: [] for source in sources}
     waiting: dict[str, list[str]] = {source.name: [] for source in sources}
@@ -77,7 +78,7 @@ def share(
 
 def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime) -> datetime | None:
     """When the next booked lease comes so near that its member must begin to boot."""
-    starts = (request.since - lead for request in requests)
+    starts = (times.shifted(request.since, -lead) for request in requests)
     return min((start for start in starts if start > now), default=None)
 
 
@@ -119,7 +120,9 @@ def _choose(
 def _could_serve(policies: Policies, request: Request, source: Source, now: datetime) -> bool:
     if request.exporter or request.client_labels is None or not request.selector:
         return False
-    if request.since > now + source.lead or not request.selector.matches(source.labels):
+    if request.since > times.shifted(now, source.lead) or not request.selector.matches(
+        source.labels
+    ):
         return False
     approval = access.approve(
         policies,

@@ -18,6 +18,7 @@ from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core import sessions
 from bullpen.core.conditions import condition, last
+from bullpen.kit import times
 
 ENDED_LABEL = "jumpstarter.dev/lease-ended"
 TAG_PREFIX = "metadata.jumpstarter.dev/"
@@ -44,7 +45,7 @@ def phase(lease: Lease, *, now: datetime) -> Phase:
 def begins_at(spec: LeaseSpec) -> datetime | None:
     """When the lease was booked for; None for as soon as possible."""
     if spec.begin_time is None and spec.end_time is not None and spec.duration is not None:
-        return spec.end_time - spec.duration
+        return times.shifted(spec.end_time, -spec.duration)
     return spec.begin_time
 
 
@@ -61,7 +62,7 @@ def expires_at(lease: Lease) -> datetime | None:
     if spec.duration is None:
         return None
     begin = spec.begin_time or lease.status.begin_time
-    return begin + spec.duration if begin is not None else None
+    return times.shifted(begin, spec.duration) if begin is not None else None
 
 
 def length(spec: LeaseSpec) -> timedelta | None:

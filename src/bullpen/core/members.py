@@ -14,6 +14,7 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.meta import Condition, ConditionStatus
 from bullpen.core import presence
 from bullpen.core.conditions import get
+from bullpen.kit import times
 
 SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
 """Annotation of an exporter that serves one lease in its life."""
@@ -225,7 +226,7 @@ def _is_young(seen: Sighting, now: datetime, patience: Patience) -> bool:
 
 
 def _winding_down(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
-    due = seen.unleased_since + patience.finish_max
+    due = times.shifted(seen.unleased_since, patience.finish_max)
     busy = presence.online(seen.exporter) and not presence.idle(seen.exporter)
     if busy and due > now:
         return _Verdict(phase=Phase.FINISHING, due=due)
@@ -246,7 +247,7 @@ def _offline(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
     conditions = seen.exporter.status.conditions
     found = (get(conditions, "Online"), get(conditions, "Registered"))
     since = max(c.last_transition_time for c in found if c is not None and not _is_true(c))
-    due = since + patience.offline_max
+    due = times.shifted(since, patience.offline_max)
     if due > now:
         return _Verdict(phase=Phase.OFFLINE, due=due)
     text = f"offline since {since:%H:%M:%S} UTC"
@@ -256,7 +257,7 @@ def _offline(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
 def _booting(backing: Backing, now: datetime, patience: Patience) -> _Verdict:
     if backing.stage is Stage.HELD:
         return _Verdict(phase=Phase.HELD, cause=backing.reason)
-    due = backing.since + patience.boot_max
+    due = times.shifted(backing.since, patience.boot_max)
     if due > now:
         return _Verdict(phase=Phase.STARTING, due=due)
     text = f"not registered within {patience.boot_max.total_seconds():.0f} s"

@@ -14,6 +14,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.core import conditions
 from bullpen.core.members import Member, Phase
 from bullpen.core.scaling import Plan, Pool
+from bullpen.kit import times
 
 BOOT_ASSUMED = timedelta(seconds=10)
 """How long a boot takes as long as none has been measured."""
@@ -71,7 +72,7 @@ def reported(owner: ExporterSet) -> str:
 
 def _remaining(starting: Sequence[Member], boot: timedelta, now: datetime) -> float:
     """Until the last of those that are starting should be ready."""
-    return max((m.since + boot - now).total_seconds() for m in starting)
+    return max((times.shifted(m.since, boot) - now).total_seconds() for m in starting)
 
 
 def _seconds(seconds: float) -> int:

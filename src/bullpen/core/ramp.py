@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from bullpen.core.crew import Part
 from bullpen.core.members import STARTING, Member, Phase
 from bullpen.kit.backoff import Backoff
+from bullpen.kit.times import shifted
 
 STARTING_MAX = 1_000
 """Starting at once in one pool, however well it goes."""
@@ -178,7 +179,7 @@ def _up(footing: Footing, members: Part) -> list[datetime]:
 def _proven(footing: Footing, members: Part) -> list[datetime]:
     """When each of them has been ready for so long that it counts as a success."""
     stable = footing.ramp.stable_after if footing.failures else timedelta(0)
-    return [at + stable for at in _up(footing, members)]
+    return [shifted(at, stable) for at in _up(footing, members)]
 
 
 def _held(held: Sequence[Member]) -> Hold:

@@ -21,6 +21,7 @@ from bullpen.core.crew import Crew, Part
 from bullpen.core.members import STARTING, SUPPLY, Member, Phase
 from bullpen.core.ramp import UNTRIED, Footing, Hold
 from bullpen.core.sizes import Sizes
+from bullpen.kit import times
 
 CREATED_AT_ONCE_MAX = 500
 """Members created in one pass; their coming starts the next pass."""
@@ -302,7 +303,7 @@ def _surplus(
     rest = count - above - sizes.target - spare
     before = (pool.surplus or Surplus(since=now, count=rest)) if rest > 0 else None
     least = min(before.count, rest) if before is not None else 0
-    ripe = least if before is not None and before.since + pool.cooldown <= now else 0
+    ripe = least if before is not None and times.shifted(before.since, pool.cooldown) <= now else 0
     order: list[Member] = []
     if above or ripe:
         order = _drain_order(m for m in supply if not m.leased and m not in replaced)
@@ -369,7 +370,7 @@ def _wake_at(
     moments = [m.due for m in crew.unusual if m.due is not None]
     moments.extend(ramp.wakes(footing, crew.everybody()))
     if surplus is not None:
-        moments.append(surplus.since + pool.cooldown)
+        moments.append(times.shifted(surplus.since, pool.cooldown))
     return min((moment for moment in moments if moment > now), default=None)
 
 

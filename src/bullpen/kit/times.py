@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
@@ -40,6 +43,17 @@ def _is_plain(text: str) -> bool:
         and text[13] == text[16] == ":"
         and text[19] == "Z"
     )
+
+
+def shifted(moment: datetime, by: timedelta) -> datetime:
+    """``moment + by``, or the first or last representable moment if the sum lies outside.
+
+    Moments and durations come from objects that people write, so their sums must not raise.
+    """
+    try:
+        return moment + by
+    except OverflowError:
+        return LATEST if by > timedelta(0) else EARLIEST
 
 
 def text(moment: datetime) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from bullpen.api.core import CoordinationLease
 from bullpen.errors import Unavailable
+from bullpen.kit import times
 from bullpen.kit.clock import Clock
 
 NAMESPACE = "kube-system"
@@ -84,4 +85,4 @@ def _remote(lease: CoordinationLease) -> Remote | None:
         load = 0
     endpoint = annotations.get(ENDPOINT_ANNOTATION, "")
     lasts = timedelta(seconds=spec.lease_duration_seconds or 0)
-    return Remote(endpoint, load, spec.renew_time + lasts) if endpoint else None
+    return Remote(endpoint, load, times.shifted(spec.renew_time, lasts)) if endpoint else None

@@ -320,6 +320,22 @@ LONG = "x" * 1000
         ),
         pytest.param(
             Lease,
+            "spec.beginTime",
+            "9999-12-31T23:59:59Z",
+            'FieldValueInvalid spec.beginTime: Invalid value: "9999-12-31T23:59:59Z": '
+            "must lie between 1970-01-01T00:00:00Z and 2970-01-01T00:00:00Z",
+            id="a begin so late that adding a duration overflows",
+        ),
+        pytest.param(
+            Lease,
+            "spec.endTime",
+            "0001-01-02T00:00:00Z",
+            'FieldValueInvalid spec.endTime: Invalid value: "0001-01-02T00:00:00Z": '
+            "must lie between 1970-01-01T00:00:00Z and 2970-01-01T00:00:00Z",
+            id="an end so early that subtracting a duration overflows",
+        ),
+        pytest.param(
+            Lease,
             "status.conditions.0.message",
             "x" * 32769,
             "FieldValueTooLong status.conditions[0].message: "

@@ -6,11 +6,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import ConditionStatus, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.core import leasing
 from bullpen.core.leasing import Phase
+from bullpen.kit import durations, times
 from bullpen.kit.clock import EPOCH
 
 NOON = EPOCH + timedelta(hours=12)
@@ -184,3 +187,27 @@ def test_fenced(old: Lease | None, new: Lease | None, expected: int | None) -> N
 @pytest.mark.parametrize("reason", ["ClientRemoved", "ExporterRemoved", "ExporterTaken"])
 def test_every_end_has_its_sentence(reason: str) -> None:
     assert leasing.end_message(reason).endswith(("removed", "given to another one"))
+
+
+_ANY_TIME = st.none() | st.sampled_from(
+    (times.EARLIEST, times.LATEST, NOON, times.parse("9999-12-31T23:59:59Z"))
+)
+_ANY_DURATION = st.none() | st.sampled_from(
+    (durations.parse("2562047h"), -durations.parse("2562047h"), HOUR, timedelta(0))
+)
+
+
+@given(begin=_ANY_TIME, end=_ANY_TIME, duration=_ANY_DURATION, assigned=_ANY_TIME)
+def test_no_times_of_a_lease_make_its_life_fail(
+    begin: datetime | None,
+    end: datetime | None,
+    duration: timedelta | None,
+    assigned: datetime | None,
+) -> None:
+    """A begin at the end of the year 9999 with a duration stopped the service for good."""
+    found = lease(begin_time=begin, end_time=end, duration=duration)
+    found = replace(found, status=replace(found.status, begin_time=assigned))
+    assert leasing.phase(found, now=NOON) in Phase
+    leasing.due_to_end(found, now=NOON)
+    leasing.expires_at(found)
+    leasing.length(found.spec)

@@ -79,3 +79,21 @@ def test_reading_either_succeeds_or_refuses(text: str) -> None:
     except ValueError:
         return
     assert text[10] == "T"
+
+
+@given(
+    st.datetimes(timezones=st.just(UTC)),
+    st.timedeltas(min_value=-timedelta(days=365 * 9999), max_value=timedelta(days=365 * 9999)),
+)
+def test_adding_to_a_time_never_fails(moment: datetime, by: timedelta) -> None:
+    found = times.shifted(moment, by)
+    try:
+        assert found == moment + by
+    except OverflowError:
+        assert found == (times.LATEST if by > timedelta(0) else times.EARLIEST)
+
+
+def test_a_sum_beyond_the_last_year_is_the_last_moment() -> None:
+    last = times.parse("9999-12-31T23:59:59Z")
+    assert times.shifted(last, timedelta(hours=1)) == times.LATEST
+    assert times.shifted(times.parse("0001-01-02T00:00:00Z"), -timedelta(days=9)) == times.EARLIEST
