@@ -103,11 +103,21 @@ class BackupKeeper:
         self._directory = directory
         self._schedule = schedule
         self._clock = clock
+        self._ready = asyncio.Event()
         self._newest = -1
         """The revision of the last one made; what did not change is not copied again."""
 
+    def service_ready(self) -> None:
+        """The service has started: what is in the store can be served, so copies of it are good.
+
+        Until then no backup is made and none is removed: a service that cannot start must not
+        replace the backups it could be restored from.
+        """
+        self._ready.set()
+
     async def run(self) -> None:
         """One whenever it is due, until cancelled."""
+        await self._ready.wait()
         kept = found(self._directory)
         due = kept[0].made_at + self._schedule.every if kept else self._clock.now()
         seconds = max(FIRST_SECONDS, (due - self._clock.now()).total_seconds())
@@ -134,7 +144,9 @@ class BackupKeeper:
             log.debug("backup made", extra={"key": path, "revision": self._newest})
 
     async def finish(self) -> None:
-        """The last one, if it can be had in time."""
+        """The last one, if the service was ready and it can be had in time."""
+        if not self._ready.is_set():
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS_MAX):
                 await self.make()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -106,13 +107,40 @@ async def test_a_backup_that_cannot_be_made_takes_none_away(
     assert not list(layout.backups.glob("*partial*"))
 
 
+async def finish(store: SqliteStore, layout: Layout) -> None:
+    keeper = BackupKeeper(store, layout.backups, SCHEDULE, clock=VirtualClock())
+    keeper.service_ready()
+    await keeper.finish()
+
+
+async def test_a_service_that_never_became_ready_makes_no_backup_and_removes_none(
+    tmp_path: Path,
+) -> None:
+    """A service that could not start replaced every good backup after 26 attempts."""
+    layout, clock = Layout(tmp_path), VirtualClock()
+    async with opened(layout) as store:
+        await write(store, "a/b/c")
+        await finish(store, layout)
+    good = found(layout.backups)
+    for _ in range(SCHEDULE.keep + 1):
+        clock.advance(SCHEDULE.every)
+        async with opened(layout) as store:
+            await write(store, "a/b/c")
+            keeper = BackupKeeper(store, layout.backups, SCHEDULE, clock=clock)
+            running = asyncio.create_task(keeper.run())
+            await asyncio.sleep(0)
+            running.cancel()
+            await keeper.finish()
+    assert found(layout.backups) == good
+
+
 async def test_what_a_killed_predecessor_did_not_finish_is_removed(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.backups.mkdir()
     (layout.backups / "state-20260101T000000+0000.db.partial1").write_bytes(b"half")
     async with opened(layout) as store:
         await write(store, "a/b/c")
-        await BackupKeeper(store, layout.backups, SCHEDULE, clock=VirtualClock()).finish()
+        await finish(store, layout)
     assert [path.suffix for path in layout.backups.iterdir()] == [".db"]
 
 
@@ -120,7 +148,7 @@ async def test_a_lost_database_is_not_replaced_by_an_empty_one(tmp_path: Path) -
     layout = Layout(tmp_path)
     async with opened(layout) as store:
         await write(store, "a/b/c")
-        await BackupKeeper(store, layout.backups, SCHEDULE, clock=VirtualClock()).finish()
+        await finish(store, layout)
     layout.database.unlink()
     with pytest.raises(Damaged, match="bullpen restore --data"):
         await backups.open_store(layout)
