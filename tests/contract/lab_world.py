@@ -19,6 +19,7 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
+from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
@@ -31,6 +32,7 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
+from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.dialing import Switchboard
@@ -115,6 +117,12 @@ class LabWorld:
         )
         leasing: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
         watch_namespaces(objects, views, reconciler, leasing.add)
+        faults: ReconcileLoop[ObjectKey] = ReconcileLoop(
+            FaultReconciler(objects, views.faults, clock=clock, events=events),
+            clock=clock,
+            retry=retry,
+        )
+        views.faults.listen(faults.add)
         self.sessions = SessionRecorder(
             objects, views.leases, clock=clock, events=events, retry=retry
         )
@@ -153,7 +161,7 @@ class LabWorld:
             running = [tasks.create_task(part.run()) for part in (views, events)]
             await views.synced()
             running += [
-                tasks.create_task(loop.run()) for loop in (presence, leasing, self.sessions)
+                tasks.create_task(loop.run()) for loop in (presence, leasing, faults, self.sessions)
             ]
             try:
                 yield

@@ -11,7 +11,7 @@ import asyncio
 import sys
 from collections import defaultdict
 from datetime import timedelta
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 from lab_world import LabWorld
@@ -28,6 +28,7 @@ from bullpen.app.install import rbac
 from bullpen.controllers.views import Views
 from bullpen.core.sessions import Session
 from bullpen.errors import Conflict
+from bullpen.runtime.informer import Informer
 from bullpen.services.wishes import Wish
 
 Right = tuple[str, str, str]
@@ -174,7 +175,8 @@ def viewed(process: str) -> set[Right]:
     """What informers ask for: a router has a view of leases alone."""
     kinds: set[type[Kind]] = {Lease}
     if process != "router":
-        kinds = {hint.__args__[0] for hint in get_type_hints(Views).values()}
+        hints = get_type_hints(Views).values()
+        kinds = {hint.__args__[0] for hint in hints if get_origin(hint) is Informer}
         kinds -= {Namespace, CoordinationLease}
     if process == "provisioner":
         kinds.add(Pod)

@@ -15,6 +15,7 @@ parts of its document, and an encoded document those of its value.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -36,7 +37,10 @@ from bullpen.api.forms import (
 )
 from bullpen.errors import Cause, Invalid
 
+log = logging.getLogger("bullpen.api")
+
 S = TypeVar("S", bound=Struct)
+K = TypeVar("K", bound=Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,22 @@ def decode(cls: type[S], document: Mapping[str, Any], known: Known[S] | None = N
         raise Invalid(
             f"this {name} cannot be read: {cause.field}: {cause.message}", causes=(cause,)
         ) from None
+
+
+def decode_or_none(cls: type[K], document: Mapping[str, Any]) -> K | None:
+    """The object ``document`` describes; None, and a line in the log, if it cannot be read.
+
+    For lists and watches, where one unreadable object must not hide the others. Items of a
+    list need not repeat what kind they are.
+    """
+    try:
+        return decode(cls, {"apiVersion": cls.api_version, "kind": cls.kind, **document})
+    except Exception as error:
+        meta = document.get("metadata") or {}
+        key = (meta.get("namespace", ""), meta.get("name", ""))
+        facts = {"key": key, "kind": cls.kind, "cause": str(error)}
+        log.error("object cannot be read and is left out", extra=facts)  # noqa: TRY400
+        return None
 
 
 def encode(value: Struct) -> Document:

@@ -17,6 +17,7 @@ from datetime import datetime
 from bullpen.api.document import Document
 from bullpen.app import issuing, lab
 from bullpen.app.config import Config
+from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.httpserver import serving
 from bullpen.app.issuing import Pair
 from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_of, taken_port
@@ -107,9 +108,9 @@ async def _serving(
             listener = taken_port(settings.join.listen, settings.login_port)
             stack.callback(listener.close)
             await stack.enter_async_context(serving(discovery, listener, None))
-        pools = PoolMetrics(running.views.sets.all)
-        here.health.collectors.register(pools)
-        stack.callback(here.health.collectors.unregister, pools)
+        for metrics in (PoolMetrics(running.views.sets.all), FaultMetrics(running.views.faults)):
+            here.health.collectors.register(metrics)
+            stack.callback(here.health.collectors.unregister, metrics)
         announce(f"Leading at {endpoint}.")
         yield f"leading at {endpoint}"
 

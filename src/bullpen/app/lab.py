@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.app.pools import Pools
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.distant import DistantPools
+from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.pooling import TUNING, Tuning
 from bullpen.controllers.presence import Connections, PresenceReconciler
@@ -30,8 +33,10 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.events import Events
+from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import ReconcileLoop
+from bullpen.runtime.supervision import supervise
 from bullpen.services.callers import Callers
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
@@ -122,6 +127,19 @@ async def running(
         ids=ids,
         events=events,
     )
+    fault_loop: ReconcileLoop[ObjectKey] = ReconcileLoop(
+        FaultReconciler(
+            objects,
+            views.faults,
+            clock=clock,
+            events=events,
+            kinds=None if provisioners is not None else (Client, Exporter, Lease),
+        ),
+        clock=clock,
+        retry=retry,
+    )
+    views.faults.listen(fault_loop.add)
+
     credential_loop: ReconcileLoop[Holder] = ReconcileLoop(
         credentials, clock=clock, retry=retry, workers=WORKERS
     )
@@ -146,6 +164,8 @@ async def running(
         clock=clock,
         retry=retry,
         workers=WORKERS,
+        faults=views.faults,
+        subject=lambda key: views.exporters.get(*key),
     )
 
     def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
@@ -184,7 +204,13 @@ async def running(
         supplies=pools.supplies,
         retention=settings.retention,
     )
-    lease_loop: ReconcileLoop[str] = ReconcileLoop(leasing, clock=clock, retry=retry)
+    lease_loop: ReconcileLoop[str] = ReconcileLoop(
+        leasing,
+        clock=clock,
+        retry=retry,
+        faults=views.faults,
+        subject=lambda namespace: views.namespaces.get("", namespace),
+    )
     watch_namespaces(objects, views, leasing, lease_loop.add)
 
     sessions = SessionRecorder(objects, views.leases, clock=clock, events=events, retry=retry)
@@ -221,13 +247,25 @@ async def running(
         callers, views, leases, credentials, clock=clock, labels=settings.labels
     )
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(part.run()) for part in (views, events)]
+        running = [
+            tasks.create_task(views.run()),
+            tasks.create_task(supervise("events", events.run, retry=retry)),
+        ]
         # A controller that decided before it has seen everything would end what it misses.
         await views.synced()
-        loops = (credential_loop, authority_loop, presence_loop, lease_loop, sessions)
-        running += [tasks.create_task(loop.run()) for loop in loops]
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "faults": fault_loop.run,
+            "credentials": credential_loop.run,
+            "authority": authority_loop.run,
+            "presence": presence_loop.run,
+            "leases": lease_loop.run,
+            "sessions": sessions.run,
+        }
         if isinstance(pools, Pools):
-            running.append(tasks.create_task(pools.run()))
+            parts["pools"] = pools.run
+        running += [
+            tasks.create_task(supervise(name, run, retry=retry)) for name, run in parts.items()
+        ]
         yield Lab(
             views=views,
             controller=controller,

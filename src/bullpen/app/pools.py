@@ -63,6 +63,8 @@ class Pools:
             retry=retry,
             # Starting and removing instances waits for backends; a slow member holds up no other.
             workers=WORKERS,
+            faults=views.faults,
+            subject=lambda key: views.exporters.get(*key),
         )
         watch_members(views, fleet, self._members_loop.add)
 
@@ -76,7 +78,13 @@ class Pools:
             events=events,
             chance=chance,
         )
-        self._sets_loop: ReconcileLoop[Key] = ReconcileLoop(self._sets, clock=clock, retry=retry)
+        self._sets_loop: ReconcileLoop[Key] = ReconcileLoop(
+            self._sets,
+            clock=clock,
+            retry=retry,
+            faults=views.faults,
+            subject=lambda key: views.sets.get(*key),
+        )
         watch_pools(views, fleet, observer.queue, self._sets_loop.add)
 
     def supplies(self, namespace: str) -> tuple[Supply, ...]:

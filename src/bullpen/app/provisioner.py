@@ -16,15 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bullpen.api.core import ConfigMap
+from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.api.pod import Pod
 from bullpen.app.config import Config
+from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_of
 from bullpen.app.lab import BACKOFF
 from bullpen.app.poolmetrics import PoolMetrics
 from bullpen.app.pools import Pools
 from bullpen.app.wiring import DRIVERS_LOADED, tuning
 from bullpen.controllers import authority
+from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.views import Views
 from bullpen.core import presence
 from bullpen.errors import BadRequest, NotFound, Refused
@@ -41,8 +44,11 @@ from bullpen.provisioners.mock import MockRecipe
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.provisioners.qemu import QemuRecipe
 from bullpen.runtime.events import Events
+from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Informer, Key
+from bullpen.runtime.loop import ReconcileLoop
 from bullpen.runtime.retry import Retry
+from bullpen.runtime.supervision import supervise
 
 AUTHORITY_RETRY_SECONDS = 2.0
 
@@ -119,15 +125,22 @@ async def _working(
             tuning=tuning(settings.config.pools),
             alone=False,
         )
-        running = [tasks.create_task(part.run()) for part in (views, events)]
+        faults = FaultReconciler(
+            here.objects, views.faults, clock=clock, events=events, kinds=(ExporterSet,)
+        )
+        fault_loop: ReconcileLoop[ObjectKey] = ReconcileLoop(faults, clock=clock, retry=retry)
+        views.faults.listen(fault_loop.add)
+        running = [tasks.create_task(part.run()) for part in (views, events, fault_loop)]
         # Who decided before everything has been seen would make again what is there.
         await views.synced()
-        running.append(tasks.create_task(pools.run()))
-        metrics = PoolMetrics(views.sets.all)
-        here.health.collectors.register(metrics)
+        running.append(tasks.create_task(supervise("pools", pools.run, retry=retry)))
+        collectors = (PoolMetrics(views.sets.all), FaultMetrics(views.faults))
+        for metrics in collectors:
+            here.health.collectors.register(metrics)
         announce(f"Looking after the pools of {recipe.name}.")
         yield f"looking after the pools of {recipe.name}"
-        here.health.collectors.unregister(metrics)
+        for metrics in collectors:
+            here.health.collectors.unregister(metrics)
         for task in running:
             task.cancel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import platform
 import random
 import socket
@@ -24,9 +25,10 @@ from bullpen.app.backups import BackupKeeper, Schedule
 from bullpen.app.certificates import Certificates
 from bullpen.app.config import Config, PoolConfig
 from bullpen.app.datadir import Layout
+from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.fetching import fetcher
 from bullpen.app.httpserver import bind, serving
-from bullpen.app.lab import Lab, LabSettings
+from bullpen.app.lab import BACKOFF, Lab, LabSettings
 from bullpen.app.lab import running as running_lab
 from bullpen.app.login import LoginDiscovery
 from bullpen.app.poolmetrics import PoolMetrics
@@ -50,6 +52,7 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.registry.registry import Registry
+from bullpen.runtime.supervision import supervise
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
 from bullpen.services.grpc.server import GrpcServer, Tls
@@ -127,9 +130,14 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         registry = Registry(store, clock=world.clock, ids=world.ids)
         await prepare(registry)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        sweeper = EventSweeper(registry, clock=world.clock)
-        for lasting in (GarbageCollector(registry).run(), sweeper.run(), keeper.run()):
-            stack.callback(tasks.create_task(lasting).cancel)
+        parts = {
+            "garbage collector": GarbageCollector(registry).run,
+            "event expiry": EventSweeper(registry, clock=world.clock).run,
+            "backups": keeper.run,
+        }
+        retry = functools.partial(BACKOFF.delay, chance=world.chance)
+        for name, run in parts.items():
+            stack.callback(tasks.create_task(supervise(name, run, retry=retry)).cancel)
 
         signer = Signer(keys.signing_keys(layout.signing_keys))
         tickets = Tickets(keys.stream_key(layout.stream_key))
@@ -170,9 +178,11 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             version=__version__,
         )
         service.metrics.collectors.register(PoolMetrics(lab.views.sets.all))
+        service.metrics.collectors.register(FaultMetrics(lab.views.faults))
         await stack.enter_async_context(serving(Asgi(service), listeners[API], certs))
         # Watchers are told first, so that their streams end by themselves.
         stack.callback(service.close)
+        keeper.service_ready()
         yield Running(
             registry=registry, lab=lab, certificates=certs, tokens=tokens, endpoints=endpoints
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,8 +20,6 @@ from bullpen.api.resources import Resource
 from bullpen.cluster.access import Access
 from bullpen.cluster.transport import Request, Transport
 from bullpen.cluster.watching import Watch
-
-log = logging.getLogger("bullpen.cluster")
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)
@@ -92,7 +89,11 @@ class ClusterObjects:
         query["limit"] = str(PAGE)
         while True:
             page = await self._call("list", kind, "GET", path, query)
-            items += [value for item in page["items"] if (value := _read(kind, item)) is not None]
+            items += [
+                value
+                for item in page["items"]
+                if (value := codec.decode_or_none(kind, item)) is not None
+            ]
             token = page["metadata"].get("continue")
             if not token:
                 return Listing(tuple(items), int(page["metadata"]["resourceVersion"]))
@@ -188,22 +189,11 @@ class ClusterFeed(Generic[K]):
         event = await self._watch.next()
         if event.type == "BOOKMARK":
             return ()
-        value = _read(self._kind, event.object)
+        value = codec.decode_or_none(self._kind, event.object)
         return () if value is None else (Seen(value, event.type == "DELETED"),)
 
     def close(self) -> None:
         self._watch.close()
-
-
-def _read(kind: type[K], item: Document) -> K | None:
-    """The value of an item; None for one that makes no sense, which must not hide the others."""
-    try:
-        # Items of a list need not repeat what they are; the codec wants it.
-        return codec.decode(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **item})
-    except errors.Invalid as error:
-        name = item.get("metadata", {}).get("name", "")
-        log.error("object left out", extra={"key": name, "cause": error.message})  # noqa: TRY400
-        return None
 
 
 def _path(resource: Resource, namespace: str | None, name: str = "", sub: str = "") -> str:

@@ -8,7 +8,7 @@ never by polling.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar, assert_never
@@ -29,7 +29,7 @@ from bullpen.core import access, leasing, scheduling
 from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
 from bullpen.core.leasing import ENDED_LABEL, Phase
-from bullpen.core.scheduling import Assign, Evict, Lab, Refuse, Supply, Wait
+from bullpen.core.scheduling import Assign, Evict, Lab, Refuse, Request, Supply, Wait
 from bullpen.core.stock import Offer
 from bullpen.core.waiting import Waiting
 from bullpen.errors import Conflict, NotFound
@@ -40,6 +40,14 @@ from bullpen.runtime.loop import Outcome
 
 A = TypeVar("A", bound=Kind)
 B = TypeVar("B", bound=Kind)
+
+_END, _REQUEST, _SCHEDULE, _WRITE = (
+    f"leases: {step}" for step in ("end", "request", "schedule", "write")
+)
+"""Steps of a pass under which faults of leases and exporters are recorded."""
+
+FAULT_RETRY = timedelta(seconds=10)
+"""How long after an unexpected failure a lease or exporter is looked at again."""
 
 
 class LeaseReconciler:
@@ -63,6 +71,7 @@ class LeaseReconciler:
         self._clock = clock
         self._events = events
         self._supplies = supplies
+        self._faults = views.faults
         self.book = Book(views)
         self._waiting: dict[str, Waiting] = defaultdict(Waiting)
         self._offers = Offers(views, connections, self._offer_changed)
@@ -89,16 +98,36 @@ class LeaseReconciler:
             self.book.give_back(namespace, news)
             self._waiting[namespace].everything()
             raise
-        moments = (self._over.next_due(namespace), self.book.next(namespace))
+        retry_at = now + FAULT_RETRY if self._give_back_faulty(namespace) else None
+        moments = (self._over.next_due(namespace), self.book.next(namespace), retry_at)
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
+    def _give_back_faulty(self, namespace: str) -> bool:
+        """Have what could not be processed looked at again; whether there is any."""
+        faulty = [key for key in self._faults.all() if key.namespace == namespace]
+        news = News(
+            leases={key.name for key in faulty if key.kind is Lease},
+            exporters={key.name for key in faulty if key.kind is Exporter},
+        )
+        if not (news.leases or news.exporters):
+            return False
+        self.book.give_back(namespace, news)
+        self._waiting[namespace].everything()
+        return True
+
     async def _end_due(self, namespace: str, news: News, now: datetime) -> None:
-        due = [
-            (lease, reason)
-            for lease in self.book.open(namespace, news.leases)
-            if (reason := leasing.due_to_end(lease, now=now) or self._orphaned(lease))
-        ]
-        await _all(self._end(lease, reason, now) for lease, reason in due)
+        due: list[tuple[Lease, str]] = []
+        for lease in self.book.open(namespace, news.leases):
+            with self._faults.guarding(_END, lease):
+                reason = leasing.due_to_end(lease, now=now) or self._orphaned(lease)
+                if reason:
+                    due.append((lease, reason))
+        await _all(self._guarded(lease, self._end(lease, reason, now)) for lease, reason in due)
+
+    async def _guarded(self, value: Kind, act: Awaitable[None]) -> None:
+        """Carry out ``act``; an unexpected failure concerns ``value`` alone."""
+        with self._faults.guarding(_WRITE, value):
+            await act
 
     def _orphaned(self, lease: Lease) -> str | None:
         """The reason why a lease that has its exporter loses it with its client."""
@@ -153,15 +182,22 @@ class LeaseReconciler:
             if (exporter := self._views.exporters.get(namespace, name)) is not None
             and (mend := mend_exporter(exporter, self._lease_of(exporter))) is not Mend.NOTHING
         ]
-        await _all(self._mend_exporter(mend, exporter, now) for mend, exporter in torn)
+        await _all(
+            self._guarded(exporter, self._mend_exporter(mend, exporter, now))
+            for mend, exporter in torn
+        )
         forgotten = [
             (mend, lease)
             for lease in self.book.open(namespace, news.leases)
             if lease.status.exporter_ref is not None
             and (mend := mend_lease(lease, self._exporter_of(lease))) is not Mend.NOTHING
         ]
-        await _all(self._mend_lease(mend, lease, now) for mend, lease in forgotten)
-        await _all(self._label(lease) for lease in self._over.unlabelled(namespace))
+        await _all(
+            self._guarded(lease, self._mend_lease(mend, lease, now)) for mend, lease in forgotten
+        )
+        await _all(
+            self._guarded(lease, self._label(lease)) for lease in self._over.unlabelled(namespace)
+        )
 
     async def _mend_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
         if mend is Mend.FREE:
@@ -213,7 +249,7 @@ class LeaseReconciler:
             for lease in self.book.open(namespace, news.leases)
             if lease.status.exporter_ref is not None and leasing.handing_over(lease)
         ]
-        await _all(self._give(lease) for lease in moving)
+        await _all(self._guarded(lease, self._give(lease)) for lease in moving)
 
     async def _give(self, lease: Lease) -> None:
         """Count up on the exporter first: a crash in between costs a number, never a fence."""
@@ -232,10 +268,14 @@ class LeaseReconciler:
         waiting, book = self._waiting[namespace], self.book.waiting(namespace)
         for name in sorted(news.leases):
             lease = book.get(name)
-            if lease is not None and leasing.phase(lease, now=now) is Phase.WAITING:
-                waiting.put(request(self._views, lease, self.book.arrived))
-            else:
+            if lease is None:
                 waiting.remove(name)
+                continue
+            with self._faults.guarding(_REQUEST, lease):
+                if leasing.phase(lease, now=now) is Phase.WAITING:
+                    waiting.put(request(self._views, lease, self.book.arrived))
+                else:
+                    waiting.remove(name)
         if not len(waiting):
             return
         policies = access.policies(self._views.policies.all(namespace))
@@ -250,7 +290,30 @@ class LeaseReconciler:
             supplies=supplies,
         )
         leases = {asked.name: book[asked.name] for asked in requests}
-        await _all(self._perform(decision, leases, now) for decision in scheduling.schedule(lab))
+        decisions = self._decide(lab, leases)
+        await _all(
+            self._guarded(leases[_waiting_lease(decision)], self._perform(decision, leases, now))
+            for decision in decisions
+        )
+
+    def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[scheduling.Decision, ...]:
+        """Who gets what. A request that cannot be decided about keeps no other waiting."""
+        try:
+            decisions = scheduling.schedule(lab)
+        except Exception:
+            sound = tuple(asked for asked in lab.requests if self._decidable(lab, asked, leases))
+            if len(sound) == len(lab.requests):
+                raise
+            return scheduling.schedule(replace(lab, requests=sound))
+        for asked in lab.requests if self._faults.all() else ():
+            self._faults.clear(_SCHEDULE, leases[asked.name])
+        return decisions
+
+    def _decidable(self, lab: Lab, asked: Request, leases: Mapping[str, Lease]) -> bool:
+        with self._faults.guarding(_SCHEDULE, leases[asked.name]):
+            scheduling.schedule(replace(lab, requests=(asked,)))
+            return True
+        return False
 
     def _offer_changed(self, namespace: str, old: Offer | None, new: Offer | None) -> None:
         self._waiting[namespace].offered(old, new)
@@ -303,7 +366,9 @@ class LeaseReconciler:
 
     async def _forget(self, namespace: str, now: datetime) -> None:
         """Delete leases that ended long enough ago."""
-        await _all(self._delete(lease) for lease in self._over.due(namespace, now))
+        await _all(
+            self._guarded(lease, self._delete(lease)) for lease in self._over.due(namespace, now)
+        )
 
     async def _delete(self, lease: Lease) -> None:
         await self._objects.delete(lease)
@@ -328,6 +393,11 @@ class LeaseReconciler:
                 assert isinstance(value, Exporter)
                 self._views.exporters.observe(value)
         return written
+
+
+def _waiting_lease(decision: scheduling.Decision) -> str:
+    """The request a decision is about."""
+    return decision.by if isinstance(decision, Evict) else decision.lease
 
 
 _LOST = frozenset({"ExporterRemoved", "ExporterTaken"})

@@ -14,6 +14,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.runtime.faults import Faults
 from bullpen.runtime.informer import Informer
 from bullpen.runtime.retry import Retry
 
@@ -30,20 +31,24 @@ class Views:
     namespaces: Informer[Namespace]
     configmaps: Informer[ConfigMap]
     coordination: Informer[CoordinationLease]
+    faults: Faults
+    """Objects that listeners and passes could not process."""
 
     @classmethod
     def of(cls, objects: Objects, *, retry: Retry) -> Views:
+        faults = Faults()
         return cls(
-            clients=Informer(objects, Client, retry=retry),
-            exporters=Informer(objects, Exporter, retry=retry),
-            leases=Informer(objects, Lease, retry=retry),
-            policies=Informer(objects, ExporterAccessPolicy, retry=retry),
-            secrets=Informer(objects, Secret, retry=retry),
-            sets=Informer(objects, ExporterSet, retry=retry),
-            classes=Informer(objects, VirtualTargetClass, retry=retry),
-            namespaces=Informer(objects, Namespace, retry=retry),
-            configmaps=Informer(objects, ConfigMap, retry=retry),
-            coordination=Informer(objects, CoordinationLease, retry=retry),
+            faults=faults,
+            clients=Informer(objects, Client, retry=retry, faults=faults),
+            exporters=Informer(objects, Exporter, retry=retry, faults=faults),
+            leases=Informer(objects, Lease, retry=retry, faults=faults),
+            policies=Informer(objects, ExporterAccessPolicy, retry=retry, faults=faults),
+            secrets=Informer(objects, Secret, retry=retry, faults=faults),
+            sets=Informer(objects, ExporterSet, retry=retry, faults=faults),
+            classes=Informer(objects, VirtualTargetClass, retry=retry, faults=faults),
+            namespaces=Informer(objects, Namespace, retry=retry, faults=faults),
+            configmaps=Informer(objects, ConfigMap, retry=retry, faults=faults),
+            coordination=Informer(objects, CoordinationLease, retry=retry, faults=faults),
         )
 
     async def run(self) -> None:

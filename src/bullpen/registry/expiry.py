@@ -97,7 +97,7 @@ class EventSweeper:
             page = self._registry.store.scan(
                 self._resource.prefix, after=after, limit=READ_AT_ONCE_MAX
             )
-            found += [_stored(entry) for entry in page.entries]
+            found += (one for entry in page.entries if (one := _stored(entry)) is not None)
             if not page.remaining:
                 return found
             after = page.entries[-1].key
@@ -111,7 +111,12 @@ class EventSweeper:
             await self._registry.delete(self._resource, namespace, name, options)
 
 
-def _stored(entry: Entry) -> Stored:
-    found = _read(entry.value)
-    when = times.parse(found.last_timestamp or found.metadata.creation_timestamp)
+def _stored(entry: Entry) -> Stored | None:
+    """None for an Event whose times cannot be read; it is left alone."""
+    try:
+        found = _read(entry.value)
+        when = times.parse(found.last_timestamp or found.metadata.creation_timestamp)
+    except (msgspec.DecodeError, ValueError) as error:
+        log.warning("event cannot be read", extra={"key": entry.key, "cause": str(error)})
+        return None
     return Stored(when, entry.revision, entry.key)

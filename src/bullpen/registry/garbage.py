@@ -72,7 +72,7 @@ class GarbageCollector:
         page = self._store.scan("")
         self._kinship = Kinship(self._registry.resources)
         for entry in page.entries:
-            self._kinship.put(entry.key, entry.value)
+            self._learn(entry.key, entry.value)
         self._failed.clear()
         self._retry_at = None
         self._due = dict.fromkeys(self._kinship.suspects())
@@ -85,10 +85,19 @@ class GarbageCollector:
                 if change.verb is Verb.DELETED:
                     touched = self._kinship.remove(change.key)
                 else:
-                    touched = self._kinship.put(change.key, change.value)
+                    touched = self._learn(change.key, change.value)
                 self._due.update(dict.fromkeys(touched))
             if self._due:
                 self._woken.set()
+
+    def _learn(self, key: str, value: bytes) -> tuple[str, ...]:
+        """Put an object into the index; which objects that concerns."""
+        try:
+            return tuple(self._kinship.put(key, value))
+        except Exception:
+            # An object that cannot be indexed is never collected, and stops nothing else.
+            log.exception("object not indexed", extra={"key": key})
+            return ()
 
     async def _work(self) -> None:
         while True:
@@ -122,8 +131,14 @@ class GarbageCollector:
             # A conflict is a change on its way to us, unless that change fails.
             if not isinstance(error, Conflict | NotFound):
                 log.warning("garbage must wait", extra={"key": key, "why": str(error)})
-            self._failed[key] = None
-            self._retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS
+            self._retry(key)
+        except Exception:
+            log.exception("garbage collection of an object failed", extra={"key": key})
+            self._retry(key)
+
+    def _retry(self, key: str) -> None:
+        self._failed[key] = None
+        self._retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS
 
     async def _let_go(self, place: Place) -> None:
         """Finish an object that is being deleted, as far as it is up to us.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Generic, TypeVar
@@ -17,6 +18,8 @@ from bullpen.registry.options import DeleteOptions, FieldValidation, PatchType, 
 from bullpen.registry.registry import Registry
 from bullpen.registry.watching import ObjectWatch
 from bullpen.store.base import Entry
+
+log = logging.getLogger("bullpen.registry")
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)
@@ -41,12 +44,12 @@ class RegistryObjects:
 
     async def list(self, kind: type[K]) -> Listing[K]:
         listed = self._registry.list(self._resource(kind), None)
-        items = tuple(codec.decode(kind, decode(entry.value)) for entry in listed.entries)
-        return Listing(items, listed.revision)
+        found = (codec.decode_or_none(kind, decode(entry.value)) for entry in listed.entries)
+        return Listing(tuple(item for item in found if item is not None), listed.revision)
 
     def watch(self, kind: type[K], *, since: int) -> _Feed[K]:
         watch = self._registry.watch(self._resource(kind), None, since=since)
-        return _Feed(watch, lambda value: self._value(kind, value))
+        return _Feed(watch, lambda value: self._readable(kind, value))
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
         prefix = self._resource(kind).prefix
@@ -54,7 +57,11 @@ class RegistryObjects:
         def heard(key: str, head: Entry | None) -> None:
             if key.startswith(prefix):
                 namespace, _, name = key.removeprefix(prefix).partition("/")
-                listener(namespace, name, self._value(kind, head.value) if head else None)
+                try:
+                    listener(namespace, name, self._value(kind, head.value) if head else None)
+                except Exception:
+                    # The write must not fail for it. A watch tells of it again, which reports it.
+                    log.exception("foreseen change not processed", extra={"key": key})
 
         self._registry.foresee(heard)
 
@@ -135,6 +142,13 @@ class RegistryObjects:
                 del self._recent[next(iter(self._recent))]
         return found
 
+    def _readable(self, kind: type[K], stored: bytes) -> K | None:
+        """The value of ``stored``, or None for an object that cannot be read."""
+        try:
+            return self._value(kind, stored)
+        except Exception:
+            return codec.decode_or_none(kind, decode(stored))
+
     def _known(self, kind: type[K], stored: bytes) -> codec.Known[K] | None:
         found = self._recent.get(stored)
         if not isinstance(found, kind):
@@ -166,13 +180,17 @@ def _checked(outcome: K | LabError) -> K:
 
 
 class _Feed(Generic[K]):
-    def __init__(self, watch: ObjectWatch, read: Callable[[bytes], K]) -> None:
+    def __init__(self, watch: ObjectWatch, read: Callable[[bytes], K | None]) -> None:
         self._watch = watch
         self._read = read
 
     async def next(self) -> Iterable[Seen[K]]:
         events = await self._watch.next()
-        return [Seen(self._read(event.value), event.type == "DELETED") for event in events]
+        return [
+            Seen(value, event.type == "DELETED")
+            for event in events
+            if (value := self._read(event.value)) is not None
+        ]
 
     def close(self) -> None:
         self._watch.close()

@@ -98,6 +98,8 @@ class Events:
             except LabError as error:
                 facts = {"key": happening.about.name, "cause": str(error)}
                 log.warning("event not written", extra=facts)
+            except Exception:
+                log.exception("event not written", extra={"key": happening.about.name})
 
     async def _write(self, happening: _Happening) -> None:
         key = happening.key

@@ -3,6 +3,9 @@
 Reads are synchronous and local. The cache also learns from the owner's own
 writes at once (``observe``), so that a pass never decides on what it has itself
 already changed.
+
+A listener that raises concerns the one object it was called for: the exception is recorded
+in ``faults`` and the other listeners and objects go on.
 """
 
 from __future__ import annotations
@@ -16,9 +19,13 @@ from typing import Generic, TypeVar
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects, meta_of
 from bullpen.errors import Gone, Unavailable
+from bullpen.runtime.faults import Faults
 from bullpen.runtime.retry import Retry
 
 log = logging.getLogger("bullpen.runtime")
+
+PART = "view"
+"""What faults of listeners are recorded under."""
 
 K = TypeVar("K", bound=Kind)
 
@@ -39,8 +46,11 @@ def revision_of(value: Kind) -> int:
 
 
 class Informer(Generic[K]):
-    def __init__(self, objects: Objects, kind: type[K], *, retry: Retry) -> None:
+    def __init__(
+        self, objects: Objects, kind: type[K], *, retry: Retry, faults: Faults | None = None
+    ) -> None:
         self._objects = objects
+        self._faults = faults or Faults()
         self._kind = kind
         self._retry = retry
         self._spaces: dict[str, dict[str, K]] = defaultdict(dict)
@@ -102,6 +112,11 @@ class Informer(Generic[K]):
                 delay = self._retry(self._failures)
                 log.warning("watch broke", extra={"key": self._kind.kind, "cause": error.message})
                 await asyncio.sleep(delay.total_seconds())
+            except Exception:
+                self._failures += 1
+                delay = self._retry(self._failures)
+                log.exception("watch failed", extra={"key": self._kind.kind, "retry": delay})
+                await asyncio.sleep(delay.total_seconds())
 
     async def _follow(self) -> None:
         listing = await self._objects.list(self._kind)
@@ -141,8 +156,7 @@ class Informer(Generic[K]):
             self._drop(old)
             old = None
         space[name] = value
-        for listener in self._listeners:
-            listener(old, value)
+        self._tell(old, value)
 
     def _remove(self, value: K) -> None:
         old = self.get(*key_of(value))
@@ -152,5 +166,18 @@ class Informer(Generic[K]):
     def _drop(self, old: K) -> None:
         namespace, name = key_of(old)
         del self._spaces[namespace][name]
+        self._tell(old, None)
+        self._faults.forget(old)
+
+    def _tell(self, old: K | None, new: K | None) -> None:
+        value = new or old
+        assert value is not None
+        sound = True
         for listener in self._listeners:
-            listener(old, None)
+            try:
+                listener(old, new)
+            except Exception as error:
+                sound = False
+                self._faults.report(PART, value, error)
+        if sound:
+            self._faults.clear(PART, value)

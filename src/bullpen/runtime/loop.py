@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
+from bullpen.api.fields import Kind
 from bullpen.errors import Conflict, LabError, Unavailable
 from bullpen.kit.clock import Clock
+from bullpen.runtime.faults import Faults
 from bullpen.runtime.queue import WorkQueue
 from bullpen.runtime.retry import Retry
 
@@ -51,10 +53,23 @@ class Reconciler(Protocol[Q_contra]):
 
 class ReconcileLoop(Generic[Q]):
     def __init__(
-        self, reconciler: Reconciler[Q], *, clock: Clock, retry: Retry, workers: int = 1
+        self,
+        reconciler: Reconciler[Q],
+        *,
+        clock: Clock,
+        retry: Retry,
+        workers: int = 1,
+        faults: Faults | None = None,
+        subject: Callable[[Q], Kind | None] = lambda _: None,
     ) -> None:
-        """``workers``: passes of different keys at the same time, so that they share commits."""
+        """``workers``: passes of different keys at the same time, so that they share commits.
+
+        A pass that fails unexpectedly is recorded in ``faults`` under the object that
+        ``subject`` finds for its key, besides being logged and retried.
+        """
         self._reconciler = reconciler
+        self._faults = faults
+        self._subject = subject
         self._workers = workers
         self._clock = clock
         self._queue: WorkQueue[Q] = WorkQueue(retry)
@@ -119,12 +134,26 @@ class ReconcileLoop(Generic[Q]):
         except LabError as error:
             self._queue.done(key)
             log.error("pass refused", extra={"key": key, "controller": name, "cause": str(error)})  # noqa: TRY400
-        except Exception:
+        except Exception as error:
             self._queue.failed(key, self._clock.now())
             log.exception("pass failed", extra={"key": key, "controller": name})
+            self._record(key, error)
         else:
             self._queue.done(key)
+            self._record(key, None)
             if outcome.wake_at is not None:
                 now = self._clock.now()
                 # A pass that left something due would else run again and again, and nobody else.
                 self._queue.add_at(key, outcome.wake_at if outcome.wake_at > now else now + AGAIN)
+
+    def _record(self, key: Q, error: Exception | None) -> None:
+        """Note on the object of ``key`` that its pass failed, or that it no longer does."""
+        if self._faults is None or (error is None and not self._faults.all()):
+            return
+        value = self._subject(key)
+        if value is None:
+            return
+        if error is None:
+            self._faults.clear(self._reconciler.name, value)
+        else:
+            self._faults.report(self._reconciler.name, value, error)

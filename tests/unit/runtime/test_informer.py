@@ -12,6 +12,7 @@ from bullpen.api.client import Client
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Listing, Objects, Seen
 from bullpen.errors import Gone, Unavailable
+from bullpen.runtime.faults import Faults
 from bullpen.runtime.informer import Informer, key_of
 
 
@@ -211,3 +212,30 @@ async def test_namespaces_and_keys_are_those_of_what_is_there() -> None:
         assert found.view.live
         await found.changes(gone(client("a", 6)))
         assert found.view.namespaces() == ()
+
+
+async def test_a_listener_that_raises_stops_neither_other_listeners_nor_other_objects() -> None:
+    """A listener's OverflowError about one Lease used to end the whole process."""
+    async with running(client("a", 2)) as found:
+        faults: Faults = found.view._faults
+
+        def raises(old: Client | None, new: Client | None) -> None:
+            if new is not None and new.metadata.name == "odd":
+                raise OverflowError("date value out of range")
+
+        found.view._listeners.insert(0, raises)
+        await found.changes(put(client("odd", 6)), put(client("b", 7)))
+        assert found.revisions == {"a": "2", "odd": "6", "b": "7"}
+        assert found.seen == [(None, "2"), (None, "6"), (None, "7")]
+        assert [key.name for key in faults.all()] == ["odd"]
+        found.view._listeners.remove(raises)
+        await found.changes(put(client("odd", 8)))
+        assert not faults.all()
+
+
+async def test_a_watch_that_fails_unexpectedly_is_started_again() -> None:
+    async with running(client("a", 2)) as found:
+        found.source.items = (client("a", 2), client("b", 8))
+        await found.changes(RuntimeError("a bug in the feed"))
+        assert found.revisions == {"a": "2", "b": "8"}
+        assert found.source.lists == 2
