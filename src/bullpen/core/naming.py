@@ -43,13 +43,19 @@ def new_names(
     if ceiling is None:
         free = (f"{stem}-{number}" for number in count(_next_number(name, created, known)))
         return tuple(islice(free, max(0, wanted)))
-    places = [f"{stem}-{number}" for number in range(ceiling)]
-    beyond = len(crew.difference(places))
+    beyond = sum(not _is_place(name, member, ceiling) for member in crew)
     # Always the last, so that two who see the same members leave the same names alone.
-    kept = [place for place in places if place not in crew][-beyond:] if beyond else ()
-    known = known.union(kept)
-    turned = (places[(created + step) % ceiling] for step in range(ceiling))
+    places = (f"{stem}-{number}" for number in reversed(range(ceiling)))
+    known = known.union(islice((place for place in places if place not in crew), beyond))
+    # Names are tried one by one: a ceiling may be any number, and a list of all would not fit.
+    turned = (f"{stem}-{(created + step) % ceiling}" for step in range(ceiling))
     return tuple(islice((place for place in turned if place not in known), max(0, wanted)))
+
+
+def _is_place(name: str, member: str, ceiling: int) -> bool:
+    """Whether a member has one of the names below the ceiling."""
+    found = number(name, member)
+    return 0 <= found < ceiling and member == f"{prefix(name)}-{found}"
 
 
 def _next_number(name: str, created: int, known: Iterable[str]) -> int:

@@ -265,6 +265,14 @@ def called(numbers: Iterable[int]) -> set[str]:
     return {f"uboot-{number}" for number in numbers}
 
 
+def test_naming_members_costs_the_same_below_any_ceiling() -> None:
+    """A pool with a ceiling of two thousand million stopped the service for minutes."""
+    made = naming.new_names(
+        "uboot", 3, ceiling=2**31 - 1, created=5, members=("uboot-6", "uboot-x", "uboot-08")
+    )
+    assert made == ("uboot-5", "uboot-7", "uboot-8")
+
+
 @given(
     st.sets(st.integers(0, 20)),
     st.sets(st.integers(0, 20)),
