@@ -188,7 +188,8 @@ def _values(schema: Json) -> tuple[Json, ...]:
         case "object", _:
             free = schema.get("x-kubernetes-preserve-unknown-fields")
             return FREE_FORM if free else ({}, None)
-    return FREE_FORM
+        case _:
+            return FREE_FORM
 
 
 def _minimal(schema: Json) -> Json:
@@ -212,8 +213,9 @@ def _minimal(schema: Json) -> Json:
             return False
         case "array", _:
             return []
-    required = schema.get("required", ())
-    return {name: _minimal(schema["properties"][name]) for name in required}
+        case _:
+            required = schema.get("required", ())
+            return {name: _minimal(schema["properties"][name]) for name in required}
 
 
 def _with(base: dict[str, Json], schema: Json, path: Path, value: Json) -> dict[str, Json]:
