@@ -102,7 +102,9 @@ async def _serving(
                 chance=random.SystemRandom(),
             )
         )
-        await stack.enter_async_context(grpc.serving(running.controller, running.client))
+        await stack.enter_async_context(
+            grpc.serving(running.callers, running.controller, running.client)
+        )
         if settings.login_port >= 0:
             discovery = LoginDiscovery(_discovery(settings, here, keys, endpoint))
             listener = taken_port(settings.join.listen, settings.login_port)

@@ -241,11 +241,9 @@ async def running(
         views, tickets=tickets, routers=routers, signals=signals, clock=clock, ids=ids
     )
     controller = ControllerServicer(
-        callers, views, exporters=exporters, leases=leases, switchboard=switchboard
+        views, exporters=exporters, leases=leases, switchboard=switchboard
     )
-    client = ClientServicer(
-        callers, views, leases, credentials, clock=clock, labels=settings.labels
-    )
+    client = ClientServicer(views, leases, credentials, clock=clock, labels=settings.labels)
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(views.run()),

@@ -164,7 +164,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         # Only now: before it knew which leases are over, the router would let their tokens in.
         tls = tls_context(str(certs.server_chain), str(certs.server_key))
         await stack.enter_async_context(router.serving(listeners[ROUTER], tls))
-        await stack.enter_async_context(grpc.serving(lab.controller, lab.client))
+        await stack.enter_async_context(grpc.serving(lab.callers, lab.controller, lab.client))
         discovery = LoginDiscovery(_discovery(settings, certs, endpoints))
         await stack.enter_async_context(serving(discovery, listeners[LOGIN], None))
         service = ApiService(

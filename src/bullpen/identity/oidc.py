@@ -16,7 +16,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from bullpen.errors import Unauthorized, Unavailable
+from bullpen.errors import TooManyRequests, Unauthorized, Unavailable
 from bullpen.identity.tokens import payload_of
 from bullpen.kit.clock import Clock
 
@@ -29,6 +29,10 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 REFRESH_PAUSE = timedelta(seconds=30)
 CLOCK_SKEW = timedelta(seconds=60)
 VERIFIED_MAX = 10_000
+
+VERIFYING_MAX = 64
+"""Tokens that are being checked at once. A check may wait for the issuer, and anybody can send
+a token that names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class OutsideTokens:
         self._keys: dict[str, KeySet] = {}
         self._fetched: dict[str, datetime] = {}
         self._verified: dict[str, _Verified] = {}
+        self._verifying = 0
 
     def knows(self, token: str) -> bool:
         """Whether the token says it is from one of our issuers; nothing is checked yet."""
@@ -67,7 +72,7 @@ class OutsideTokens:
         now = self._clock.now().timestamp()
         found = self._verified.get(token)
         if found is None:
-            found = await self._verify(token)
+            found = await self._verify_bounded(token)
             if len(self._verified) >= VERIFIED_MAX:
                 self._verified.clear()
             self._verified[token] = found
@@ -82,6 +87,15 @@ class OutsideTokens:
         except ValueError:
             return None
         return self._issuers.get(claimed.rstrip("/"))
+
+    async def _verify_bounded(self, token: str) -> _Verified:
+        if self._verifying >= VERIFYING_MAX:
+            raise TooManyRequests("too many tokens of outside issuers are being checked; try again")
+        self._verifying += 1
+        try:
+            return await self._verify(token)
+        finally:
+            self._verifying -= 1
 
     async def _verify(self, token: str) -> _Verified:
         issuer = self._issuer(token)

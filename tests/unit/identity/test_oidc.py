@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from base64 import urlsafe_b64encode
 from datetime import timedelta
@@ -12,8 +13,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from bullpen.errors import Unauthorized, Unavailable
-from bullpen.identity.oidc import REFRESH_PAUSE, Issuer, OutsideTokens
+from bullpen.errors import TooManyRequests, Unauthorized, Unavailable
+from bullpen.identity.oidc import REFRESH_PAUSE, VERIFYING_MAX, Issuer, OutsideTokens
 from bullpen.kit.clock import VirtualClock
 
 ADDRESS = "https://issuer.example"
@@ -140,3 +141,25 @@ async def test_an_issuer_that_calls_itself_otherwise_is_not_believed(provider: P
     provider.name = "https://evil.example"
     with pytest.raises(Unavailable, match="another issuer"):
         await provider.tokens.username(provider.token())
+
+
+async def test_while_the_issuer_does_not_answer_only_so_many_tokens_are_being_checked() -> None:
+    provider = Provider()
+    silent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def fetch(url: str) -> bytes:
+        return await silent
+
+    tokens = OutsideTokens((ISSUER,), fetch=fetch, clock=provider.clock)
+    asked = [
+        asyncio.ensure_future(tokens.username(provider.token(jti=str(number))))
+        for number in range(VERIFYING_MAX)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests):
+        await tokens.username(provider.token(jti="one more"))
+    silent.set_exception(Unavailable("the issuer cannot be reached"))
+    for found in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(found, Unavailable)
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await tokens.username(provider.token(jti="and again"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
-from jumpstarter_protocol import client_pb2, client_pb2_grpc
+from jumpstarter_protocol import client_pb2
 
 from bullpen.api.client import Client
 from bullpen.controllers.credentials import CredentialReconciler
@@ -17,10 +17,8 @@ from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import expiry
 from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
-from bullpen.services.callers import Callers
 from bullpen.services.grpc import convert
-from bullpen.services.grpc.errors import answered
-from bullpen.services.grpc.metadata import claim
+from bullpen.services.grpc.methods import Admits, method
 from bullpen.services.leases import Leases
 from bullpen.services.wishes import Edit, Wish
 
@@ -38,10 +36,11 @@ class LabelSettings:
     """Label to the message that says what to use instead."""
 
 
-class ClientServicer(client_pb2_grpc.ClientServiceServicer):
+class ClientServicer:
+    """Its methods get their caller and their request, see ``methods``."""
+
     def __init__(
         self,
-        callers: Callers,
         views: Views,
         leases: Leases,
         credentials: CredentialReconciler,
@@ -49,25 +48,23 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
         clock: Clock,
         labels: LabelSettings,
     ) -> None:
-        self._callers = callers
         self._views = views
         self._leases = leases
         self._credentials = credentials
         self._clock = clock
         self._labels = labels
 
-    @answered(human=True)
-    async def GetExporter(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._caller(context)
+    @method(Admits.CLIENT, human=True)
+    async def GetExporter(self, client: Client, request: Any) -> Any:  # noqa: N802
         name = _named(request.name, "exporters", client)
         exporter = self._views.exporters.get(client.metadata.namespace, name)
         if exporter is None:
             raise NotFound(f"there is no exporter {name}")
         return self._exporter(exporter, show_all=request.show_hidden_labels)
 
-    @answered(human=True)
-    async def ListExporters(self, request: Any, context: Any) -> Any:  # noqa: N802
-        namespace = _within(request.parent, await self._caller(context))
+    @method(Admits.CLIENT, human=True)
+    async def ListExporters(self, client: Client, request: Any) -> Any:  # noqa: N802
+        namespace = _within(request.parent, client)
         selector = parse_labels(request.filter)
         found = sorted(
             (
@@ -91,15 +88,14 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
             show_all=show_all,
         )
 
-    @answered(human=True)
-    async def GetLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._caller(context)
+    @method(Admits.CLIENT, human=True)
+    async def GetLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         name = _named(request.name, "leases", client)
         return self._lease(await self._leases.get(client.metadata.namespace, name))
 
-    @answered(human=True)
-    async def ListLeases(self, request: Any, context: Any) -> Any:  # noqa: N802
-        namespace = _within(request.parent, await self._caller(context))
+    @method(Admits.CLIENT, human=True)
+    async def ListLeases(self, client: Client, request: Any) -> Any:  # noqa: N802
+        namespace = _within(request.parent, client)
         active = request.only_active if request.HasField("only_active") else True
         found = self._leases.list(
             namespace,
@@ -112,9 +108,8 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
             leases=[self._lease(lease) for lease in page], next_page_token=token
         )
 
-    @answered(human=True)
-    async def CreateLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._caller(context)
+    @method(Admits.CLIENT, human=True)
+    async def CreateLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         _within(request.parent, client)
         lease = request.lease
         wish = Wish(
@@ -129,9 +124,8 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
         )
         return self._lease(await self._leases.create(client, wish))
 
-    @answered(human=True)
-    async def UpdateLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._caller(context)
+    @method(Admits.CLIENT, human=True)
+    async def UpdateLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         lease = request.lease
         name = _named(lease.name, "leases", client)
         # The mask cannot be relied on; a field that is present is meant.
@@ -143,24 +137,19 @@ class ClientServicer(client_pb2_grpc.ClientServiceServicer):
         )
         return self._lease(await self._leases.update(client, name, edit))
 
-    @answered(human=True)
-    async def DeleteLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._caller(context)
+    @method(Admits.CLIENT, human=True)
+    async def DeleteLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         await self._leases.release(client, _named(request.name, "leases", client))
         return Empty()
 
-    @answered(human=True)
-    async def RotateToken(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._caller(context)
+    @method(Admits.CLIENT, human=True)
+    async def RotateToken(self, client: Client, request: Any) -> Any:  # noqa: N802
         _within(request.parent, client)
         token = await self._credentials.rotate(Role.CLIENT, client)
         response = client_pb2.RotateTokenResponse(token=token)
         if (when := expiry(token)) is not None:
             response.expiry.CopyFrom(convert.timestamp(when))
         return response
-
-    async def _caller(self, context: Any) -> Client:
-        return await self._callers.client(claim(context))
 
     def _lease(self, lease: Any) -> Any:
         return convert.lease_message(lease, now=self._clock.now())

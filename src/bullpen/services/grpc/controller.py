@@ -6,21 +6,18 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-import grpc
-from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc
+from jumpstarter_protocol import jumpstarter_pb2
 
+from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
 from bullpen.controllers.views import Views
 from bullpen.errors import Forbidden
-from bullpen.identity.subjects import Role
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector, requirement
-from bullpen.services.callers import Callers
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.grpc import convert
-from bullpen.services.grpc.errors import answered, streamed
-from bullpen.services.grpc.metadata import claim
+from bullpen.services.grpc.methods import Admits, method
 from bullpen.services.leases import Leases
 from bullpen.services.wishes import Wish
 
@@ -32,38 +29,36 @@ _OPERATORS = {
 }
 
 
-class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
+class ControllerServicer:
+    """Its methods get their caller and their request, see ``methods``."""
+
     def __init__(
         self,
-        callers: Callers,
         views: Views,
         *,
         exporters: Exporters,
         leases: Leases,
         switchboard: Switchboard,
     ) -> None:
-        self._callers = callers
         self._views = views
         self._exporters = exporters
         self._leases = leases
         self._switchboard = switchboard
 
-    @answered()
-    async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
-        exporter = await self._exporter(context)
+    @method(Admits.EXPORTER)
+    async def Register(self, exporter: Exporter, request: Any) -> Any:  # noqa: N802
         uid = await self._exporters.register(
             exporter, labels=dict(request.labels), devices=convert.devices(request.reports)
         )
         return jumpstarter_pb2.RegisterResponse(uuid=uid)
 
-    @answered()
-    async def Unregister(self, request: Any, context: Any) -> Any:  # noqa: N802
-        await self._exporters.unregister(await self._exporter(context), reason=request.reason)
+    @method(Admits.EXPORTER)
+    async def Unregister(self, exporter: Exporter, request: Any) -> Any:  # noqa: N802
+        await self._exporters.unregister(exporter, reason=request.reason)
         return jumpstarter_pb2.UnregisterResponse()
 
-    @answered()
-    async def ReportStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
-        exporter = await self._exporter(context)
+    @method(Admits.EXPORTER)
+    async def ReportStatus(self, exporter: Exporter, request: Any) -> Any:  # noqa: N802
         value = convert.status_value(request.status)
         await self._exporters.report(exporter, value=value, message=request.message)
         held = exporter.status.lease_ref
@@ -71,9 +66,10 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
             await self._leases.release_as_exporter(exporter, held.name)
         return jumpstarter_pb2.ReportStatusResponse()
 
-    @streamed
-    async def Status(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
-        exporter = await self._exporter(context)
+    @method(Admits.EXPORTER)
+    async def Status(  # noqa: N802
+        self, exporter: Exporter, request: Any
+    ) -> AsyncGenerator[Any, None]:
         async with aclosing(self._exporters.status(exporter)) as notices:
             async for notice in notices:
                 if notice.leased:
@@ -83,9 +79,10 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
                 else:
                     yield jumpstarter_pb2.StatusResponse(leased=False)
 
-    @streamed
-    async def Listen(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
-        exporter = await self._exporter(context)
+    @method(Admits.EXPORTER)
+    async def Listen(  # noqa: N802
+        self, exporter: Exporter, request: Any
+    ) -> AsyncGenerator[Any, None]:
         self._exporters.listens(exporter, request.lease_name)
         async with aclosing(self._switchboard.listen(exporter, request.lease_name)) as calls:
             async for call in calls:
@@ -93,15 +90,13 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
                     router_endpoint=call.endpoint, router_token=call.token
                 )
 
-    @answered()
-    async def Dial(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._callers.client(claim(context))
+    @method(Admits.CLIENT)
+    async def Dial(self, client: Client, request: Any) -> Any:  # noqa: N802
         call = await self._switchboard.dial(client, request.lease_name)
         return jumpstarter_pb2.DialResponse(router_endpoint=call.endpoint, router_token=call.token)
 
-    @answered()
-    async def GetLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._callers.client(claim(context))
+    @method(Admits.CLIENT)
+    async def GetLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         lease = await self._leases.get(client.metadata.namespace, request.name)
         if lease.spec.client_ref.name != client.metadata.name:
             raise Forbidden(f"permission denied: lease {request.name} belongs to another client")
@@ -112,9 +107,8 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
         exporter = held and self._views.exporters.get(lease.metadata.namespace, held.name)
         return exporter.metadata.uid if exporter else ""
 
-    @answered()
-    async def RequestLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._callers.client(claim(context))
+    @method(Admits.CLIENT)
+    async def RequestLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         wish = Wish(
             selector=str(_selector(request.selector)),
             duration=convert.span_of(request, "duration"),
@@ -123,20 +117,16 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
         lease = await self._leases.create(client, wish)
         return jumpstarter_pb2.RequestLeaseResponse(name=lease.metadata.name)
 
-    @answered()
-    async def ReleaseLease(self, request: Any, context: Any) -> Any:  # noqa: N802
-        who = claim(context)
-        if who.role is Role.EXPORTER:
-            exporter = await self._callers.exporter(who)
-            await self._leases.release_as_exporter(exporter, request.name)
+    @method(Admits.EITHER)
+    async def ReleaseLease(self, caller: Client | Exporter, request: Any) -> Any:  # noqa: N802
+        if isinstance(caller, Exporter):
+            await self._leases.release_as_exporter(caller, request.name)
         else:
-            client = await self._callers.client(who)
-            await self._leases.release(client, request.name, idempotent=True)
+            await self._leases.release(caller, request.name, idempotent=True)
         return jumpstarter_pb2.ReleaseLeaseResponse()
 
-    @answered()
-    async def ListLeases(self, request: Any, context: Any) -> Any:  # noqa: N802
-        client = await self._callers.client(claim(context))
+    @method(Admits.CLIENT)
+    async def ListLeases(self, client: Client, request: Any) -> Any:  # noqa: N802
         found = self._leases.list(
             client.metadata.namespace, labels=EVERYTHING, tags=EVERYTHING, active=True
         )
@@ -147,12 +137,8 @@ class ControllerServicer(jumpstarter_pb2_grpc.ControllerServiceServicer):
         ]
         return jumpstarter_pb2.ListLeasesResponse(names=own)
 
-    async def AuditStream(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
-        # Nobody calls it, and its message was withdrawn from the protocol.
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "audit streams are not supported")
-
-    async def _exporter(self, context: Any) -> Exporter:
-        return await self._callers.exporter(claim(context))
+    def AuditStream(self) -> None:  # noqa: N802
+        """Not supported: no program calls it, and its message was withdrawn from the protocol."""
 
 
 def _selector(message: Any) -> Selector:

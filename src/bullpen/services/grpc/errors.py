@@ -7,19 +7,14 @@ stale token, except the one that means it.
 
 from __future__ import annotations
 
-import functools
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
 from bullpen import errors
 from bullpen.services.callers import Anonymous
 from bullpen.services.dialing import NotReady, PermissionDenied, Precondition
-
-log = logging.getLogger("bullpen.grpc")
 
 CODES: dict[type[errors.LabError], grpc.StatusCode] = {
     errors.LabError: grpc.StatusCode.UNKNOWN,
@@ -50,7 +45,18 @@ _HUMAN = frozenset(
     }
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a call that is refused."""
+
+    code: grpc.StatusCode
+    text: str
+
+    def give(self, context: Any) -> None:
+        """Set it as the status of a call whose handler returns next."""
+        context.set_code(self.code)
+        context.set_details(self.text)
 
 
 def code(error: errors.LabError) -> grpc.StatusCode:
@@ -58,52 +64,9 @@ def code(error: errors.LabError) -> grpc.StatusCode:
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
 
 
-def answered(*, human: bool = False) -> Callable[[F], F]:
-    """Turn errors of a unary call into codes; ``human`` ones into the code that prints well."""
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        async def call(self: Any, request: Any, context: Any) -> Any:
-            try:
-                return await function(self, request, context)
-            except errors.LabError as error:
-                await _abort(context, error, human=human)
-            except Exception:
-                log.exception("call failed", extra={"key": function.__name__})
-                await context.abort(
-                    grpc.StatusCode.INTERNAL, "internal error; the server's log has the cause"
-                )
-
-        return call  # type: ignore[return-value]
-
-    return decorate
-
-
-def streamed(
-    function: Callable[..., AsyncGenerator[Any, None]],
-) -> Callable[..., AsyncGenerator[Any, None]]:
-    """Turn errors of a server stream into codes; close it at once when the caller leaves."""
-
-    @functools.wraps(function)
-    async def call(self: Any, request: Any, context: Any) -> AsyncGenerator[Any, None]:
-        try:
-            async with aclosing(function(self, request, context)) as messages:
-                async for message in messages:
-                    yield message
-        except errors.LabError as error:
-            await _abort(context, error, human=False)
-        except Exception:
-            log.exception("stream failed", extra={"key": function.__name__})
-            await context.abort(
-                grpc.StatusCode.INTERNAL, "internal error; the server's log has the cause"
-            )
-
-    return call
-
-
-async def _abort(context: Any, error: errors.LabError, *, human: bool) -> None:
+def answer_to(error: errors.LabError, *, human: bool) -> Answer:
+    """What the caller is told; ``human`` ones get the code that prints well."""
     found = code(error)
     if human and found in _HUMAN and not isinstance(error, Anonymous):
         found = grpc.StatusCode.UNKNOWN
-    abort: Callable[..., Awaitable[None]] = context.abort
-    await abort(found, error.message)
+    return Answer(found, error.message)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from bullpen.errors import BadRequest
 from bullpen.identity.subjects import Role
 from bullpen.services.callers import Anonymous, Claim
 
 
-def claim(context: Any) -> Claim:
+def claim(metadata: Iterable[tuple[str, str | bytes]] | None) -> Claim:
     """The caller's claim about itself; raises ``BadRequest`` or ``Anonymous``."""
     headers: dict[str, list[str]] = {}
-    for key, value in context.invocation_metadata() or ():
+    for key, value in metadata or ():
         headers.setdefault(key, []).append(value if isinstance(value, str) else "")
     return Claim(
         token=_token(headers.get("authorization", [])),

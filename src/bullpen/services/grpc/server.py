@@ -5,19 +5,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
 from jumpstarter_protocol import client_pb2_grpc, jumpstarter_pb2_grpc
 
+from bullpen.services.callers import Callers
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
-from bullpen.services.grpc.reading import Registrar
+from bullpen.services.grpc.methods import Methods
+from bullpen.services.grpc.public import Health, Reflection
 
 STOP_SECONDS = 0.5
-MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+
+MESSAGE_BYTES_MAX = 1024 * 1024
+"""The largest message by far is Register, which describes every driver of an exporter in one to
+two kilobytes: this is room for 500 drivers. An object, which is where it goes, may not have
+much more either."""
+
+STREAMS_MAX = 1_000
+"""Calls of one connection. Programs that play many clients or exporters share one."""
+
+CALLS_MAX = 50_000
+"""Calls of all connections; an exporter has two for as long as it is online."""
 
 # Jumpstarter's clients ping every 20 s, also without calls. A server left at its defaults
 # takes that for abuse and cuts every stream once a minute. And when a controller comes
@@ -32,6 +42,7 @@ OPTIONS = (
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 20_000),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.so_reuseport", 0),
 )
 
@@ -51,27 +62,28 @@ class GrpcServer:
     """Takes its port when made, so that the port can be told before anybody is served."""
 
     def __init__(self, *, address: str, tls: Tls) -> None:
-        self._server = grpc.aio.server(options=OPTIONS)
+        self._methods = Methods()
+        self._server = grpc.aio.server(
+            interceptors=(self._methods,), options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX
+        )
         credentials = grpc.ssl_server_credentials([(tls.key, tls.chain)])
         self.port: int = self._server.add_secure_port(address, credentials)
 
     @contextlib.asynccontextmanager
     async def serving(
-        self, controller: ControllerServicer, client: ClientServicer
+        self, callers: Callers, controller: ControllerServicer, client: ClientServicer
     ) -> AsyncIterator[None]:
         """Serve while the context is open."""
-        registrar = Registrar(self._server)
-        jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(controller, registrar)
-        client_pb2_grpc.add_ClientServiceServicer_to_server(client, registrar)
-        status = HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(status, self._server)
-        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        self._methods.admit(callers)
+        methods: Any = self._methods
+        jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(cast(Any, controller), methods)
+        client_pb2_grpc.add_ClientServiceServicer_to_server(cast(Any, client), methods)
+        health = Health(SERVICES)
+        self._server.add_generic_rpc_handlers((health, Reflection(SERVICES)))
         await self._server.start()
-        for name in ("", *SERVICES):
-            await status.set(name, health_pb2.HealthCheckResponse.SERVING)
+        health.serving = True
         try:
             yield
         finally:
-            await status.enter_graceful_shutdown()
+            health.serving = False
             await self._server.stop(STOP_SECONDS)

@@ -1,0 +1,182 @@
+"""The methods of our services: who may call each, and how its errors are answered.
+
+The caller is known before anything else is done for a call: gRPC looks for the method's handler
+when it has read the headers, and a caller that is refused gets a handler that answers without
+receiving the message. A stranger therefore costs the headers of a call, whatever it sends.
+
+Errors are answered by setting the status. ``context.abort`` would keep the exception, its frames
+and with them the request in a reference cycle until the next run of the garbage collector.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from bullpen.api.client import Client
+from bullpen.api.exporter import Exporter
+from bullpen.errors import LabError
+from bullpen.identity.subjects import Role
+from bullpen.services.callers import Callers, Claim
+from bullpen.services.grpc.errors import Answer, answer_to
+from bullpen.services.grpc.metadata import claim
+
+log = logging.getLogger("bullpen.grpc")
+
+UNREADABLE = Answer(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a message of this method")
+FAILED = Answer(grpc.StatusCode.INTERNAL, "internal error; the server's log has the cause")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Admits(Enum):
+    """Who may call a method."""
+
+    CLIENT = auto()
+    EXPORTER = auto()
+    EITHER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is said about a method where it is defined."""
+
+    admits: Admits
+    human: bool
+    """Its refusals are read by people, so they get the code that the client prints well."""
+
+
+def method(admits: Admits, *, human: bool = False) -> Callable[[F], F]:
+    """Serve the function, which gets its caller and its request, to those it admits."""
+
+    def mark(function: F) -> F:
+        function.terms = Terms(admits, human)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Stands in for a server while the generated code adds its methods, then serves them."""
+
+    def __init__(self) -> None:
+        self._methods: dict[str, _Method] = {}
+        self._callers: Callers | None = None
+
+    def admit(self, callers: Callers) -> None:
+        """Have these say who is calling; to be called before the server starts."""
+        self._callers = callers
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same methods come by name as well, and are taken there."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        for name, handler in handlers.items():
+            self._methods[f"/{service}/{name}"] = _Method(name, handler)
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """The handler of one call, which is bound to its caller."""
+        found = self._methods.get(details.method)
+        if found is None:
+            return await continuation(details)
+        if found.terms is None:
+            text = f"{found.name} is not supported"
+            return refusing(Answer(grpc.StatusCode.UNIMPLEMENTED, text))
+        try:
+            caller = await self._caller(found.terms.admits, claim(details.invocation_metadata))
+        except LabError as error:
+            return refusing(answer_to(error, human=found.terms.human))
+        except Exception:
+            log.exception("caller not identified", extra={"key": found.name})
+            return refusing(FAILED)
+        return found.serving(caller)
+
+    async def _caller(self, admits: Admits, who: Claim) -> Client | Exporter:
+        assert self._callers is not None, "the server serves nobody before it knows its callers"
+        exporter = admits is Admits.EXPORTER
+        if exporter or (admits is Admits.EITHER and who.role is Role.EXPORTER):
+            return await self._callers.exporter(who)
+        return await self._callers.client(who)
+
+
+def refusing(answer: Answer) -> Any:
+    """A handler that answers without receiving the message.
+
+    One for streams, whatever the method is: gRPC receives a single request before it calls the
+    handler, and sends a single response, though an empty one, before the status of a refusal.
+    """
+
+    async def refuse(requests: Any, context: Any) -> AsyncGenerator[bytes, None]:
+        answer.give(context)
+        return
+        yield b""
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+class _Method:
+    """One method as the generated code describes it, and what its definition says."""
+
+    def __init__(self, name: str, handler: Any) -> None:
+        self.name = name
+        self._read = handler.request_deserializer
+        self._write = handler.response_serializer
+        self._streams = bool(handler.response_streaming)
+        self._behaviour = (
+            handler.unary_stream
+            or handler.unary_unary
+            or handler.stream_unary
+            or handler.stream_stream
+        )
+        self.terms: Terms | None = getattr(self._behaviour, "terms", None)
+
+    def serving(self, caller: Client | Exporter) -> Any:
+        """A handler of gRPC for one call of this caller."""
+        if self._streams:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(caller), response_serializer=self._write
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(caller), response_serializer=self._write
+        )
+
+    def _unary(self, caller: Client | Exporter) -> Callable[[bytes, Any], Awaitable[Any]]:
+        async def call(data: bytes, context: Any) -> Any:
+            try:
+                return await self._behaviour(caller, self._read(data))
+            except Exception as error:
+                self._answer(error).give(context)
+
+        return call
+
+    def _stream(
+        self, caller: Client | Exporter
+    ) -> Callable[[bytes, Any], AsyncGenerator[Any, None]]:
+        async def call(data: bytes, context: Any) -> AsyncGenerator[Any, None]:
+            try:
+                # Closed at once when the caller leaves.
+                async with aclosing(self._behaviour(caller, self._read(data))) as messages:
+                    async for message in messages:
+                        yield message
+            except Exception as error:
+                self._answer(error).give(context)
+
+        return call
+
+    def _answer(self, error: Exception) -> Answer:
+        if isinstance(error, DecodeError):
+            return UNREADABLE
+        if isinstance(error, LabError):
+            assert self.terms is not None
+            return answer_to(error, human=self.terms.human)
+        log.error("call failed", exc_info=error, extra={"key": self.name})
+        return FAILED
