@@ -13,7 +13,7 @@ from bullpen.api.accesspolicy import ExporterAccessPolicy, ExporterAccessPolicyS
 from bullpen.api.client import Client
 from bullpen.api.lease import Lease
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.errors import AlreadyExists, BadRequest, Forbidden, NotFound
+from bullpen.errors import AlreadyExists, BadRequest, Forbidden, NotFound, Rejected
 from bullpen.kit.selectors import EVERYTHING, parse_labels
 from bullpen.services.dialing import Precondition
 from bullpen.services.leases import FIRST_HOLD_SECONDS_MAX, HOLD_SECONDS_MAX
@@ -202,6 +202,104 @@ def test_a_policy_limits_extensions_and_no_shortening(world: LabWorld) -> None:
             with pytest.raises(Forbidden, match="no policy gives alice access to exporter e1"):
                 await world.leases.update(world.client(), "l", Edit(duration=HOUR))
             await world.leases.update(world.client(), "l", Edit(duration=HOUR / 4))
+
+    world.run(story)
+
+
+def test_no_end_time_of_an_active_lease_passes_the_maximum_duration_of_a_policy(
+    world: LabWorld,
+) -> None:
+    """Whichever of end and duration are sent, and to whomever the lease goes with them."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await limit(world, "alice", HOUR)
+            await create(world, lease_id="l", duration=HOUR / 2)
+            begun = world.lease("l").status.begin_time
+            assert begun is not None
+            far = begun + timedelta(days=300)
+            for edit in (
+                Edit(end=far, duration=HOUR / 2),
+                Edit(end=far),
+                Edit(duration=2 * HOUR),
+                Edit(end=begun + 2 * HOUR, duration=2 * HOUR),
+            ):
+                with pytest.raises(Rejected):
+                    await world.leases.update(world.client(), "l", edit)
+            assert world.lease("l").spec.end_time is None
+            await world.leases.update(world.client(), "l", Edit(end=begun + HOUR))
+            assert world.lease("l").spec.end_time == begun + HOUR
+            assert world.lease("l").spec.begin_time is None
+
+            await limit(world, "bob", HOUR / 2)
+            for edit in (Edit(client="bob"), Edit(client="bob", duration=HOUR)):
+                with pytest.raises(Forbidden, match="the policies allow bob at most 30m0s"):
+                    await world.leases.update(world.client(), "l", edit)
+            await world.leases.update(world.client(), "l", Edit(client="bob", duration=HOUR / 4))
+
+    world.run(story)
+
+
+def test_a_waiting_lease_that_asks_for_too_much_is_refused_and_goes_on_waiting(
+    world: LabWorld,
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await limit(world, "alice", HOUR)
+            await create(world, lease_id="first", duration=HOUR)
+            await create(world, lease_id="second", duration=HOUR)
+            later = world.clock.now() + timedelta(days=3)
+            for edit in (Edit(duration=2 * HOUR), Edit(begin=later, end=later + 2 * HOUR)):
+                with pytest.raises(Forbidden, match="the policies allow alice at most 1h0m0s"):
+                    await world.leases.update(world.client(), "second", edit)
+            await world.settle()
+            assert not world.lease("second").status.ended
+            await world.leases.release(world.client(), "first")
+            assert await world.assigned("second") == "e1"
+
+    world.run(story)
+
+
+def test_a_lease_extended_as_an_object_still_ends_at_the_maximum_and_says_so(
+    world: LabWorld,
+) -> None:
+    """``kubectl edit`` passes no check of policies; the lease is held to them all the same."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await limit(world, "alice", HOUR)
+            await create(world, lease_id="l", duration=HOUR / 2)
+            far = world.clock.now() + timedelta(days=300)
+            await world.edit_lease("l", end_time=far)
+            await world.settle()
+            conditions = {c.type: c for c in world.lease("l").status.conditions}
+            assert conditions["Limited"].reason == "MaximumDuration"
+            assert "at most 1h0m0s" in conditions["Limited"].message
+            assert world.lease("l").status.conditions[-1].type == "Ready"
+            await asyncio.sleep(0.9 * HOUR.total_seconds())
+            assert not world.lease("l").status.ended
+            await asyncio.sleep(0.2 * HOUR.total_seconds())
+            assert world.lease("l").status.ended
+
+    world.run(story)
+
+
+def test_a_policy_that_is_raised_lets_a_running_lease_be_extended(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await limit(world, "alice", HOUR)
+            await create(world, lease_id="l", duration=HOUR)
+            policy = await world.objects.get(ExporterAccessPolicy, SPACE, "alice")
+            entry = replace(policy.spec.policies[0], maximum_duration=3 * HOUR)
+            await world.objects.update(
+                replace(policy, spec=replace(policy.spec, policies=(entry,)))
+            )
+            await world.settle()
+            await world.leases.update(world.client(), "l", Edit(duration=2 * HOUR))
+            await asyncio.sleep(1.5 * HOUR.total_seconds())
+            assert not world.lease("l").status.ended
+            await asyncio.sleep(HOUR.total_seconds())
+            assert world.lease("l").status.ended
 
     world.run(story)
 

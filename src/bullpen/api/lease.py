@@ -142,10 +142,16 @@ class LeaseStatus(Struct):
     spot_access: bool = field(
         default=False, metadata=about("Whether a more important lease may take the exporter.")
     )
+    maximum_duration: timedelta | None = field(
+        default=None,
+        metadata=about(
+            "The longest it may last from its begin, by the access policy it was given under."
+        ),
+    )
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about(
-            "Latest observations: Pending, Ready, Unsatisfiable, Invalid.",
+            "Latest observations: Pending, Limited, Ready, Unsatisfiable, Invalid.",
             list_keys=("type",),
             defaulted=True,
         ),

@@ -21,11 +21,11 @@ from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Objects
 from bullpen.controllers.acting import together
 from bullpen.controllers.book import Book, News
-from bullpen.controllers.observing import Offers, approval, holder_of, request
+from bullpen.controllers.observing import Offers, approval, holder_of, limited, maximum, request
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.shelf import Shelf
 from bullpen.controllers.views import Views
-from bullpen.core import access, leasing, scheduling
+from bullpen.core import access, conditions, leasing, scheduling
 from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
 from bullpen.core.leasing import ENDED_LABEL, Phase
@@ -41,8 +41,8 @@ from bullpen.runtime.loop import Outcome
 A = TypeVar("A", bound=Kind)
 B = TypeVar("B", bound=Kind)
 
-_END, _REQUEST, _SCHEDULE, _WRITE = (
-    f"leases: {step}" for step in ("end", "request", "schedule", "write")
+_LIMIT, _END, _REQUEST, _SCHEDULE, _WRITE = (
+    f"leases: {step}" for step in ("limit", "end", "request", "schedule", "write")
 )
 """Steps of a pass under which faults of leases and exporters are recorded."""
 
@@ -89,6 +89,7 @@ class LeaseReconciler:
         now = self._clock.now()
         news = self.book.take(namespace, now)
         try:
+            await self._limit(namespace, news, now)
             await self._end_due(namespace, news, now)
             await self._mend(namespace, news, now)
             await self._hand_over(namespace, news)
@@ -114,6 +115,25 @@ class LeaseReconciler:
         self.book.give_back(namespace, news)
         self._waiting[namespace].everything()
         return True
+
+    async def _limit(self, namespace: str, news: News, now: datetime) -> None:
+        """Hold leases whose spec asks for more to their maximum.
+
+        Before any lease is ended: the maximum of one that was just extended may be a new one.
+        """
+        changed: list[tuple[Lease, LeaseStatus]] = []
+        for lease in self.book.open(namespace, news.leases):
+            with self._faults.guarding(_LIMIT, lease):
+                status = limited(self._views, lease, now=now)
+                if status != lease.status:
+                    changed.append((lease, status))
+        await _all(self._guarded(lease, self._tell_limit(lease, to)) for lease, to in changed)
+
+    async def _tell_limit(self, lease: Lease, status: LeaseStatus) -> None:
+        written = await self._put_lease(lease, status)
+        found = conditions.get(written.status.conditions, "Limited")
+        if found is not None and found != conditions.get(lease.status.conditions, "Limited"):
+            self._events.emit(written, reason=found.reason, message=found.message)
 
     async def _end_due(self, namespace: str, news: News, now: datetime) -> None:
         due: list[tuple[Lease, str]] = []
@@ -208,7 +228,8 @@ class LeaseReconciler:
             lease = self._lease_of(exporter)
             if lease is None:
                 raise _went("lease", holder_of(exporter))
-            await self._finish(lease, exporter, approval(self._views, lease, exporter), now)
+            right = approval(self._views, lease, exporter, now=now)
+            await self._finish(lease, exporter, right, now)
 
     async def _mend_lease(self, mend: Mend, lease: Lease, now: datetime) -> None:
         if mend is Mend.RETAKE:
@@ -259,7 +280,9 @@ class LeaseReconciler:
         epoch = exporter.status.lease_epoch + 1
         counted = replace(exporter, status=replace(exporter.status, lease_epoch=epoch))
         before = leasing.holder(lease)
-        given = replace(lease, status=leasing.handed_over(lease, epoch=epoch))
+        longest = maximum(self._views, lease, exporter)
+        status = leasing.handed_over(lease, epoch=epoch, maximum=longest)
+        given = replace(lease, status=status)
         _, lease = await self._put_both(counted, given)
         text = f"{before} handed the lease over to {leasing.holder(lease)}"
         self._events.emit(lease, reason="LeaseTransferred", message=text)
@@ -273,7 +296,7 @@ class LeaseReconciler:
                 continue
             with self._faults.guarding(_REQUEST, lease):
                 if leasing.phase(lease, now=now) is Phase.WAITING:
-                    waiting.put(request(self._views, lease, self.book.arrived))
+                    waiting.put(request(self._views, lease, self.book.arrived, now=now))
                 else:
                     waiting.remove(name)
         if not len(waiting):
@@ -424,8 +447,7 @@ def _assigned(lease: Lease, exporter: Exporter, approval: Approval, now: datetim
     status = leasing.assigned(
         lease,
         exporter=exporter.metadata.name,
-        priority=approval.priority,
-        spot=approval.spot,
+        approval=approval,
         epoch=exporter.status.lease_epoch,
         now=now,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
 from bullpen.core import access, leasing, members, presence
@@ -62,17 +63,47 @@ class Offers:
             self._exporter_changed(None, exporter)
 
 
-def approval(views: Views, lease: Lease, exporter: Exporter) -> Approval:
+def approval(views: Views, lease: Lease, exporter: Exporter, *, now: datetime) -> Approval:
     """The right by which a lease has an exporter it has already taken."""
     client = views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
     found = access.approve(
         access.policies(views.policies.all(lease.metadata.namespace)),
         client=client.metadata.labels if client else {},
         exporter=exporter.metadata.labels,
-        duration=leasing.length(lease.spec),
+        duration=leasing.lasts(lease, now=now),
     )
     # It may have been taken under a right that has gone since; the taking stands.
     return found or Approval()
+
+
+def maximum(views: Views, lease: Lease, exporter: Exporter) -> timedelta | None:
+    """How long the client of an active lease may have it under the policies there are now.
+
+    Where no rule concerns the client any more, what it was given stands.
+    """
+    client = views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
+    asked = client.metadata.labels if client else {}
+    policies = access.policies(views.policies.all(lease.metadata.namespace))
+    labels = exporter.metadata.labels
+    if not access.concerns(policies, client=asked, exporter=labels):
+        return lease.status.maximum_duration
+    return access.longest(policies, client=asked, exporter=labels)
+
+
+def limited(views: Views, lease: Lease, *, now: datetime) -> LeaseStatus:
+    """The status of a lease whose spec may ask for more than the lease may have.
+
+    A policy that allows more than when the lease was given counts; one that allows less does not
+    shorten what was given.
+    """
+    known, held = lease.status.maximum_duration, lease.status.exporter_ref
+    if known is None or held is None:
+        return lease.status
+    exporter = views.exporters.get(lease.metadata.namespace, held.name)
+    if exporter is not None and leasing.beyond_maximum(lease, now=now):
+        newest = maximum(views, lease, exporter)
+        known = None if newest is None else max(newest, known)
+    return leasing.limited(lease, maximum=known, now=now)
 
 
 def holder_of(exporter: Exporter) -> str:
@@ -100,7 +131,7 @@ def offer(views: Views, exporter: Exporter, connected: Callable[[Key], bool]) ->
     )
 
 
-def request(views: Views, lease: Lease, arrived: Mapping[Key, int]) -> Request:
+def request(views: Views, lease: Lease, arrived: Mapping[Key, int], *, now: datetime) -> Request:
     """A lease that waits, or will, as scheduling looks at it."""
     spec, meta = lease.spec, lease.metadata
     client = views.clients.get(meta.namespace, spec.client_ref.name)
@@ -116,5 +147,5 @@ def request(views: Views, lease: Lease, arrived: Mapping[Key, int]) -> Request:
         sequence=arrived.get(key_of(lease), 0),
         exporter=spec.exporter_ref.name if spec.exporter_ref else "",
         allow_disabled=spec.allow_disabled,
-        duration=leasing.length(spec),
+        duration=leasing.lasts(lease, now=now),
     )

@@ -160,7 +160,9 @@ class PoolObserver:
         free = self.queue.free(namespace)
         lab = Lab(
             offers=Stock(observing.offer(self._views, e, self._connected) for e in free),
-            requests=tuple(observing.request(self._views, w, {}) for w in waiting.values()),
+            requests=tuple(
+                observing.request(self._views, w, {}, now=now) for w in waiting.values()
+            ),
             policies=access.policies(self._views.policies.all(namespace)),
         )
         sources = [self._source(found, now) for found in self.sets(namespace)]

@@ -34,6 +34,9 @@ class Approval:
     spot: bool = False
     """The lease may be taken away again for one that has a right to the exporter."""
 
+    maximum: timedelta | None = None
+    """The longest lease that any rule about this client and exporter allows; None for any."""
+
 
 UNLIMITED = Approval()
 """Everybody's right as long as there is no policy."""
@@ -81,12 +84,12 @@ def approve(
     """
     if not found.enforced:
         return UNLIMITED
-    allowed = [
-        Approval(priority=rule.priority, spot=rule.spot)
-        for rule in _concerning(found, client, exporter)
-        if _within(duration, rule.maximum)
-    ]
-    return max(allowed, key=lambda a: (not a.spot, a.priority), default=None)
+    rules = _concerning(found, client, exporter)
+    allowing = [rule for rule in rules if _within(duration, rule.maximum)]
+    best = max(allowing, key=lambda rule: (not rule.spot, rule.priority), default=None)
+    if best is None:
+        return None
+    return Approval(priority=best.priority, spot=best.spot, maximum=_longest(rules))
 
 
 def longest(
@@ -96,10 +99,7 @@ def longest(
 
     Meaningful only where some rule concerns the pair at all.
     """
-    maxima = [rule.maximum for rule in _concerning(found, client, exporter)]
-    if not maxima or None in maxima:
-        return None
-    return max(maximum for maximum in maxima if maximum is not None)
+    return _longest(_concerning(found, client, exporter))
 
 
 def concerns(found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]) -> bool:
@@ -122,6 +122,11 @@ def _concerning(
         if rule.exporters.matches(exporter)
         and any(selector.matches(client) for selector in rule.clients)
     ]
+
+
+def _longest(rules: list[Rule]) -> timedelta | None:
+    maxima = [rule.maximum for rule in rules]
+    return None if None in maxima else max((m for m in maxima if m is not None), default=None)
 
 
 def _within(duration: timedelta | None, maximum: timedelta | None) -> bool:

@@ -16,9 +16,10 @@ from enum import Enum, auto
 
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
-from bullpen.core import sessions
+from bullpen.core import conditions, sessions
+from bullpen.core.access import Approval
 from bullpen.core.conditions import condition, last
-from bullpen.kit import times
+from bullpen.kit import durations, times
 
 ENDED_LABEL = "jumpstarter.dev/lease-ended"
 TAG_PREFIX = "metadata.jumpstarter.dev/"
@@ -52,6 +53,43 @@ def begins_at(spec: LeaseSpec) -> datetime | None:
 def expires_at(lease: Lease) -> datetime | None:
     """When the lease must end, or None while it has no end.
 
+    That is when its spec says, but no later than its maximum allows from the moment it got its
+    exporter.
+    """
+    asked, begin, maximum = _ends_at(lease), lease.status.begin_time, lease.status.maximum_duration
+    if begin is None or maximum is None:
+        return asked
+    allowed = times.shifted(begin, maximum)
+    return allowed if asked is None else min(asked, allowed)
+
+
+def lasts(lease: Lease, *, now: datetime) -> timedelta | None:
+    """How long the spec has the lease last, from its begin to its end; None for without end.
+
+    The one measure that maxima apply to, whichever of begin, end and duration were given. The
+    begin is the moment the lease got its exporter; before that, the one it is booked for.
+    """
+    end = _ends_at(lease)
+    if end is None:
+        return lease.spec.duration
+    return end - (lease.status.begin_time or begins_at(lease.spec) or now)
+
+
+def longer(lease: Lease, before: Lease, *, now: datetime) -> bool:
+    """Whether the lease is to last longer than it was before."""
+    new, old = lasts(lease, now=now), lasts(before, now=now)
+    return old is not None and (new is None or new > old)
+
+
+def beyond_maximum(lease: Lease, *, now: datetime) -> bool:
+    """Whether the spec of an active lease asks for more than the lease may have."""
+    maximum, asked = lease.status.maximum_duration, lasts(lease, now=now)
+    return maximum is not None and (asked is None or asked > maximum)
+
+
+def _ends_at(lease: Lease) -> datetime | None:
+    """When the spec has the lease end.
+
     An explicit end wins over a duration, and a booked begin over the actual
     one: a client that booked 14:00 to 15:00 and got its exporter at 14:20 still
     leaves at 15:00.
@@ -66,7 +104,7 @@ def expires_at(lease: Lease) -> datetime | None:
 
 
 def length(spec: LeaseSpec) -> timedelta | None:
-    """How long the lease is meant to be; None for without end."""
+    """The duration that people are shown; None for without end. What is allowed: ``lasts``."""
     if spec.duration is not None:
         return spec.duration
     if spec.begin_time is not None and spec.end_time is not None:
@@ -97,7 +135,7 @@ def handing_over(lease: Lease) -> bool:
 
 def waiting(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
     """The status of a lease that must wait, and why."""
-    conditions = condition(
+    found = condition(
         lease.status.conditions,
         "Pending",
         status=True,
@@ -106,15 +144,15 @@ def waiting(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseS
         generation=lease.metadata.generation,
         now=now,
     )
-    return replace(lease.status, conditions=conditions)
+    return replace(lease.status, conditions=found)
 
 
 def assigned(
-    lease: Lease, *, exporter: str, priority: int, spot: bool, epoch: int, now: datetime
+    lease: Lease, *, exporter: str, approval: Approval, epoch: int, now: datetime
 ) -> LeaseStatus:
     """The status of a lease that has its exporter."""
     generation = lease.metadata.generation
-    conditions = condition(
+    found = condition(
         lease.status.conditions,
         "Pending",
         status=False,
@@ -123,8 +161,8 @@ def assigned(
         generation=generation,
         now=now,
     )
-    conditions = condition(
-        conditions,
+    found = condition(
+        found,
         "Ready",
         status=True,
         reason="Ready",
@@ -137,19 +175,48 @@ def assigned(
         begin_time=now,
         exporter_ref=LocalObjectReference(name=exporter),
         client_ref=lease.spec.client_ref,
-        priority=priority,
-        spot_access=spot,
+        priority=approval.priority,
+        spot_access=approval.spot,
+        maximum_duration=approval.maximum,
         epoch=epoch,
-        conditions=last(conditions, "Ready"),
+        conditions=last(found, "Ready"),
     )
 
 
-def handed_over(lease: Lease, *, epoch: int) -> LeaseStatus:
+def handed_over(lease: Lease, *, epoch: int, maximum: timedelta | None) -> LeaseStatus:
     """The status of a lease that has gone to the client its spec names.
 
-    The new epoch shuts out whatever the client before it still has open.
+    The new epoch shuts out whatever the client before it still has open; ``maximum`` is how long
+    the new client may have it.
     """
-    return replace(lease.status, client_ref=lease.spec.client_ref, epoch=epoch)
+    return replace(
+        lease.status, client_ref=lease.spec.client_ref, epoch=epoch, maximum_duration=maximum
+    )
+
+
+def limited(lease: Lease, *, maximum: timedelta | None, now: datetime) -> LeaseStatus:
+    """The status of an active lease that may last ``maximum``, and whether its spec asks for more.
+
+    Absent as long as no spec of the lease did.
+    """
+    status = replace(lease.status, maximum_duration=maximum)
+    binds = beyond_maximum(replace(lease, status=status), now=now)
+    if not binds and not conditions.holds(status.conditions, "Limited"):
+        return status
+    assert maximum is not None or not binds
+    text = f"the access policies allow {lease.spec.client_ref.name} at most"
+    found = condition(
+        status.conditions,
+        "Limited",
+        status=binds,
+        reason="MaximumDuration" if binds else "WithinMaximum",
+        message=f"{text} {durations.text(maximum)}, after which the lease ends"
+        if binds and maximum is not None
+        else "the lease may last as long as it asks to",
+        generation=lease.metadata.generation,
+        now=now,
+    )
+    return replace(status, conditions=last(found, "Ready"))
 
 
 def fenced(old: Lease | None, new: Lease | None) -> int | None:
@@ -165,7 +232,7 @@ def fenced(old: Lease | None, new: Lease | None) -> int | None:
 def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
     """The final status. Its exporter stays named."""
     generation = lease.metadata.generation
-    conditions = condition(
+    found = condition(
         lease.status.conditions,
         "Pending",
         status=False,
@@ -174,8 +241,8 @@ def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseSta
         generation=generation,
         now=now,
     )
-    conditions = condition(
-        conditions,
+    found = condition(
+        found,
         "Ready",
         status=False,
         reason=reason,
@@ -187,7 +254,7 @@ def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseSta
         lease.status,
         ended=True,
         end_time=now,
-        conditions=last(conditions, "Ready"),
+        conditions=last(found, "Ready"),
         sessions=sessions.closed(lease.status.sessions, now=now),
     )
 
@@ -200,7 +267,7 @@ def labelled_ended(lease: Lease) -> Lease:
 
 def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime) -> LeaseStatus:
     """The final status of a lease that can never be served: Unsatisfiable or Invalid."""
-    conditions = condition(
+    found = condition(
         lease.status.conditions,
         type,
         status=True,
@@ -209,7 +276,7 @@ def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime
         generation=lease.metadata.generation,
         now=now,
     )
-    return replace(lease.status, ended=True, end_time=now, conditions=last(conditions, type))
+    return replace(lease.status, ended=True, end_time=now, conditions=last(found, type))
 
 
 def end_message(reason: str) -> str:

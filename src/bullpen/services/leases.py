@@ -6,7 +6,7 @@ in the answer. Looking at a waiting lease is held open until it is over with wai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change
-from bullpen.core import access, leasing
+from bullpen.core import access, leasing, profiles
 from bullpen.core.leasing import Phase
 from bullpen.errors import BadRequest, Forbidden, NotFound
 from bullpen.kit.clock import Clock
@@ -28,7 +28,7 @@ from bullpen.kit.selectors import Selector, parse_labels
 from bullpen.runtime.informer import key_of
 from bullpen.services.dialing import Precondition
 from bullpen.services.signals import Signals
-from bullpen.services.wishes import Edit, Wish, label_selector, tag_labels, times
+from bullpen.services.wishes import Edit, Wish, label_selector, retimed, tag_labels, times
 
 HOLD_SECONDS_MAX = 25.0
 """How long a look at a waiting lease is held. The stock client sleeps 5 s between looks."""
@@ -170,46 +170,64 @@ class Leases:
             raise Precondition(f"lease {lease.metadata.name} is over and cannot be changed")
         if edit.begin is not None and lease.status.exporter_ref is not None:
             raise Precondition("the begin time can change only before an exporter is assigned")
-        spec = lease.spec
+        now, holder = self._clock.now(), client
         if edit.client is not None:
-            self._check_transfer(lease, edit.client)
-            spec = replace(spec, client_ref=LocalObjectReference(name=edit.client))
-        if edit.begin is None and edit.end is None and edit.duration is None:
-            return spec
-        begin, end, duration = times(
-            edit.begin or spec.begin_time,
-            # A new duration replaces an old end, and the other way round.
-            edit.end or (None if edit.duration is not None else spec.end_time),
-            edit.duration if edit.duration is not None or edit.end else spec.duration,
-            now=self._clock.now(),
+            holder = self._receiver(lease, edit.client)
+        spec = replace(
+            retimed(lease, edit, now=now),
+            client_ref=LocalObjectReference(name=holder.metadata.name),
         )
-        before = leasing.length(lease.spec)
-        if lease.status.exporter_ref is not None and before is not None and duration > before:
-            self._check_right(client, lease, duration)
-        return replace(spec, begin_time=begin, end_time=end, duration=duration)
+        wanted = replace(lease, spec=spec)
+        if edit.client is not None or leasing.longer(wanted, lease, now=now):
+            self._check_right(holder, wanted, now)
+        return spec
 
-    def _check_right(self, client: Client, lease: Lease, duration: timedelta | None) -> None:
-        """Whoever extends or takes over a lease needs the right to one of that length."""
-        assert lease.status.exporter_ref is not None
-        name, target = client.metadata.name, lease.status.exporter_ref.name
-        exporter = self._views.exporters.get(lease.metadata.namespace, target)
+    def _check_right(self, client: Client, lease: Lease, now: datetime) -> None:
+        """Whoever extends or takes over a lease needs the right to one of that length.
+
+        A lease that waits is refused here rather than ended by the next decision about it.
+        """
         policies = access.policies(self._views.policies.all(lease.metadata.namespace))
-        labels = exporter.metadata.labels if exporter else {}
-        asked = client.metadata.labels
-        if access.approve(policies, client=asked, exporter=labels, duration=duration):
+        name, asked, duration = (
+            client.metadata.name,
+            client.metadata.labels,
+            leasing.lasts(lease, now=now),
+        )
+        offered = self._offered(lease)
+        if not offered or any(
+            access.approve(policies, client=asked, exporter=labels, duration=duration)
+            for labels in offered
+        ):
             return
-        longest = access.longest(policies, client=asked, exporter=labels)
-        if longest is None:
-            raise Forbidden(f"no policy gives {name} access to exporter {target}")
-        raise Forbidden(f"the policies allow {name} at most {text(longest)}")
+        longest = [access.longest(policies, client=asked, exporter=labels) for labels in offered]
+        known = [found for found in longest if found is not None]
+        if known:
+            raise Forbidden(f"the policies allow {name} at most {text(max(known))}")
+        held = lease.status.exporter_ref
+        raise Forbidden(
+            f"no policy gives {name} access to "
+            + (f"exporter {held.name}" if held else "what the lease asks for")
+        )
 
-    def _check_transfer(self, lease: Lease, to: str) -> None:
+    def _offered(self, lease: Lease) -> tuple[Mapping[str, str], ...]:
+        """Labels of the exporter a lease has, or of all that it may get."""
+        namespace, held = lease.metadata.namespace, lease.status.exporter_ref
+        named = held or lease.spec.exporter_ref
+        if named is not None:
+            exporter = self._views.exporters.get(namespace, named.name)
+            return (exporter.metadata.labels if exporter else {},)
+        selector = lease.spec.selector.selector()
+        found = [exporter.metadata.labels for exporter in self._views.exporters.all(namespace)]
+        found += [profiles.labels(owner) for owner in self._views.sets.all(namespace)]
+        return tuple(labels for labels in found if selector.matches(labels))
+
+    def _receiver(self, lease: Lease, to: str) -> Client:
         if lease.status.exporter_ref is None:
             raise Precondition("only a lease that has an exporter can be handed over")
         client = self._views.clients.get(lease.metadata.namespace, to)
         if client is None:
             raise NotFound(f"there is no client {to} in namespace {lease.metadata.namespace}")
-        self._check_right(client, lease, leasing.length(lease.spec))
+        return client
 
     async def release(self, client: Client, name: str, *, idempotent: bool = False) -> None:
         """Give the lease back. Giving it back twice is refused unless ``idempotent``."""

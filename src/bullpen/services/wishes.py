@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.lease import TAGS_MAX
+from bullpen.api.lease import TAGS_MAX, Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LabelSelectorRequirement
 from bullpen.core.leasing import TAG_PREFIX
 from bullpen.errors import BadRequest
@@ -69,6 +69,27 @@ def times(
     if begin is not None and begin + duration <= now:
         raise BadRequest(f"a lease from {begin:%Y-%m-%d %H:%M:%S} UTC for {text(duration)} is past")
     return begin, end, duration
+
+
+def retimed(lease: Lease, edit: Edit, *, now: datetime) -> LeaseSpec:
+    """The spec with the times of ``edit``; raises ``BadRequest`` when they contradict each other.
+
+    A lease that has its exporter has begun: an end or a duration counts from there.
+    """
+    spec = lease.spec
+    if edit.begin is None and edit.end is None and edit.duration is None:
+        return spec
+    begun = lease.status.begin_time if edit.end is not None else None
+    begin, end, duration = times(
+        edit.begin or spec.begin_time or begun,
+        # A new duration replaces an old end, and the other way round.
+        edit.end or (None if edit.duration is not None else spec.end_time),
+        edit.duration if edit.duration is not None or edit.end else spec.duration,
+        now=now,
+    )
+    if lease.status.begin_time is not None:
+        begin = spec.begin_time
+    return replace(spec, begin_time=begin, end_time=end, duration=duration)
 
 
 def label_selector(selector: Selector) -> LabelSelector:

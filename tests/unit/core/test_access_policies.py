@@ -72,7 +72,7 @@ def test_once_there_is_a_policy_what_no_rule_allows_is_denied(found: Policies) -
 
 def test_a_lease_of_exactly_the_maximum_is_allowed_and_one_without_end_is_not() -> None:
     limited = enforced(rule(maximum=HOUR))
-    assert approve(limited, HOUR) == Approval()
+    assert approve(limited, HOUR) == Approval(maximum=HOUR)
     assert approve(limited, HOUR + timedelta(microseconds=1)) is None
     assert approve(limited, None) is None
     assert approve(enforced(rule()), None) == Approval()

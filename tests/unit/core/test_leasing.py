@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import ConditionStatus, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.core import leasing
+from bullpen.core.access import Approval
 from bullpen.core.leasing import Phase
 from bullpen.kit import durations, times
 from bullpen.kit.clock import EPOCH
 
 NOON = EPOCH + timedelta(hours=12)
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 def lease(*, status: LeaseStatus | None = None, **spec: object) -> Lease:
@@ -33,8 +35,9 @@ def lease(*, status: LeaseStatus | None = None, **spec: object) -> Lease:
     )
 
 
-def given_out(found: Lease, *, now: datetime = NOON) -> Lease:
-    status = leasing.assigned(found, exporter="e1", priority=0, spot=False, epoch=1, now=now)
+def given_out(found: Lease, *, now: datetime = NOON, maximum: timedelta | None = None) -> Lease:
+    right = Approval(maximum=maximum)
+    status = leasing.assigned(found, exporter="e1", approval=right, epoch=1, now=now)
     return replace(found, status=status)
 
 
@@ -77,10 +80,71 @@ def test_phase(given_lease: Lease, expected: Phase) -> None:
             lease(duration=HOUR, end_time=NOON), NOON, id="an explicit end wins over a duration"
         ),
         pytest.param(given_out(lease()), None, id="without either it has no end"),
+        pytest.param(
+            given_out(lease(end_time=NOON + 300 * DAY, duration=HOUR / 2), maximum=HOUR),
+            NOON + HOUR,
+            id="no later than the maximum, whatever the spec says",
+        ),
+        pytest.param(
+            given_out(lease(), maximum=HOUR), NOON + HOUR, id="also where the spec has no end"
+        ),
+        pytest.param(
+            given_out(lease(duration=HOUR / 2), maximum=HOUR),
+            NOON + HOUR / 2,
+            id="a maximum makes no lease longer",
+        ),
     ],
 )
 def test_expires_at(given_lease: Lease, expected: datetime | None) -> None:
     assert leasing.expires_at(given_lease) == expected
+
+
+@pytest.mark.parametrize(
+    ("given_lease", "expected"),
+    [
+        pytest.param(lease(duration=HOUR), HOUR, id="a duration"),
+        pytest.param(lease(), None, id="no end"),
+        pytest.param(
+            lease(begin_time=NOON + HOUR, end_time=NOON + 3 * HOUR), 2 * HOUR, id="two moments"
+        ),
+        pytest.param(
+            lease(begin_time=NOON, end_time=NOON + 300 * DAY, duration=HOUR),
+            300 * DAY,
+            id="an end wins over a duration that contradicts it",
+        ),
+        pytest.param(
+            lease(end_time=NOON + 300 * DAY, duration=HOUR), HOUR, id="booked for the last hour"
+        ),
+        pytest.param(
+            given_out(lease(end_time=NOON + 300 * DAY, duration=HOUR)),
+            300 * DAY,
+            id="once begun it lasts to its end, whatever the duration",
+        ),
+        pytest.param(lease(end_time=NOON + 3 * HOUR), 3 * HOUR, id="from now to an end"),
+        pytest.param(
+            given_out(lease(begin_time=NOON - HOUR / 3, duration=HOUR)),
+            HOUR * 2 / 3,
+            id="booked and begun late",
+        ),
+    ],
+)
+def test_how_long_a_lease_lasts_from_begin_to_end(
+    given_lease: Lease, expected: timedelta | None
+) -> None:
+    assert leasing.lasts(given_lease, now=NOON) == expected
+
+
+def test_a_spec_beyond_the_maximum_is_told_in_a_condition_before_ready() -> None:
+    active = given_out(lease(duration=HOUR), maximum=HOUR)
+    assert leasing.limited(active, maximum=HOUR, now=NOON) == active.status
+    extended = replace(active, spec=replace(active.spec, end_time=NOON + 300 * DAY))
+    status = leasing.limited(extended, maximum=HOUR, now=NOON)
+    assert [c.type for c in status.conditions] == ["Pending", "Limited", "Ready"]
+    assert "allow alice at most 1h0m0s" in status.conditions[1].message
+    held = replace(extended, status=status)
+    raised = leasing.limited(held, maximum=None, now=NOON)
+    assert raised.conditions[1].status is ConditionStatus.FALSE
+    assert leasing.expires_at(replace(held, status=raised)) == NOON + 300 * DAY
 
 
 def test_a_lease_ends_when_released_or_run_out_and_only_once() -> None:
@@ -143,7 +207,7 @@ def test_a_transfer_is_under_way_until_the_new_client_has_a_new_epoch() -> None:
     moving = transferred(active, "bob")
     assert leasing.holder(moving) == "alice"
     assert leasing.handing_over(moving)
-    done = replace(moving, status=leasing.handed_over(moving, epoch=2))
+    done = replace(moving, status=leasing.handed_over(moving, epoch=2, maximum=None))
     assert leasing.holder(done) == "bob"
     assert not leasing.handing_over(done)
     assert done.status.begin_time == active.status.begin_time, "its time goes on"
@@ -174,7 +238,10 @@ ACTIVE = given_out(lease(duration=HOUR))
         pytest.param(ACTIVE, None, 1, id="so does its deletion"),
         pytest.param(
             ACTIVE,
-            replace(ACTIVE, status=leasing.handed_over(transferred(ACTIVE, "bob"), epoch=5)),
+            replace(
+                ACTIVE,
+                status=leasing.handed_over(transferred(ACTIVE, "bob"), epoch=5, maximum=None),
+            ),
             4,
             id="a transfer ends those of the client before",
         ),
