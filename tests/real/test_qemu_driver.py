@@ -4,55 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from jumpstarter.common.exceptions import JumpstarterException
 from jumpstarter.common.utils import serve
-from jumpstarter_driver_qemu.client import QemuClient
-
-from bullpen.drivers.qemu import Qemu
+from qemu_machine import MIB, machine, make, prompt, told
 
 pytestmark = [pytest.mark.real]
-
-FIRMWARE = "/usr/lib/u-boot/qemu_arm64/u-boot.bin"
-MIB = 1 << 20
-
-
-def make(**config: Any) -> Any:
-    driver: Any = Qemu
-    return driver(arch="aarch64", smp=1, mem="128M", **config)
-
-
-@contextlib.contextmanager
-def machine(**config: Any) -> Iterator[Any]:
-    driver = make(default_partitions={"bios": FIRMWARE}, **config)
-    with serve(driver) as client:
-        assert isinstance(client, QemuClient)
-        yield client
-    driver.close()
-
-
-@contextlib.contextmanager
-def prompt(client: Any) -> Iterator[Any]:
-    """Switched on, stopped at U-Boot's prompt."""
-    client.power.on()
-    with client.console.pexpect() as console:
-        console.expect("autoboot", timeout=20)
-        console.send("\n")
-        console.expect("=> ", timeout=10)
-        yield console
-
-
-def told(console: Any, command: str) -> str:
-    console.sendline(command)
-    console.expect("=> ", timeout=10)
-    return bytes(console.before).decode()
 
 
 def test_disks_live_as_long_as_the_driver_and_start_from_their_base(tmp_path: Path) -> None:
@@ -83,33 +44,6 @@ def test_what_is_flashed_replaces_the_disk(tmp_path: Path) -> None:
             address = "${kernel_addr_r}"
             assert "flashed!" in told(console, f"virtio read {address} 0 1; md.b {address} 8")
             assert "8.0 MB" in told(console, "virtio info"), "and is as large as declared"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        pytest.param(
-            ("-f", "qcow2", "-b", "/etc/hostname", "-F", "raw"),
-            "refers to other files",
-            id="an image with a file of the host behind it",
-        ),
-        pytest.param(
-            ("-f", "qcow2", "-o", "data_file={directory}/data"),
-            "refers to other files",
-            id="an image whose data is elsewhere",
-        ),
-        pytest.param(("-f", "vmdk"), "vmdk", id="a format that can do the same"),
-    ],
-)
-def test_an_image_that_would_open_files_of_the_host_is_refused(
-    tmp_path: Path, arguments: tuple[str, ...], expected: str
-) -> None:
-    chosen = [part.format(directory=tmp_path) for part in arguments]
-    subprocess.run(["qemu-img", "create", "-q", *chosen, tmp_path / "x", "1M"], check=True)
-    with machine() as client:
-        client.flasher.flash(str(tmp_path / "x"), target="root")
-        with pytest.raises(JumpstarterException, match=expected):
-            client.power.on()
 
 
 def test_a_machine_that_does_not_start_says_what_qemu_said() -> None:

@@ -27,12 +27,23 @@ from xdg_base_dirs import xdg_runtime_dir
 
 from bullpen.drivers import launching
 from bullpen.drivers.console import Console
+from bullpen.drivers.flashing import (
+    FIRMWARE_BYTES_MAX,
+    FIRMWARE_PARTITIONS,
+    Flashed,
+    FlashStore,
+    Occupation,
+    QemuFlasher,
+)
 from bullpen.drivers.launching import Launched
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
 from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
 
 OFF_SECONDS_MAX = 5.0
+UNDECLARED_DISK_BYTES_MAX = 16 << 30
+"""Of a flashed disk that the class says nothing about."""
+
 LAST_LINES_MAX = 5
 
 
@@ -48,11 +59,18 @@ class QemuPower(published.QemuPower):
         self._cloud_init: TemporaryDirectory[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
 
+    def is_on(self) -> bool:
+        return self._running is not None and self._running.poll() is None
+
     @export  # type: ignore[untyped-decorator]
     async def on(self) -> None:
-        if self._running is not None and self._running.poll() is None:
-            self.logger.warning("already powered on, ignoring request")
-            return
+        with self.parent.occupation.of("being switched on"):
+            if self.is_on():
+                self.logger.warning("already powered on, ignoring request")
+            else:
+                await self._switch_on()
+
+    async def _switch_on(self) -> None:
         self._cloud_init = self.parent.cidata()
         with contextlib.ExitStack() as stack:
             qmp, their_qmp = map(stack.enter_context, socket.socketpair())
@@ -168,11 +186,15 @@ class Qemu(published.Qemu):
             self._tmp_dir.cleanup()
             self._tmp_dir: Any = _KeptDirectory()
         self._images = ImageTool(self.launcher_socket)
+        self.occupation = Occupation()
+        self.flashed = FlashStore(lambda: Path(self._tmp_dir.name))
         self._disks = {disk.name: disk for disk in map(Disk.model_validate, self.disks)}
         children: dict[str, Any] = self.children
         self.console = Console()  # type: ignore[abstract]
         children["console"] = self.console
-        children["power"] = QemuPower(parent=self)  # type: ignore[abstract]
+        self._power = QemuPower(parent=self)  # type: ignore[abstract]
+        children["power"] = self._power
+        children["flasher"] = QemuFlasher(parent=self)  # type: ignore[abstract]
         children["vnc"].path = self._vnc
         for name in self.forwards:
             children[name] = TcpNetwork(host=LOOPBACK, port=0)  # type: ignore[abstract]
@@ -188,15 +210,38 @@ class Qemu(published.Qemu):
         self._sockets.cleanup()
         self._tmp_dir.cleanup()
 
+    def is_on(self) -> bool:
+        return self._power.is_on()
+
+    def partition_name(self, partition: str | None) -> str:
+        """The partition that is meant; raises ``ValueError`` if there is none of that name."""
+        name = partition or "root"
+        if name != "root" and name not in self._disks and name not in FIRMWARE_PARTITIONS:
+            raise ValueError(f"invalid partition name: {partition}")
+        return name
+
     def validate_partition(
         self,
         partition: str | None = None,
         use_default_partitions: bool = False,  # noqa: FBT001, FBT002 - as published
     ) -> Path:
-        if partition in self._disks:
-            return Path(self._tmp_dir.name) / str(partition)
-        found: Path = super().validate_partition(partition, use_default_partitions)
-        return found
+        name = self.partition_name(partition)
+        if flashed := self.flashed.get(name):
+            return flashed.path
+        if use_default_partitions and name in self.default_partitions:
+            return self.default_partitions[name]
+        return Path(self._tmp_dir.name) / name
+
+    async def granted_bytes(self, partition: str) -> int:
+        """How large a partition may be: what the class says about it."""
+        if partition in FIRMWARE_PARTITIONS:
+            return FIRMWARE_BYTES_MAX
+        disk = await self._declared(partition)
+        if disk.size is not None:
+            return disk.size
+        if disk.base is not None:
+            return int((await self._images.info(disk.base, disk.format))["virtual-size"])
+        return UNDECLARED_DISK_BYTES_MAX
 
     async def machine(self, *, qmp: int, serial: int, cidata: str) -> Machine:
         """The machine as it is to be switched on now, its disks ready."""
@@ -213,7 +258,7 @@ class Qemu(published.Qemu):
             kernel=self.kernel,
             initrd=self.initrd,
             append=self.append,
-            drives=tuple([drive async for drive in self._drives()]),
+            drives=await self._drives(),
             cidata=cidata,
             forwards=(
                 *(
@@ -249,37 +294,45 @@ class Qemu(published.Qemu):
         code, variables = self._present("OVMF_CODE.fd"), self._present("OVMF_VARS.fd")
         if not (code and variables):
             return None
-        own = Path(self._tmp_dir.name) / "OVMF_VARS.fd"
-        if Path(variables) != own and self.launcher_socket:
+        if self.flashed.get("OVMF_VARS.fd"):
+            return code, variables
+        own = Path(self._tmp_dir.name) / "OVMF_VARS.own.fd"
+        if not own.exists() and self.launcher_socket:
             await launching.run(self.launcher_socket, ("cp", variables, str(own)))
-        elif Path(variables) != own:
+        elif not own.exists():
             shutil.copyfile(variables, own)
         return code, str(own)
 
-    async def _drives(self) -> Any:
-        root = self.default_partitions.get("root")
+    async def _declared(self, name: str) -> Disk:
+        """A disk as the class describes it."""
+        disk = self._disks.get(name) or Disk(name=name)
+        root = self.default_partitions.get("root") if name == "root" else None
+        if root is not None and disk.base is None:
+            found = (await self._images.info(root))["format"]
+            disk = disk.model_copy(update={"base": root, "format": found})
+        if name == "root" and self.disk_size:
+            disk = disk.model_copy(update={"size": self._parse_size(self.disk_size)})
+        return disk
+
+    async def _drives(self) -> tuple[Drive, ...]:
         names = dict.fromkeys(("root", *self._disks))
-        for name in names:
-            disk = self._disks.get(name) or Disk(name=name)
-            if name == "root" and root is not None and disk.base is None:
-                found = (await self._images.info(root))["format"]
-                disk = disk.model_copy(update={"base": root, "format": found})
-            if name == "root" and self.disk_size:
-                disk = disk.model_copy(update={"size": self._parse_size(self.disk_size)})
-            drive = await self._drive(disk)
-            if drive is not None:
-                yield drive
+        found = [await self._drive(await self._declared(name)) for name in names]
+        return tuple(drive for drive in found if drive is not None)
 
     async def _drive(self, disk: Disk) -> Drive | None:
-        flashed = self.validate_partition(disk.name)
-        if flashed.exists():
-            image_format = await self._images.checked_format(flashed)
-            await self._images.grow(flashed, image_format, disk.size)
-            return Drive(name=disk.name, path=str(flashed), format=image_format)
+        if flashed := self.flashed.opened(disk.name):
+            await self._grow_flashed(disk, flashed)
+            path = str(flashed.path)
+            return Drive(name=disk.name, path=path, format=flashed.format, standalone=True)
         if disk.base is None and disk.size is None:
             return None
-        overlay = flashed.with_name(f"{disk.name}.overlay")
+        overlay = Path(self._tmp_dir.name) / f"{disk.name}.overlay"
         if not overlay.exists():
             await self._images.make_overlay(overlay, disk)
         await self._images.grow(overlay, "qcow2", disk.size)
         return Drive(name=disk.name, path=str(overlay), format="qcow2")
+
+    async def _grow_flashed(self, disk: Disk, flashed: Flashed) -> None:
+        if disk.size is not None and flashed.virtual_bytes < disk.size:
+            await self._images.resize(flashed.path, flashed.format, disk.size)
+            self.flashed.resized(disk.name, disk.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ class Drive:
     name: str
     path: str
     format: str
+    standalone: bool = False
+    """No other file is opened for it, whatever its header says: it came from a lessee."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,8 @@ def _with_pci(machine: Machine) -> Iterator[str]:
 
 
 def _block_device(drive: Drive) -> str:
+    if drive.standalone:
+        return json.dumps({"node-name": drive.name, **_standalone(drive)})
     path = _escaped(drive.path)
     return f"driver={drive.format},node-name={drive.name},file.driver=file,file.filename={path}"
 
@@ -141,7 +146,24 @@ def _on_board(machine: Machine) -> Iterator[str]:
     """For boards that bring their own controllers: QEMU connects to what they have."""
     yield from ("-nic", ",".join(("user", *map(str, machine.forwards))))
     for index, drive in enumerate(machine.drives):
-        yield from ("-drive", f"file={_escaped(drive.path)},format={drive.format},index={index}")
+        yield from ("-drive", f"{_file(drive)},index={index}")
+
+
+def _file(drive: Drive) -> str:
+    if drive.standalone:
+        return f"file={_escaped(standalone_name(drive))}"
+    return f"file={_escaped(drive.path)},format={drive.format}"
+
+
+def standalone_name(drive: Drive) -> str:
+    """A name for the image under which QEMU's tools open this file alone."""
+    return f"json:{json.dumps(_standalone(drive))}"
+
+
+def _standalone(drive: Drive) -> dict[str, object]:
+    file = {"driver": "file", "filename": drive.path}
+    backing = {"backing": None} if drive.format == "qcow2" else {}
+    return {"driver": drive.format, "file": file, **backing}
 
 
 def _escaped(path: str) -> str:

@@ -11,8 +11,7 @@ from anyio import run_process
 from pydantic import BaseModel
 
 from bullpen.drivers import launching
-
-FLASHED_FORMATS = ("raw", "qcow2")
+from bullpen.drivers.qemu_command import Drive, standalone_name
 
 
 class Disk(BaseModel):
@@ -41,22 +40,14 @@ class ImageTool:
         await self._run("create", "-q", "-f", "qcow2", *base, str(path), *(() if base else size))
 
     async def grow(self, path: Path, image_format: str, size: int | None) -> None:
-        """Make the disk at least ``size`` large; it never shrinks."""
+        """Make an overlay at least ``size`` large; it never shrinks."""
         if size is not None and (await self.info(path, image_format))["virtual-size"] < size:
             await self._run("resize", "-q", "-f", image_format, str(path), str(size))
 
-    async def checked_format(self, path: Path) -> str:
-        """Format of what a lessee flashed.
-
-        An image that names other files would have QEMU open files of this host for its guest.
-        """
-        info = await self.info(path)
-        if info["format"] not in FLASHED_FORMATS:
-            raise ValueError(f"images of format {info['format']} cannot be flashed here")
-        details = info.get("format-specific", {}).get("data", {})
-        if "backing-filename" in info or "data-file" in details:
-            raise ValueError("an image that refers to other files cannot be flashed here")
-        return str(info["format"])
+    async def resize(self, path: Path, image_format: str, size: int) -> None:
+        """Give a flashed image this size, without opening any other file for it."""
+        name = standalone_name(Drive(name="", path=str(path), format=image_format))
+        await self._run("resize", "-q", name, str(size))
 
     async def info(self, path: Path, image_format: str = "") -> dict[str, Any]:
         chosen = ("-f", image_format) if image_format else ()

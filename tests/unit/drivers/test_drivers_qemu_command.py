@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -86,6 +87,29 @@ def test_a_board_without_pci_gets_what_it_has_sockets_for() -> None:
         "-drive",
         "file=/d,format=raw,index=0",
     )
+
+
+def test_a_flashed_image_is_opened_without_any_other_file() -> None:
+    drives = (
+        Drive(name="root", path="/a,b", format="qcow2", standalone=True),
+        Drive(name="data", path="/c", format="raw", standalone=True),
+    )
+    line = command(replace(UBOOT, drives=drives))
+    blocks = [line[at + 1] for at, word in enumerate(line) if word == "-blockdev"]
+    assert [json.loads(block) for block in blocks[:2]] == [
+        {
+            "node-name": "root",
+            "driver": "qcow2",
+            "backing": None,
+            "file": {"driver": "file", "filename": "/a,b"},
+        },
+        {"node-name": "data", "driver": "raw", "file": {"driver": "file", "filename": "/c"}},
+    ]
+    board = command(replace(UBOOT, machine="vexpress-a9", drives=drives[:1]))
+    shown = board[board.index("-drive") + 1]
+    assert shown.startswith('file=json:{"driver": "qcow2",, ')
+    assert '"filename": "/a,,b"' in shown
+    assert '"backing": null' in shown
 
 
 def test_a_kernel_is_started_with_its_command_line() -> None:

@@ -1,0 +1,182 @@
+"""Flashing a machine's partitions, so that what was checked is what the machine opens.
+
+An image is written to a new file, examined when it is complete, and given a name that was
+never used before. No later flash touches that file again; only the machine writes to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from jumpstarter.driver import export
+from jumpstarter.streams.encoding import Compression
+from jumpstarter_driver_qemu import driver as published
+
+from bullpen.drivers.decompression import decompressed, unpacked
+from bullpen.drivers.image_headers import HEADER_BYTES_MAX, ImageRefused, read_header
+from bullpen.drivers.sizes import shown
+
+if TYPE_CHECKING:
+    from bullpen.drivers.qemu import Qemu
+
+FIRMWARE_BYTES_MAX = 64 << 20
+"""Of a partition that holds firmware or its variables."""
+
+FIRMWARE_PARTITIONS = ("bios", "OVMF_CODE.fd", "OVMF_VARS.fd")
+PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flashed:
+    """A complete, examined image that replaces a partition."""
+
+    path: Path
+    format: str
+    """Decided when it was flashed: what a guest writes to its disk later cannot change it."""
+
+    virtual_bytes: int
+
+
+class Occupation:
+    """What is being done with a machine: one thing at a time.
+
+    Driver calls of one lease run at the same time, on the event loop and in threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._current = ""
+
+    @contextlib.contextmanager
+    def of(self, doing: str) -> Iterator[None]:
+        """Do something; raises ``RuntimeError`` while something else is being done."""
+        with self._lock:
+            if self._current:
+                raise RuntimeError(
+                    f"the machine is {self._current}; wait until that is done, then try again"
+                )
+            self._current = doing
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._current = ""
+
+
+class FlashStore:
+    """The flashed partitions of one machine."""
+
+    def __init__(self, directory: Callable[[], Path]) -> None:
+        self._directory = directory
+        self._flashed: dict[str, Flashed] = {}
+        self._files_made = 0
+
+    def get(self, partition: str) -> Flashed | None:
+        return self._flashed.get(partition)
+
+    def opened(self, partition: str) -> Flashed | None:
+        """The partition for a machine that is about to open it, examined once more.
+
+        A raw image stays raw whatever its guest wrote to it.
+        """
+        found = self.get(partition)
+        if found is None or found.format == "raw":
+            return found
+        current = _examined(found.path)
+        if current.format != found.format:
+            raise ImageRefused(f"{partition} was flashed as {found.format} and is not any more")
+        return current
+
+    async def write(self, partition: str, content: AsyncIterator[bytes], *, bytes_max: int) -> None:
+        """Replace the partition by ``content``. The old one stays if this fails."""
+        path = self._new_path(partition)
+        try:
+            await _written(path, content, partition=partition, bytes_max=bytes_max)
+            found = _examined(path, firmware=partition in FIRMWARE_PARTITIONS)
+            if found.virtual_bytes > bytes_max:
+                raise too_large(partition, found.virtual_bytes, bytes_max)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        old, self._flashed[partition] = self._flashed.get(partition), found
+        if old is not None:
+            old.path.unlink(missing_ok=True)
+
+    def resized(self, partition: str, virtual_bytes: int) -> None:
+        """Note that the image was made larger."""
+        self._flashed[partition] = replace(self._flashed[partition], virtual_bytes=virtual_bytes)
+
+    def _new_path(self, partition: str) -> Path:
+        self._files_made += 1
+        return self._directory() / f"{partition}.flashed-{self._files_made}"
+
+
+def too_large(partition: str, asked: int, granted: int) -> ValueError:
+    return ValueError(
+        f"{partition} cannot have {shown(asked)}: the class of this target grants at most"
+        f" {shown(granted)}; ask its owner to raise resources.storage or the disk's size"
+    )
+
+
+async def _written(
+    path: Path, content: AsyncIterator[bytes], *, partition: str, bytes_max: int
+) -> None:
+    """Write a file that was not there before, and no more of it than is granted."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+    total = 0
+    with os.fdopen(handle, "wb") as file:
+        async for chunk in content:
+            total += len(chunk)
+            if total > bytes_max:
+                raise too_large(partition, total, bytes_max)
+            file.write(chunk)
+
+
+def _examined(path: Path, *, firmware: bool = False) -> Flashed:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if firmware:  # loaded byte for byte, whatever it looks like
+            return Flashed(path=path, format="raw", virtual_bytes=size)
+        header = read_header(file.read(HEADER_BYTES_MAX), file_bytes=size)
+    return Flashed(path=path, format=header.format, virtual_bytes=header.virtual_bytes)
+
+
+@dataclass(kw_only=True)
+class QemuFlasher(published.QemuFlasher):
+    """The flasher of a machine. Clients see the published one."""
+
+    parent: Qemu
+
+    @export  # type: ignore[untyped-decorator]
+    async def flash(self, source: Any, partition: str | None = None) -> None:
+        # Opened first, so that what is refused is closed too and its sender does not wait.
+        async with self.resource(source) as stream:
+            name = self.parent.partition_name(partition)
+            with self.parent.occupation.of(f"being flashed ({name})"):
+                if self.parent.is_on():
+                    raise RuntimeError(
+                        f"{name} cannot be flashed while the machine is switched on;"
+                        " switch it off first"
+                    )
+                bytes_max = await self.parent.granted_bytes(name)
+                await self.parent.flashed.write(name, unpacked(stream), bytes_max=bytes_max)
+
+    @contextlib.asynccontextmanager
+    async def _resource_from_client_stream(
+        self, resource_uuid: UUID, content_encoding: str | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """As published, decompressed in bounded pieces."""
+        compression = Compression(content_encoding) if content_encoding else None
+        async with self.resources[resource_uuid] as stream:
+            try:
+                yield decompressed(stream, compression)
+            finally:
+                del self.resources[resource_uuid]
