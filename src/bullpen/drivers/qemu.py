@@ -25,7 +25,7 @@ from jumpstarter_driver_network.driver import TcpNetwork, VsockNetwork
 from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
-from bullpen.drivers import launching
+from bullpen.drivers import launching, sizes
 from bullpen.drivers.console import Console
 from bullpen.drivers.flashing import (
     FIRMWARE_BYTES_MAX,
@@ -34,6 +34,7 @@ from bullpen.drivers.flashing import (
     FlashStore,
     Occupation,
     QemuFlasher,
+    too_large,
 )
 from bullpen.drivers.launching import Launched
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
@@ -187,6 +188,8 @@ class Qemu(published.Qemu):
             self._tmp_dir: Any = _KeptDirectory()
         self._images = ImageTool(self.launcher_socket)
         self.occupation = Occupation()
+        self._granted_memory = sizes.memory_bytes(self.mem)
+        self._granted_disk_size = self.disk_size
         self.flashed = FlashStore(lambda: Path(self._tmp_dir.name))
         self._disks = {disk.name: disk for disk in map(Disk.model_validate, self.disks)}
         children: dict[str, Any] = self.children
@@ -236,12 +239,32 @@ class Qemu(published.Qemu):
         """How large a partition may be: what the class says about it."""
         if partition in FIRMWARE_PARTITIONS:
             return FIRMWARE_BYTES_MAX
-        disk = await self._declared(partition)
+        disk = await self._declared(partition, self._granted_disk_size)
         if disk.size is not None:
             return disk.size
         if disk.base is not None:
             return int((await self._images.info(disk.base, disk.format))["virtual-size"])
         return UNDECLARED_DISK_BYTES_MAX
+
+    @export  # type: ignore[untyped-decorator]
+    async def set_disk_size(self, size: str) -> None:
+        """Set the size of ``root`` from the next power-on, within what the class grants."""
+        asked, granted = sizes.parsed(str(size)), await self.granted_bytes("root")
+        if asked > granted:
+            raise too_large("root", asked, granted)
+        self.disk_size = str(size)
+
+    @export  # type: ignore[untyped-decorator]
+    async def set_memory_size(self, size: str) -> None:
+        """Set the memory from the next power-on, within what the class grants."""
+        asked = sizes.parsed(str(size))
+        if not sizes.MIB <= asked <= self._granted_memory:
+            raise ValueError(
+                f"the machine cannot have {sizes.shown(asked)} of memory: the class of this target"
+                f" grants between 1M and {sizes.shown(self._granted_memory)}; ask its owner to"
+                " raise resources.memory"
+            )
+        self.mem = f"{-(-asked // sizes.MIB)}M"
 
     async def machine(self, *, qmp: int, serial: int, cidata: str) -> Machine:
         """The machine as it is to be switched on now, its disks ready."""
@@ -252,7 +275,7 @@ class Qemu(published.Qemu):
             cpu=self.cpu or "",
             accel=self.accel,
             smp=self.smp,
-            memory=self.mem,
+            memory=f"{-(-sizes.memory_bytes(self.mem) // sizes.MIB)}M",
             bios=self._present("bios"),
             flash=await self._flash(),
             kernel=self.kernel,
@@ -303,20 +326,20 @@ class Qemu(published.Qemu):
             shutil.copyfile(variables, own)
         return code, str(own)
 
-    async def _declared(self, name: str) -> Disk:
-        """A disk as the class describes it."""
+    async def _declared(self, name: str, root_size: str | None) -> Disk:
+        """A disk as the class describes it, with another size for ``root`` if one is given."""
         disk = self._disks.get(name) or Disk(name=name)
         root = self.default_partitions.get("root") if name == "root" else None
         if root is not None and disk.base is None:
             found = (await self._images.info(root))["format"]
             disk = disk.model_copy(update={"base": root, "format": found})
-        if name == "root" and self.disk_size:
-            disk = disk.model_copy(update={"size": self._parse_size(self.disk_size)})
+        if name == "root" and root_size:
+            disk = disk.model_copy(update={"size": sizes.parsed(root_size)})
         return disk
 
     async def _drives(self) -> tuple[Drive, ...]:
         names = dict.fromkeys(("root", *self._disks))
-        found = [await self._drive(await self._declared(name)) for name in names]
+        found = [await self._drive(await self._declared(name, self.disk_size)) for name in names]
         return tuple(drive for drive in found if drive is not None)
 
     async def _drive(self, disk: Disk) -> Drive | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
 from bullpen.api.paths import shown, written
+from bullpen.drivers import sizes
 from bullpen.errors import Cause
 from bullpen.kit import quantities
 from bullpen.provisioners import exports, parameters
@@ -59,9 +60,10 @@ class QemuRecipe:
         wanted = parameters.read(QemuParameters, spec.parameters)
         arch = self._arch(wanted)
         asks = wanted.accel is Accel.AUTO and arch == self._host_arch
+        memory, cpus = _granted(wanted, spec.drivers)
         return Needs(
-            memory_bytes=_bytes(wanted.resources.memory) + OVERHEAD_BYTES,
-            cpus=wanted.resources.cpu,
+            memory_bytes=memory + OVERHEAD_BYTES,
+            cpus=cpus,
             artifacts=tuple(dict.fromkeys(_artifact(file) for file in _files(wanted))),
             kvm_for=arch if asks else "",
             runtime=RUNTIME,
@@ -120,6 +122,16 @@ def _completed(driver: Driver, machine: Document) -> Driver:
     if driver.type not in (PUBLISHED_DRIVER, DRIVER):
         return driver
     return replace(driver, type=DRIVER, config={**machine, **driver.config})
+
+
+def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, int]:
+    """Memory and CPUs of the machine, also where the template says so and not the parameters."""
+    config = next((d.config for d in drivers if d.type in (PUBLISHED_DRIVER, DRIVER)), {})
+    memory = sizes.memory_bytes(str(config["mem"])) if "mem" in config else None
+    return (
+        _bytes(wanted.resources.memory) if memory is None else memory,
+        int(str(config.get("smp", wanted.resources.cpu))),
+    )
 
 
 def _files(wanted: QemuParameters) -> Iterator[File]:
@@ -199,6 +211,17 @@ def _forward_causes(wanted: QemuParameters) -> Iterator[Cause]:
 def _driver_causes(drivers: tuple[Driver, ...]) -> Iterator[Cause]:
     for index, driver in enumerate(drivers):
         clash = driver.name == MACHINE_NAME and driver.type not in (PUBLISHED_DRIVER, DRIVER)
+        if driver.type in (PUBLISHED_DRIVER, DRIVER):
+            yield from _config_causes(index, driver)
         if clash and not any(other.type in (PUBLISHED_DRIVER, DRIVER) for other in drivers):
             message = f"Invalid value: {MACHINE_NAME!r} is the machine itself"
             yield Cause(field=f"drivers[{index}].name", message=message)
+
+
+def _config_causes(index: int, driver: Driver) -> Iterator[Cause]:
+    """What the machine would be granted must be known before it is made."""
+    for name, read in (("mem", sizes.memory_bytes), ("disk_size", sizes.parsed), ("smp", int)):
+        try:
+            read(str(driver.config.get(name, 1)))
+        except ValueError as error:
+            yield Cause(field=f"drivers[{index}].config.{name}", message=f"Invalid value: {error}")

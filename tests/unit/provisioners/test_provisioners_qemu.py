@@ -263,3 +263,18 @@ def test_any_parameters_are_either_refused_or_rendered(parameters: dict[str, Any
     wanted = spec(parameters)
     if not RECIPE.check(parameters):
         assert "qemu" in RECIPE.export(wanted, site(wanted))
+
+
+def test_what_the_template_says_about_the_machine_is_accounted_for() -> None:
+    driver = Driver(name="board", type=PUBLISHED_DRIVER, config={"mem": "2G", "smp": 3})
+    needs = RECIPE.needs(spec({"resources": {"memory": "128Mi"}}, driver))
+    assert (needs.memory_bytes, needs.cpus) == ((2 << 30) + OVERHEAD_BYTES, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mem", "lots"), ("mem", -1), ("disk_size", "8 GB"), ("smp", "two")]
+)
+def test_a_size_in_a_template_that_cannot_be_read_is_a_mistake(name: str, value: object) -> None:
+    driver = Driver(name="board", type=DRIVER, config={name: value})
+    (cause,) = RECIPE.check({}, (driver,))
+    assert cause.field == f"drivers[0].config.{name}"
