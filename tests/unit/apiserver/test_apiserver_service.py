@@ -196,6 +196,40 @@ async def test_readers_read_and_strangers_do_nothing(api: Api) -> None:
         assert (await api.call("GET", path, user=NOBODY)).status == 403
 
 
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"{SECRETS}?watch=1",
+        f"{SECRETS}?watch=true&resourceVersion=0",
+        f"{SECRETS}?watch=1&fieldSelector=metadata.name%3Dalice-client",
+        f"{SECRETS}/alice-client?watch=1",
+        f"{SECRETS}/alice-client",
+        "/api/v1/secrets?watch=1",
+        "/api/v1/secrets?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        "/apis//v1/secrets?watch=1",
+        "/api/v1/%73ecrets?watch=1",
+    ],
+)
+@pytest.mark.parametrize("accept", ["", TABLE, META])
+async def test_a_viewer_neither_reads_nor_watches_secrets(
+    api: Api, target: str, accept: str
+) -> None:
+    # A watch that is answered after all would otherwise not end for half an hour.
+    async with asyncio.timeout(10):
+        answer = await api.call("GET", target, accept=accept, user=VIEWER)
+    assert answer.status == 403, answer.body
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/watch/secrets", "/api/v1/watch/namespaces/default/secrets"]
+)
+async def test_the_deprecated_watch_paths_are_not_served(api: Api, path: str) -> None:
+    assert (await api.call("GET", path, user=VIEWER)).status == 404
+
+
 async def test_a_closing_server_says_so(api: Api) -> None:
     api.service.close()
     answer = await api.call("GET", CLIENTS)
