@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster lint types imports unit bench soak crash fuzz lock chart format
+.PHONY: help setup demo check test test-cluster dist lint types imports unit bench soak crash fuzz lock chart format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ soak: setup ## Simulated faults, SECONDS_MAX (600) seconds in each home, from SE
 
 format: setup ## Format the code
 	@$(BIN)/ruff check --fix -q src tests; $(BIN)/ruff format src tests
+
+dist: setup ## Build the wheel and the source archive into dist/
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
 
 chart: setup ## Write the Helm chart in deploy/chart from src/bullpen/app/install
 	@$(BIN)/python -m bullpen.app.install.chart deploy/chart

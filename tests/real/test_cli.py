@@ -164,8 +164,3 @@ def test_a_wrong_setting_is_named(service: Service, tmp_path: Path) -> None:
     )
     assert done.returncode == 5
     assert "retentoin" in done.stderr
-
-
-def test_the_demo_runs(service: Service) -> None:
-    done = service.bullpen("demo", timeout=110)
-    assert "nothing is left behind" in done.stdout

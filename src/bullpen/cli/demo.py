@@ -20,6 +20,7 @@ import click
 
 from bullpen.api.document import Document
 from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.examples import example
 from bullpen.cli.exits import Exit
 from bullpen.cli.waiting import wait_for
 
@@ -29,7 +30,6 @@ BURST_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 
 BIN = Path(sys.executable).parent
-EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Stage:
@@ -82,7 +82,7 @@ def demo() -> int:
     with tempfile.TemporaryDirectory(prefix="bullpen-demo-") as directory:
         stage = Stage(Path(directory))
         for name in FILES:
-            (stage.directory / name).write_bytes((EXAMPLES / name).read_bytes())
+            (stage.directory / name).write_bytes(example(name).read_bytes())
         click.echo("Starting the service …")
         with stage.running("bullpen up --port-base 0", "up.log") as service:
             wait_for(

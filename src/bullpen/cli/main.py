@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 
 import click
@@ -39,15 +40,29 @@ COMMANDS = {
 """Where each command is and what it does; only the one that is called gets imported."""
 
 
+IN_CHECKOUT_ONLY = ("sim", "bench")
+"""Commands whose package of the same name is left out of the wheel."""
+
+
+def _is_installed(command: str) -> bool:
+    if command not in IN_CHECKOUT_ONLY:
+        return True
+    return importlib.util.find_spec(f"bullpen.{command}") is not None
+
+
 class LazyGroup(click.Group):
     """Imports a command's module when it is called, so that ``--help`` is instant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name in COMMANDS if _is_installed(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if not _is_installed(cmd_name):
+            raise click.ClickException(
+                f"{cmd_name} is not part of an installed package; run it from a checkout"
+            )
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
@@ -55,7 +70,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 @click.group(

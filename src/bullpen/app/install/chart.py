@@ -10,11 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from bullpen import __version__
 from bullpen.api.crds import crds
 from bullpen.api.document import Document
 from bullpen.app.install.parts import PARTS, Part
-from bullpen.app.install.values import DEFAULTS, Written, as_template, expression, schema
+from bullpen.app.install.values import DEFAULTS, VERSION, Written, as_template, expression, schema
 
 GENERATED = "# Written by `make chart` from src/bullpen/app/install/; do not edit.\n"
 
@@ -23,8 +22,8 @@ ABOUT: Document = {
     "name": "bullpen",
     "description": "Test targets, physical or virtual, for people and pipelines.",
     "type": "application",
-    "version": __version__,
-    "appVersion": __version__,
+    "version": VERSION,
+    "appVersion": VERSION,
     "kubeVersion": ">=1.29.0-0",
 }
 

@@ -20,9 +20,14 @@ from bullpen.api.document import Document
 from bullpen.core.rendering import merged
 from bullpen.errors import BadRequest
 
+DEVELOPMENT = "0.1.0"
+"""Version of charts and images that are built from a tree between two releases."""
+
+VERSION = DEVELOPMENT if ".dev" in __version__ else __version__
+
 DEFAULTS: Document = {
-    "image": {"repository": "localhost/bullpen", "tag": __version__, "pullPolicy": "IfNotPresent"},
-    "runtimeImages": {"qemu": f"localhost/bullpen-qemu:{__version__}"},
+    "image": {"repository": "localhost/bullpen", "tag": VERSION, "pullPolicy": "IfNotPresent"},
+    "runtimeImages": {"qemu": f"localhost/bullpen-qemu:{VERSION}"},
     "imagePullSecrets": [],
     "allNamespaces": False,
     "config": {},
