@@ -20,6 +20,7 @@ from jumpstarter.streams.encoding import Compression
 from jumpstarter_driver_qemu import driver as published
 
 from bullpen.drivers.decompression import decompressed, unpacked
+from bullpen.drivers.fetching import FetchRefused, Sources, requested
 from bullpen.drivers.image_headers import HEADER_BYTES_MAX, ImageRefused, read_header
 from bullpen.drivers.sizes import shown
 
@@ -157,6 +158,8 @@ class QemuFlasher(published.QemuFlasher):
 
     @export  # type: ignore[untyped-decorator]
     async def flash(self, source: Any, partition: str | None = None) -> None:
+        if str(source).startswith("oci://"):
+            raise _no_registry()
         # Opened first, so that what is refused is closed too and its sender does not wait.
         async with self.resource(source) as stream:
             name = self.parent.partition_name(partition)
@@ -180,3 +183,34 @@ class QemuFlasher(published.QemuFlasher):
                 yield decompressed(stream, compression)
             finally:
                 del self.resources[resource_uuid]
+
+    @contextlib.asynccontextmanager
+    async def _resource_from_presigned(
+        self,
+        headers: dict[str, str],
+        url: str,
+        method: str,
+        timeout: int,
+    ) -> AsyncIterator[Any]:
+        sources = Sources.of(tuple(self.parent.fetch_from))
+        async with requested(sources, headers, url, method, timeout) as stream:
+            yield stream
+
+    @export  # type: ignore[untyped-decorator]
+    async def flash_oci(
+        self,
+        oci_url: str,
+        partition: str | None = None,
+        oci_username: str | None = None,
+        oci_password: str | None = None,
+    ) -> AsyncIterator[tuple[str, str, int | None]]:
+        """Refused: the program that would fetch it goes wherever a registry sends it."""
+        raise _no_registry()
+        yield  # a streaming call, as published
+
+
+def _no_registry() -> FetchRefused:
+    return FetchRefused(
+        "images are not fetched from registries here; pull it, for example with oras or skopeo,"
+        " and flash the file instead"
+    )

@@ -173,6 +173,12 @@ class Qemu(published.Qemu):
     forwards: dict[str, int] = field(default_factory=dict)
     """Ports of the guest by name; each is reached through a child of that name."""
 
+    network: Literal["restricted", "user"] = "restricted"
+    """Restricted, the guest reaches nobody and is reached through ``forwards`` alone."""
+
+    fetch_from: list[str] = field(default_factory=list)
+    """Where images that a lessee names by URL may be fetched from."""
+
     extra_args: list[str] = field(default_factory=list)
     launcher_socket: str = ""
     """Who starts the machine if it does not run here; its files are then not here either."""
@@ -199,6 +205,8 @@ class Qemu(published.Qemu):
         children["power"] = self._power
         children["flasher"] = QemuFlasher(parent=self)  # type: ignore[abstract]
         children["vnc"].path = self._vnc
+        if self.network == "restricted" and isinstance(children.get("ssh"), VsockNetwork):
+            del children["ssh"]  # it would lead from the guest to the host as well
         for name in self.forwards:
             children[name] = TcpNetwork(host=LOOPBACK, port=0)  # type: ignore[abstract]
 
@@ -290,6 +298,7 @@ class Qemu(published.Qemu):
                 ),
                 *(Forward(guest_port=port) for port in self.forwards.values()),
             ),
+            restricted=self.network == "restricted",
             vsock_cid=self._cid if vsock else None,
             vnc=self._vnc,
             qmp=qmp,

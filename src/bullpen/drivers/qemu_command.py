@@ -67,6 +67,9 @@ class Machine:
     """Directory with cloud-init's files."""
 
     forwards: tuple[Forward, ...] = ()
+    restricted: bool = True
+    """The guest reaches nobody: neither the host nor what the host reaches."""
+
     vsock_cid: int | None = None
     vnc: str = ""
     qmp: int
@@ -118,7 +121,7 @@ def _firmware(machine: Machine) -> Iterator[str]:
 
 
 def _with_pci(machine: Machine) -> Iterator[str]:
-    yield from ("-netdev", ",".join(("user", "id=eth0", *map(str, machine.forwards))))
+    yield from ("-netdev", ",".join(("user", "id=eth0", *_network(machine))))
     yield from ("-device", "virtio-net-pci,netdev=eth0")
     yield from ("-vga", "none", "-device", "virtio-gpu-pci")
     if machine.vsock_cid is not None:
@@ -135,6 +138,12 @@ def _with_pci(machine: Machine) -> Iterator[str]:
         yield from ("-device", "virtio-blk-pci,drive=cidata")
 
 
+def _network(machine: Machine) -> Iterator[str]:
+    if machine.restricted:
+        yield from ("restrict=on", "ipv6=off")
+    yield from map(str, machine.forwards)
+
+
 def _block_device(drive: Drive) -> str:
     if drive.standalone:
         return json.dumps({"node-name": drive.name, **_standalone(drive)})
@@ -144,7 +153,7 @@ def _block_device(drive: Drive) -> str:
 
 def _on_board(machine: Machine) -> Iterator[str]:
     """For boards that bring their own controllers: QEMU connects to what they have."""
-    yield from ("-nic", ",".join(("user", *map(str, machine.forwards))))
+    yield from ("-nic", ",".join(("user", *_network(machine))))
     for index, drive in enumerate(machine.drives):
         yield from ("-drive", f"{_file(drive)},index={index}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -13,7 +15,7 @@ from bullpen.errors import Cause
 from bullpen.kit import quantities
 from bullpen.provisioners import exports, parameters
 from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Site
-from bullpen.provisioners.qemu_parameters import Accel, Disk, File, QemuParameters
+from bullpen.provisioners.qemu_parameters import Accel, Disk, File, NetworkAccess, QemuParameters
 
 NAME = "qemu.jumpstarter.dev"
 PUBLISHED_DRIVER = "jumpstarter_driver_qemu.driver.Qemu"
@@ -30,6 +32,8 @@ OVERHEAD_BYTES = 160 << 20
 
 SIZE_BYTES_MIN = 1 << 20
 SIZE_BYTES_MAX = 64 << 40
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 
 RESERVED_NAMES = frozenset({"power", "flasher", "console", "vnc"})
 """Children every QEMU driver has."""
@@ -52,6 +56,7 @@ class QemuRecipe:
         return (
             *_size_causes(wanted),
             *_forward_causes(wanted),
+            *_source_causes(wanted),
             *exports.reference_causes(drivers, names),
             *_driver_causes(drivers),
         )
@@ -94,6 +99,8 @@ class QemuRecipe:
             "append": wanted.append,
             "disks": [_disk(disk, site) for disk in _all_disks(wanted)],
             "forwards": {name: forward.guest_port for name, forward in wanted.hostfwd.items()},
+            "network": "" if wanted.network is NetworkAccess.RESTRICTED else wanted.network.value,
+            "fetch_from": list(wanted.fetch_from),
             "extra_args": list(wanted.extra_arguments),
             "launcher_socket": site.launcher,
         }
@@ -206,6 +213,23 @@ def _forward_causes(wanted: QemuParameters) -> Iterator[Cause]:
     for name in sorted(RESERVED_NAMES & wanted.hostfwd.keys()):
         path = written((parameters.ROOT, "hostfwd", name))
         yield Cause(field=path, message=f"Invalid value: {name!r} is a driver of every machine")
+
+
+def _source_causes(wanted: QemuParameters) -> Iterator[Cause]:
+    for index, entry in enumerate(wanted.fetch_from):
+        if problem := _source_problem(entry):
+            path = written((parameters.ROOT, "fetchFrom", index))
+            yield Cause(field=path, message=f"Invalid value: {shown(entry)}: {problem}")
+
+
+def _source_problem(entry: str) -> str:
+    if entry == "*" or _HOST_NAME.fullmatch(entry.removeprefix("*.")):
+        return ""
+    try:
+        ipaddress.ip_network(entry)
+    except ValueError as error:
+        return f"must be a host name, *.name, a network or *: {error}"
+    return ""
 
 
 def _driver_causes(drivers: tuple[Driver, ...]) -> Iterator[Cause]:

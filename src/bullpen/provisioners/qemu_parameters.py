@@ -18,6 +18,7 @@ _NAME = r"^[a-z][a-z0-9_]*$"
 ARGUMENTS_MAX = 64
 DISKS_MAX = 16
 FORWARDS_MAX = 32
+SOURCES_MAX = 64
 
 
 class Arch(StrEnum):
@@ -31,6 +32,11 @@ class Accel(StrEnum):
     AUTO = "auto"
     KVM = "kvm"
     TCG = "tcg"
+
+
+class NetworkAccess(StrEnum):
+    RESTRICTED = "restricted"
+    USER = "user"
 
 
 class ImageFormat(StrEnum):
@@ -161,6 +167,21 @@ class QemuParameters(Struct):
             "Ports of the guest by name. Each instance gets free ports of the host; a driver"
             " of that name connects to them.",
             max_properties=FORWARDS_MAX,
+        ),
+    )
+    network: NetworkAccess = field(
+        default=NetworkAccess.RESTRICTED,
+        metadata=about(
+            "What the guest reaches: restricted, nothing at all; user, what the host reaches.",
+            defaulted=True,
+        ),
+    )
+    fetch_from: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            "Hosts from which images that a lessee names by URL may be fetched: names, *.names,"
+            " networks, or * for every public address. Never the host itself.",
+            max_items=SOURCES_MAX,
         ),
     )
     extra_arguments: tuple[str, ...] = field(

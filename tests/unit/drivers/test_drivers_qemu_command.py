@@ -27,7 +27,7 @@ def test_an_aarch64_board_with_uboot() -> None:
         "qemu-system-aarch64 -nodefaults -nographic -S -machine virt -accel tcg -cpu cortex-a57"
         " -smp 1 -m 128M -chardev socket,id=qmp,fd=7 -mon chardev=qmp,mode=control"
         " -chardev socket,id=serial0,fd=8 -serial chardev:serial0"
-        " -vnc unix:/run/vnc -bios /u-boot.bin -netdev user,id=eth0"
+        " -vnc unix:/run/vnc -bios /u-boot.bin -netdev user,id=eth0,restrict=on,ipv6=off"
         " -device virtio-net-pci,netdev=eth0 -vga none -device virtio-gpu-pci"
         " -blockdev driver=vvfat,node-name=cidata,read-only=on,dir=/ci,label=CIDATA"
         " -device virtio-blk-pci,drive=cidata"
@@ -57,7 +57,8 @@ def test_an_x86_machine_with_everything() -> None:
         " -chardev socket,id=serial0,fd=10 -serial chardev:serial0"
         " -drive file=/code.fd,if=pflash,format=raw,unit=0,readonly=on"
         " -drive file=/vars.fd,if=pflash,format=raw,unit=1"
-        " -netdev user,id=eth0,hostfwd=tcp:127.0.0.1:0-:22,hostfwd=tcp:127.0.0.1:8080-:80"
+        " -netdev user,id=eth0,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:0-:22"
+        ",hostfwd=tcp:127.0.0.1:8080-:80"
         " -device virtio-net-pci,netdev=eth0 -vga none -device virtio-gpu-pci"
         " -device vhost-vsock-pci,guest-cid=5"
         " -blockdev driver=qcow2,node-name=root,file.driver=file,file.filename=/d/root.overlay"
@@ -83,7 +84,7 @@ def test_a_board_without_pci_gets_what_it_has_sockets_for() -> None:
     assert "-device" not in line
     assert line[-4:] == (
         "-nic",
-        "user,hostfwd=tcp:127.0.0.1:0-:22",
+        "user,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:0-:22",
         "-drive",
         "file=/d,format=raw,index=0",
     )
@@ -110,6 +111,11 @@ def test_a_flashed_image_is_opened_without_any_other_file() -> None:
     assert shown.startswith('file=json:{"driver": "qcow2",, ')
     assert '"filename": "/a,,b"' in shown
     assert '"backing": null' in shown
+
+
+def test_a_guest_reaches_the_network_where_that_is_asked_for() -> None:
+    line = command(replace(UBOOT, restricted=False))
+    assert line[line.index("-netdev") + 1] == "user,id=eth0"
 
 
 def test_a_kernel_is_started_with_its_command_line() -> None:

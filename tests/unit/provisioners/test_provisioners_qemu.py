@@ -75,6 +75,8 @@ def test_everything_that_can_be_said_reaches_the_driver() -> None:
                 {"name": "iso", "base": {"path": "/cd.img", "format": "raw"}, "size": 2_000_000},
             ],
             "hostfwd": {"ssh": {"guestPort": 22}},
+            "network": "user",
+            "fetchFrom": ["*.example.org", "10.0.0.0/8"],
             "extraArguments": ["-rtc", "base=utc"],
         }
     )
@@ -95,6 +97,8 @@ def test_everything_that_can_be_said_reaches_the_driver() -> None:
             {"name": "iso", "base": "/cd.img", "format": "raw", "size": 2_000_000},
         ],
         "forwards": {"ssh": 22},
+        "network": "user",
+        "fetch_from": ["*.example.org", "10.0.0.0/8"],
         "extra_args": ["-rtc", "base=utc"],
     }
 
@@ -278,3 +282,9 @@ def test_a_size_in_a_template_that_cannot_be_read_is_a_mistake(name: str, value:
     driver = Driver(name="board", type=DRIVER, config={name: value})
     (cause,) = RECIPE.check({}, (driver,))
     assert cause.field == f"drivers[0].config.{name}"
+
+
+@pytest.mark.parametrize("entry", ["http://example.org", "10.0.0.1/8", "a b", "", "*.*", "x/24"])
+def test_a_source_that_is_neither_a_name_nor_a_network_is_a_mistake(entry: str) -> None:
+    (cause,) = RECIPE.check({"fetchFrom": ["example.org", entry]})
+    assert cause.field == "parameters.fetchFrom[1]"

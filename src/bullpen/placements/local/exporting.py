@@ -20,6 +20,7 @@ import grpc
 import pydantic
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
+from bullpen.drivers import fetching
 from bullpen.placements.base import ExitReason
 from bullpen.placements.local.recycling import Recycler
 from bullpen.placements.local.wire import Exited, Registered, Spawn, frame
@@ -62,6 +63,7 @@ def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None])
 
 async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
     try:
+        fetching.guard_drivers()
         config = read_config(spawn.config)
     except pydantic.ValidationError as error:
         return Ending(ExitReason.START_FAILED, said(error))

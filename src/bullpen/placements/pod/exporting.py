@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 import pydantic
 
+from bullpen.drivers import fetching
 from bullpen.placements.base import ExitReason
 from bullpen.placements.local import exporting
 from bullpen.placements.local.exporting import DETAIL_LENGTH_MAX, Service
@@ -54,6 +55,7 @@ def run(paths: Paths, *, single_use: bool) -> int:
 
 async def _serve(paths: Paths, *, single_use: bool) -> exporting.Ending:
     try:
+        fetching.guard_drivers()
         config = exporting.read_config(paths.config.read_bytes())
     except pydantic.ValidationError as error:
         return exporting.Ending(ExitReason.START_FAILED, exporting.said(error))
