@@ -24,6 +24,7 @@ from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
+from bullpen.core.quotas import Quotas
 from bullpen.errors import Conflict
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.backoff import Backoff
@@ -38,6 +39,7 @@ from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters, Notice
 from bullpen.services.leases import Leases
+from bullpen.services.quotas import Gatekeeper
 from bullpen.services.routing import Router, Routers
 from bullpen.services.signals import Signals
 from bullpen.sim import virtual_time
@@ -65,6 +67,7 @@ class LabWorld:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.ids = RandomIds(random.Random(7))
+        self.quotas = Quotas()
         self.registry = Registry(MemoryStore(), clock=self.clock, ids=self.ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
 
@@ -137,7 +140,12 @@ class LabWorld:
             leasing.add(key[0])
 
         views.exporters.listen(exporter_changed)
-        self.leases = Leases(objects, views, signals=signals, clock=clock, ids=self.ids)
+        gatekeeper = Gatekeeper(
+            views, reconciler.book, self.quotas, monotonic=asyncio.get_running_loop().time
+        )
+        self.leases = Leases(
+            objects, views, gatekeeper=gatekeeper, signals=signals, clock=clock, ids=self.ids
+        )
         self.exporters = Exporters(
             objects,
             views,

@@ -13,7 +13,15 @@ from bullpen.api.accesspolicy import ExporterAccessPolicy, ExporterAccessPolicyS
 from bullpen.api.client import Client
 from bullpen.api.lease import Lease
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.errors import AlreadyExists, BadRequest, Forbidden, NotFound, Rejected
+from bullpen.core.quotas import Quotas, Rate
+from bullpen.errors import (
+    AlreadyExists,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    Rejected,
+    TooManyRequests,
+)
 from bullpen.kit.selectors import EVERYTHING, parse_labels
 from bullpen.services.dialing import Precondition
 from bullpen.services.leases import FIRST_HOLD_SECONDS_MAX, HOLD_SECONDS_MAX
@@ -385,5 +393,111 @@ def test_leases_are_found_by_labels_tags_and_whether_they_are_over(world: LabWor
             assert found("board=x", "run=1") == ["a"]
             assert found("metadata.jumpstarter.dev/run=2") == ["b"]
             assert found("board=y") == []
+
+    world.run(story)
+
+
+def test_a_client_at_its_limit_of_waiting_leases_is_refused_and_others_are_not(
+    world: LabWorld,
+) -> None:
+    world.quotas = Quotas(waiting_max=3)
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await create(world, lease_id="active")
+            at_once = (create(world, lease_id=f"w{n}") for n in range(10))
+            found = await asyncio.gather(*at_once, return_exceptions=True)
+            refused = [error for error in found if isinstance(error, TooManyRequests)]
+            assert len(refused) == 7, "also when all come at once"
+            assert "alice has 3 waiting leases and may have 3" in refused[0].message
+            assert "leases.maxWaitingPerClient" in refused[0].message
+            await create(world, "bob")
+            waiting = sorted(lease.metadata.name for lease in found if isinstance(lease, Lease))
+            await world.leases.release(world.client(), waiting[0])
+            await create(world, lease_id="another")
+
+    world.run(story)
+
+
+def test_a_client_at_its_limit_of_active_leases_gets_no_other_and_is_handed_none(
+    world: LabWorld,
+) -> None:
+    world.quotas = Quotas(active_max=1)
+
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1"), world.player("e2"):
+            await create(world, lease_id="mine")
+            await create(world, "bob", lease_id="his")
+            with pytest.raises(TooManyRequests, match="alice has 1 active leases and may have 1"):
+                await create(world)
+            with pytest.raises(TooManyRequests, match="bob has 1 active"):
+                await world.leases.update(world.client(), "mine", Edit(client="bob"))
+            await world.leases.release(world.client("bob"), "his")
+            await world.leases.update(world.client(), "mine", Edit(client="bob"))
+
+    world.run(story)
+
+
+def test_a_policy_states_how_many_leases_its_clients_may_have(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player("e1"), world.player("e2"):
+            await limit(world, "alice", None)
+            policy = await world.objects.get(ExporterAccessPolicy, SPACE, "alice")
+            entry = replace(policy.spec.policies[0], maximum_active_leases=1)
+            await world.objects.update(
+                replace(policy, spec=replace(policy.spec, policies=(entry,)))
+            )
+            await world.settle()
+            await create(world)
+            with pytest.raises(TooManyRequests, match="maximumActiveLeases"):
+                await create(world)
+
+    world.run(story)
+
+
+def test_a_full_namespace_takes_no_more_and_leases_made_as_objects_count(world: LabWorld) -> None:
+    world.quotas = Quotas(namespace_max=3)
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            for number in range(4):
+                await world.make_lease(f"by-hand-{number}", client="bob")
+            await world.settle()
+            with pytest.raises(TooManyRequests, match="has 4 open leases and may have 3"):
+                await create(world)
+
+    world.run(story)
+
+
+def test_a_client_that_asks_too_quickly_is_refused_until_it_has_waited(world: LabWorld) -> None:
+    world.quotas = Quotas(rate=Rate(burst=5, per_second=1.0))
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            for number in range(5):
+                await create(world, lease_id=f"l{number}", begin=world.clock.now() + HOUR)
+            with pytest.raises(TooManyRequests, match=r"leases\.createRate"):
+                await create(world)
+            await create(world, "bob")
+            await asyncio.sleep(1.1)
+            await create(world, lease_id="later", begin=world.clock.now() + HOUR)
+
+    world.run(story)
+
+
+def test_no_lease_is_made_or_extended_beyond_the_longest_of_the_service(world: LabWorld) -> None:
+    world.quotas = Quotas(duration_max=2 * HOUR)
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            with pytest.raises(Forbidden, match="at most 2h0m0s here"):
+                await create(world, duration=3 * HOUR)
+            await create(world, lease_id="l")
+            begun = world.lease("l").status.begin_time
+            assert begun is not None
+            for edit in (Edit(duration=3 * HOUR), Edit(end=begun + 3 * HOUR)):
+                with pytest.raises(Forbidden, match=r"leases\.maxDuration"):
+                    await world.leases.update(world.client(), "l", edit)
+            await world.leases.update(world.client(), "l", Edit(duration=2 * HOUR))
 
     world.run(story)

@@ -16,9 +16,14 @@ from bullpen.api.meta import LabelSelector
 from bullpen.controllers import leases as lease_controller
 from bullpen.controllers import observing
 from bullpen.core import scheduling
+from bullpen.core.quotas import Quotas
+from bullpen.errors import TooManyRequests
 from bullpen.services.wishes import Wish
 
 WISH = Wish(selector="board=x", duration=timedelta(hours=1), tags={})
+
+FLOOD = 1_000
+"""More than any client may have waiting."""
 
 WRITES = {
     "jumpstarter.dev/leases": 4,  # created, assigned, released, ended
@@ -92,6 +97,40 @@ def test_nobody_who_waits_for_something_else_is_decided_about_again(
 
     LabWorld().run(story)
     assert sum(decided) == 1
+
+
+def test_a_flood_of_waiting_leases_of_one_client_makes_a_lease_of_another_no_more_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the flood asks for, as long as none of it could have what the other one gets."""
+    decided: list[int] = []
+    real = scheduling.schedule
+
+    def schedule(lab: scheduling.Lab) -> tuple[scheduling.Decision, ...]:
+        decided.append(len(lab.requests))
+        return real(lab)
+
+    async def story(world: LabWorld) -> None:
+        await world.make_exporter("off", off="yes")
+        async with world.player("a"):
+            flooding = world.client("bob")
+            for number in range(FLOOD):
+                lasts = timedelta(hours=1, seconds=number)
+                wish = replace(WISH, selector=f"off=yes,!x{number}", duration=lasts)
+                with contextlib.suppress(TooManyRequests):
+                    await world.leases.create(flooding, wish)
+            assert len(tuple(world.views.leases.all())) == Quotas().waiting_max
+            await asyncio.sleep(1)
+            monkeypatch.setattr(scheduling, "schedule", schedule)
+            lease = await world.leases.create(world.client(), WISH)
+            assert lease.status.exporter_ref is not None
+            await world.leases.release(world.client(), lease.metadata.name)
+            await asyncio.sleep(1)
+
+    world = LabWorld()
+    world.quotas = replace(Quotas(), rate=None)
+    world.run(story)
+    assert sum(decided) == 1, "nobody but the newcomer is decided about"
 
 
 def test_taking_an_exporter_and_telling_the_lease_is_one_commit() -> None:

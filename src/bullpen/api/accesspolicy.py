@@ -37,6 +37,17 @@ class Policy(Struct):
     maximum_duration: timedelta | None = field(
         default=None, metadata=about("The longest lease this rule allows.")
     )
+    maximum_active_leases: int | None = field(
+        default=None,
+        metadata=about(
+            "The most active leases a client under this rule may have in the namespace;"
+            " the service's setting if left out. Of several rules the most generous counts.",
+            minimum=0,
+        ),
+    )
+    maximum_waiting_leases: int | None = field(
+        default=None, metadata=about("The same for leases that wait.", minimum=0)
+    )
     spot_access: bool = field(
         default=False, metadata=about("Whether leases under this rule may be displaced.")
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from bullpen.api import yaml
+from bullpen.core.quotas import Quotas, Rate
 from bullpen.errors import BadRequest
 from bullpen.kit import durations
 
@@ -17,8 +18,39 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retention: str = "24h"
     """How long an ended lease stays readable."""
 
+    max_active_per_client: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
+        name="maxActivePerClient", default=500
+    )
+    """Leases of one client that have their exporter; 0 is no limit, here and below."""
+
+    max_waiting_per_client: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
+        name="maxWaitingPerClient", default=500
+    )
+    max_per_namespace: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
+        name="maxPerNamespace", default=10_000
+    )
+    max_duration: str = msgspec.field(name="maxDuration", default="168h")
+    create_rate: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(
+        name="createRate", default=20.0
+    )
+    """Leases a second that one client may create, after ``create_burst`` at once."""
+
+    create_burst: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
+        name="createBurst", default=500
+    )
+
     def kept(self) -> timedelta:
         return durations.parse(self.retention)
+
+    def quotas(self) -> Quotas:
+        rate = Rate(burst=self.create_burst, per_second=self.create_rate)
+        return Quotas(
+            active_max=self.max_active_per_client or None,
+            waiting_max=self.max_waiting_per_client or None,
+            namespace_max=self.max_per_namespace or None,
+            duration_max=durations.parse(self.max_duration) or None,
+            rate=rate if self.create_rate else None,
+        )
 
 
 class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,6 +141,7 @@ def load(path: Path | None) -> Config:
         found = yaml.load(path.read_bytes()) or {}
         config = msgspec.convert(found, Config)
         config.leases.kept()
+        config.leases.quotas()
         config.exporters.stuck()
         config.backups.interval()
         config.backups.age()

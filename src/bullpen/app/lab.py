@@ -25,6 +25,7 @@ from bullpen.controllers.pooling import TUNING, Tuning
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
+from bullpen.core.quotas import Quotas
 from bullpen.core.sessions import Session
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
@@ -43,6 +44,7 @@ from bullpen.services.exporters import Exporters
 from bullpen.services.grpc.client import ClientServicer, LabelSettings
 from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.leases import Leases
+from bullpen.services.quotas import Gatekeeper
 from bullpen.services.routing import Routers
 from bullpen.services.signals import Signals
 
@@ -66,6 +68,9 @@ class LabSettings:
 
     stuck_after: timedelta = timedelta(minutes=5)
     """How long an exporter may take to become available after a lease."""
+
+    quotas: Quotas = field(default_factory=Quotas)
+    """How much one client may have."""
 
     pools: Tuning = TUNING
     labels: LabelSettings = field(default_factory=LabelSettings)
@@ -227,7 +232,10 @@ async def running(
         provisioning=settings.provisioning,
         clock=clock,
     )
-    leases = Leases(objects, views, signals=signals, clock=clock, ids=ids)
+    gatekeeper = Gatekeeper(
+        views, leasing.book, settings.quotas, monotonic=asyncio.get_running_loop().time
+    )
+    leases = Leases(objects, views, gatekeeper=gatekeeper, signals=signals, clock=clock, ids=ids)
     exporters = Exporters(
         objects,
         views,

@@ -228,6 +228,7 @@ def lab_settings(config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings
         endpoint=endpoint,
         ca_pem=ca_pem.decode(),
         retention=config.leases.kept(),
+        quotas=config.leases.quotas(),
         stuck_after=config.exporters.stuck(),
         pools=tuning(config.pools),
         labels=LabelSettings(

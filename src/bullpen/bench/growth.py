@@ -26,6 +26,7 @@ from bullpen.bench.passes import ready
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
+from bullpen.core.quotas import UNLIMITED
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
@@ -34,6 +35,7 @@ from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.leases import Leases
+from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
 from bullpen.services.wishes import Wish
 from bullpen.store.memory import MemoryStore
@@ -116,7 +118,11 @@ class Lab:
         )
         loop: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
         watch_namespaces(objects, views, reconciler, loop.add)
-        leases = Leases(objects, views, signals=Signals(), clock=clock, ids=ids)
+        monotonic = asyncio.get_running_loop().time
+        gatekeeper = Gatekeeper(views, reconciler.book, UNLIMITED, monotonic=monotonic)
+        leases = Leases(
+            objects, views, gatekeeper=gatekeeper, signals=Signals(), clock=clock, ids=ids
+        )
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(part.run()) for part in (views, events)]
             await views.synced()

@@ -110,9 +110,14 @@ def _headers(kind: str, name: str, token: str) -> tuple[tuple[str, str], ...]:
 
 @contextlib.contextmanager
 def service(directory: Path, port_base: int = 0) -> Iterator[Lab]:
-    """``bullpen up``, as anybody would run it, until the block ends."""
+    """``bullpen up`` until the block ends, as anybody would run it but for the rate of creating.
+
+    One client is everybody here.
+    """
     data = directory / "lab"
-    arguments = ("up", "--data", str(data), "--port-base", str(port_base))
+    (directory / "config.yaml").write_text("leases: {createRate: 0}\n")
+    config = ("--config", str(directory / "config.yaml"))
+    arguments = ("up", "--data", str(data), "--port-base", str(port_base), *config)
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
             (installed("bullpen"), *arguments), stdout=subprocess.PIPE, stderr=log, text=True

@@ -7,7 +7,7 @@ at everything: a lab has thousands of leases of which one is released at a time.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +18,7 @@ from bullpen.api.lease import Lease
 from bullpen.controllers.observing import holder_of
 from bullpen.controllers.views import Views
 from bullpen.core import leasing
+from bullpen.core.quotas import Usage
 from bullpen.runtime.informer import Key, key_of, revision_of
 
 
@@ -63,6 +64,18 @@ class Book:
     def waiting(self, namespace: str) -> Mapping[str, Lease]:
         """Leases that have no exporter yet, booked ones too; as they are now, by name."""
         return self._pages[namespace].waiting
+
+    def usage(self, namespace: str, client: str) -> Usage:
+        """What a client and its namespace have; leases that are about to come count as waiting."""
+        return self._pages[namespace].usage(client)
+
+    def expect(self, namespace: str, client: str, name: str) -> None:
+        """A lease is about to come, and counts from now on; until ``settle``."""
+        self._pages[namespace].expected[name] = client
+
+    def settle(self, namespace: str, name: str) -> None:
+        """A lease that was expected has come, or will not."""
+        self._pages[namespace].expected.pop(name, None)
 
     def next(self, namespace: str) -> datetime | None:
         """The next moment at which time alone changes something."""
@@ -133,9 +146,18 @@ class _Page:
         self._agenda: list[tuple[datetime, str]] = []
         """When time alone may change a lease; also times that are no longer right."""
 
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        """Open leases by client and whether they have an exporter."""
+
+        self.expected: dict[str, str] = {}
+        """Names of leases that are being created, and their clients."""
+
     def put(self, name: str, lease: Lease | None) -> None:
         """A lease is now this; None if it is not open any more."""
+        self.expected.pop(name, None)
         old = self.open.pop(name, None)
+        self._count(old, -1)
+        self._count(lease, 1)
         if old is not None and old.status.exporter_ref is not None:
             self._users[old.status.exporter_ref.name].discard(name)
         self.waiting.pop(name, None)
@@ -153,6 +175,22 @@ class _Page:
         for moment in _moments(lease):
             if moment not in before:
                 heapq.heappush(self._agenda, (moment, name))
+
+    def usage(self, client: str) -> Usage:
+        coming = sum(1 for expected in self.expected.values() if expected == client)
+        return Usage(
+            active=self._counts[client, True],
+            waiting=self._counts[client, False] + coming,
+            namespace=len(self.open) + len(self.expected),
+        )
+
+    def _count(self, lease: Lease | None, step: int) -> None:
+        if lease is None:
+            return
+        kind = (lease.spec.client_ref.name, lease.status.exporter_ref is not None)
+        self._counts[kind] += step
+        if not self._counts[kind]:
+            del self._counts[kind]
 
     def exporter_changed(self, name: str, holder: str) -> None:
         self._holding.pop(self._held.pop(name, ""), None)

@@ -17,7 +17,7 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseStatus
-from bullpen.api.meta import LocalObjectReference
+from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.api.objects import Objects
 from bullpen.controllers.acting import together
 from bullpen.controllers.book import Book, News
@@ -304,19 +304,32 @@ class LeaseReconciler:
         policies = access.policies(self._views.policies.all(namespace))
         supplies = self._supplies(namespace)
         waiting.under(policies, supplies)
-        # One that this very pass has ended is no news yet.
-        requests = tuple(asked for asked in waiting.take() if asked.name in book)
         lab = Lab(
-            offers=self._offers.of(namespace),
-            requests=requests,
-            policies=policies,
-            supplies=supplies,
+            offers=self._offers.of(namespace), requests=(), policies=policies, supplies=supplies
         )
-        leases = {asked.name: book[asked.name] for asked in requests}
-        decisions = self._decide(lab, leases)
+        new = self._decided(lab, waiting.newcomers(), book)
+        at_once = [decision for decision in new if isinstance(decision, Assign)]
+        waiting.served(decision.lease for decision in at_once)
+        await self._carry_out(at_once, book, now)
+        await self._carry_out(self._decided(lab, waiting.take(), book), book, now)
+
+    def _decided(
+        self, lab: Lab, requests: tuple[Request, ...], book: Mapping[str, Lease]
+    ) -> tuple[scheduling.Decision, ...]:
+        # One that this very pass has ended is no news yet.
+        asking = tuple(asked for asked in requests if asked.name in book)
+        leases = {asked.name: book[asked.name] for asked in asking}
+        return self._decide(replace(lab, requests=asking), leases) if asking else ()
+
+    async def _carry_out(
+        self, decisions: Iterable[scheduling.Decision], book: Mapping[str, Lease], now: datetime
+    ) -> None:
+        """Perform what is not so already: most of those who wait are told what they know."""
         await _all(
-            self._guarded(leases[_waiting_lease(decision)], self._perform(decision, leases, now))
+            self._guarded(lease, self._perform(decision, lease, now))
             for decision in decisions
+            for lease in (book[_waiting_lease(decision)],)
+            if not (isinstance(decision, Wait) and _told(decision, lease))
         )
 
     def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[scheduling.Decision, ...]:
@@ -341,21 +354,17 @@ class LeaseReconciler:
     def _offer_changed(self, namespace: str, old: Offer | None, new: Offer | None) -> None:
         self._waiting[namespace].offered(old, new)
 
-    async def _perform(
-        self, decision: scheduling.Decision, waiting: dict[str, Lease], now: datetime
-    ) -> None:
+    async def _perform(self, decision: scheduling.Decision, lease: Lease, now: datetime) -> None:
+        """Carry out what was decided about a waiting lease, or for it."""
         match decision:
-            case Assign(lease=name, exporter=target, approval=approval):
-                await self._assign(waiting[name], target, approval, now)
-            case Evict(lease=name, by=by):
-                await self._evict(waiting[by], name, now)
-            case Wait(lease=name, reason=reason, message=message):
-                lease = waiting[name]
+            case Assign(exporter=target, approval=approval):
+                await self._assign(lease, target, approval, now)
+            case Evict(lease=name):
+                await self._evict(lease, name, now)
+            case Wait(reason=reason, message=message):
                 status = leasing.waiting(lease, reason=reason, message=message, now=now)
-                if status != lease.status:
-                    await self._put_lease(lease, status)
-            case Refuse(lease=name, type=type, reason=reason, message=message):
-                lease = waiting[name]
+                await self._put_lease(lease, status)
+            case Refuse(type=type, reason=reason, message=message):
                 status = leasing.refused(lease, type=type, reason=reason, message=message, now=now)
                 lease = await self._put_lease(lease, status)
                 self._events.emit(lease, reason=reason, message=message, warning=True)
@@ -416,6 +425,18 @@ class LeaseReconciler:
                 assert isinstance(value, Exporter)
                 self._views.exporters.observe(value)
         return written
+
+
+def _told(decision: Wait, lease: Lease) -> bool:
+    """Whether the lease says already that it waits, and why."""
+    said = conditions.get(lease.status.conditions, "Pending")
+    return (
+        said is not None
+        and said.status is ConditionStatus.TRUE
+        and said.reason == decision.reason
+        and said.message == decision.message
+        and said.observed_generation == lease.metadata.generation
+    )
 
 
 def _waiting_lease(decision: scheduling.Decision) -> str:

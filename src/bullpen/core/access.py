@@ -24,6 +24,9 @@ class Rule:
     maximum: timedelta | None
     spot: bool
     description: str
+    active: int | None = None
+    waiting: int | None = None
+    """The most leases a client under this rule may have; None says nothing about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,14 @@ class Approval:
 
     maximum: timedelta | None = None
     """The longest lease that any rule about this client and exporter allows; None for any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How many leases the policies let a client have; None where they do not say."""
+
+    active: int | None = None
+    waiting: int | None = None
 
 
 UNLIMITED = Approval()
@@ -64,6 +75,8 @@ def policies(objects: Iterable[ExporterAccessPolicy]) -> Policies:
             maximum=entry.maximum_duration,
             spot=entry.spot_access,
             description=entry.description,
+            active=entry.maximum_active_leases,
+            waiting=entry.maximum_waiting_leases,
         )
         for policy in ordered
         for entry in policy.spec.policies
@@ -102,6 +115,15 @@ def longest(
     return _longest(_concerning(found, client, exporter))
 
 
+def allowance(found: Policies, *, client: Mapping[str, str]) -> Allowance:
+    """The most generous numbers that any rule about the client states."""
+    rules = [rule for rule in found.rules if _about(rule, client)]
+    return Allowance(
+        active=max((rule.active for rule in rules if rule.active is not None), default=None),
+        waiting=max((rule.waiting for rule in rules if rule.waiting is not None), default=None),
+    )
+
+
 def concerns(found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]) -> bool:
     """Whether any rule speaks about this pair, whatever the duration."""
     return not found.enforced or bool(_concerning(found, client, exporter))
@@ -117,11 +139,12 @@ def _concerning(
     found: Policies, client: Mapping[str, str], exporter: Mapping[str, str]
 ) -> list[Rule]:
     return [
-        rule
-        for rule in found.rules
-        if rule.exporters.matches(exporter)
-        and any(selector.matches(client) for selector in rule.clients)
+        rule for rule in found.rules if rule.exporters.matches(exporter) and _about(rule, client)
     ]
+
+
+def _about(rule: Rule, client: Mapping[str, str]) -> bool:
+    return any(selector.matches(client) for selector in rule.clients)
 
 
 def _longest(rules: list[Rule]) -> timedelta | None:

@@ -4,11 +4,14 @@ Deciding over everybody who waits is what makes the queue fair, and what would m
 one slow: most changes concern a few. Those who ask for the same stand in one line. What
 was decided about a line holds until something changes for it, or for a line that it may
 share an exporter with.
+
+A newcomer for whom something is free concerns only itself: whoever waits has been decided
+about, so what is still free is of no use to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from bullpen.core import access
 from bullpen.core.access import Policies
@@ -25,6 +28,10 @@ class Waiting:
         self._changed: dict[object, _Line] = {}
         """Lines to decide about; also ones that have become empty."""
 
+        self._new: dict[str, Request] = {}
+        """Those about whom nothing was decided yet; the others do not know of them."""
+
+        self._index = _Index()
         self._policies = access.OPEN
         self._supplies: tuple[Supply, ...] = ()
 
@@ -33,29 +40,38 @@ class Waiting:
         line = self._places.get(request.name)
         if line is not None and line.requests[request.name] == request:
             return
+        new = line is None or request.name in self._new
         self.remove(request.name)
         kind = kind_of(request)
         line = self._lines.get(kind)
         if line is None:
             line = self._lines[kind] = _Line(request)
+            self._index.add(line)
         line.requests[request.name] = request
         self._places[request.name] = line
-        self._changed[kind] = line
+        if new:
+            self._new[request.name] = request
+        else:
+            self._changed[kind] = line
 
     def remove(self, name: str) -> None:
         line = self._places.pop(name, None)
         if line is None:
             return
         del line.requests[name]
-        self._changed[line.kind] = line
+        if self._new.pop(name, None) is None:
+            self._changed[line.kind] = line
         if not line.requests:
             del self._lines[line.kind]
+            self._index.remove(line)
 
     def offered(self, old: Offer | None, new: Offer | None) -> None:
         """An exporter is not what it was."""
         if old == new:
             return
-        self._mark(line for line in self._lines.values() if line.wants(old) or line.wants(new))
+        for offer in (old, new):
+            if offer is not None:
+                self._mark(line for line in self._index.near(offer) if line.wants(offer))
 
     def under(self, policies: Policies, supplies: tuple[Supply, ...]) -> None:
         """What may be had by whom, and what pools say, is this now."""
@@ -73,8 +89,26 @@ class Waiting:
         """Something changed that everybody depends on, or decisions were not carried out."""
         self._mark(self._lines.values())
 
+    def newcomers(self) -> tuple[Request, ...]:
+        """Those who have come, if nothing else has changed.
+
+        Those of them for whom something is free may have it; the caller says so with ``served``.
+        For the others ``take`` has everybody whom they concern.
+        """
+        return () if self._changed else tuple(self._new.values())
+
+    def served(self, names: Iterable[str]) -> None:
+        """Newcomers get something at once and no longer wait; the others never knew of them.
+
+        Whoever does not get it after all is to be ``put`` again.
+        """
+        for name in names:
+            self.remove(name)
+
     def take(self) -> tuple[Request, ...]:
         """All whom the changes can concern; whoever cannot finish calls ``everything``."""
+        self._mark(self._places[name] for name in self._new)
+        self._new = {}
         found = self._reached()
         self._changed = {}
         return tuple(request for line in found for request in line.requests.values())
@@ -84,6 +118,8 @@ class Waiting:
 
     def _reached(self) -> list[_Line]:
         """The changed lines, those that may share an exporter with one, and so on."""
+        if not self._changed:
+            return []
         rest = {kind: line for kind, line in self._lines.items() if kind not in self._changed}
         found = list(self._changed.values())
         for line in found:  # grows while it is walked
@@ -105,8 +141,13 @@ class _Line:
         self._equalities = first.selector.equalities()
         self._exporter = first.exporter
 
-    def wants(self, offer: Offer | None) -> bool:
-        if offer is None or self._exporter not in ("", offer.name):
+    @property
+    def sign(self) -> str | tuple[str, str] | None:
+        """What every offer it wants has: the name, or one of the labels; None if nothing is."""
+        return self._exporter or next(iter(self._equalities.items()), None)
+
+    def wants(self, offer: Offer) -> bool:
+        if self._exporter not in ("", offer.name):
             return False
         return bool(self._exporter) or self.suits(offer.labels)
 
@@ -119,3 +160,24 @@ class _Line:
             return self._exporter == other._exporter
         theirs = other._equalities
         return all(theirs.get(key, value) == value for key, value in self._equalities.items())
+
+
+class _Index:
+    """Lines by what the offers they want have in common, so that a change looks at few of them."""
+
+    def __init__(self) -> None:
+        self._lines: dict[object, dict[object, _Line]] = {}
+
+    def add(self, line: _Line) -> None:
+        self._lines.setdefault(line.sign, {})[line.kind] = line
+
+    def remove(self, line: _Line) -> None:
+        lines = self._lines[line.sign]
+        del lines[line.kind]
+        if not lines:
+            del self._lines[line.sign]
+
+    def near(self, offer: Offer) -> Iterator[_Line]:
+        """All lines that may want the offer, and some others."""
+        for sign in (None, offer.name, *offer.labels.items()):
+            yield from self._lines.get(sign, {}).values()

@@ -27,6 +27,7 @@ from bullpen.kit.names import dns_subdomain_problem
 from bullpen.kit.selectors import Selector, parse_labels
 from bullpen.runtime.informer import key_of
 from bullpen.services.dialing import Precondition
+from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
 from bullpen.services.wishes import Edit, Wish, label_selector, retimed, tag_labels, times
 
@@ -42,10 +43,18 @@ DECIDE_SECONDS_MAX = 2.0
 
 class Leases:
     def __init__(
-        self, objects: Objects, views: Views, *, signals: Signals, clock: Clock, ids: Ids
+        self,
+        objects: Objects,
+        views: Views,
+        *,
+        gatekeeper: Gatekeeper,
+        signals: Signals,
+        clock: Clock,
+        ids: Ids,
     ) -> None:
         self._objects = objects
         self._views = views
+        self._gatekeeper = gatekeeper
         self._signals = signals
         self._clock = clock
         self._ids = ids
@@ -90,8 +99,10 @@ class Leases:
                 tags=dict(wish.tags),
             ),
         )
-        created = await self._objects.create(lease)
-        self._views.leases.observe(created)
+        self._gatekeeper.check_duration(leasing.lasts(lease, now=now))
+        with self._gatekeeper.creating(client, name):
+            created = await self._objects.create(lease)
+            self._views.leases.observe(created)
         return await self._held(created, DECIDE_SECONDS_MAX, _decided)
 
     async def get(self, namespace: str, name: str) -> Lease:
@@ -178,7 +189,10 @@ class Leases:
             client_ref=LocalObjectReference(name=holder.metadata.name),
         )
         wanted = replace(lease, spec=spec)
-        if edit.client is not None or leasing.longer(wanted, lease, now=now):
+        if leasing.longer(wanted, lease, now=now):
+            self._gatekeeper.check_duration(leasing.lasts(wanted, now=now))
+            self._check_right(holder, wanted, now)
+        elif edit.client is not None:
             self._check_right(holder, wanted, now)
         return spec
 
@@ -227,6 +241,8 @@ class Leases:
         client = self._views.clients.get(lease.metadata.namespace, to)
         if client is None:
             raise NotFound(f"there is no client {to} in namespace {lease.metadata.namespace}")
+        if to != lease.spec.client_ref.name:
+            self._gatekeeper.check_receiver(client)
         return client
 
     async def release(self, client: Client, name: str, *, idempotent: bool = False) -> None:

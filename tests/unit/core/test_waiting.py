@@ -140,6 +140,42 @@ def test_whoever_could_not_finish_gets_everybody_again(waiting: Waiting) -> None
     assert names(waiting) == ["for-a", "for-b"]
 
 
+def test_a_newcomer_that_is_served_at_once_concerns_no_one_else(waiting: Waiting) -> None:
+    waiting.put(asking("new", "board=a"))
+    assert [request.name for request in waiting.newcomers()] == ["new"]
+    waiting.served(["new"])
+    assert names(waiting) == []
+    waiting.remove("new")
+    assert names(waiting) == []
+
+
+def test_a_newcomer_for_whom_nothing_is_free_concerns_those_in_front_of_it(
+    waiting: Waiting,
+) -> None:
+    waiting.put(asking("new", "board=a"))
+    assert [request.name for request in waiting.newcomers()] == ["new"]
+    assert names(waiting) == ["for-a", "new"]
+    waiting.remove("new")
+    assert names(waiting) == ["for-a"], "it was told of the newcomer"
+
+
+def test_a_newcomer_is_decided_about_with_the_others_if_something_else_changed(
+    waiting: Waiting,
+) -> None:
+    waiting.offered(None, board("e1"))
+    waiting.put(asking("new", "board=a"))
+    assert waiting.newcomers() == ()
+    assert names(waiting) == ["for-a", "new"]
+
+
+def test_whoever_was_not_served_after_all_is_decided_about_again(waiting: Waiting) -> None:
+    waiting.put(asking("new", "board=a"))
+    waiting.served(["new"])
+    waiting.put(asking("new", "board=a"))
+    waiting.everything()
+    assert names(waiting) == ["for-a", "for-b", "new"]
+
+
 class EverybodyAndTheConcerned(RuleBasedStateMachine):
     """Two labs with the same changes: one decides about all, one about the concerned."""
 
@@ -201,7 +237,13 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
     def both_come_to_the_same(self) -> None:
         self.waiting.under(self.policies, self.supplies)
         wanted = schedule(self._lab(tuple(self.requests.values())))
-        found = schedule(self._lab(self.waiting.take()))
+        new = schedule(self._lab(self.waiting.newcomers()))
+        at_once = tuple(d for d in new if isinstance(d, Assign))
+        self.waiting.served(d.lease for d in at_once)
+        for served in at_once:
+            self._take(served.exporter, served.lease)
+        rest = schedule(self._lab(self.waiting.take()))
+        found = at_once + rest
         for decision in found:
             if isinstance(decision, Wait):
                 self.told[decision.lease] = decision
@@ -211,14 +253,17 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
             d for d in found if not isinstance(d, Wait)
         }
         assert {d.lease: d for d in wanted if isinstance(d, Wait)} == self.told
-        for decision in found:
+        for decision in rest:
             if isinstance(decision, Assign | Evict):
-                offer = self.stock.get(decision.exporter)
-                assert offer is not None
-                holder = decision.lease if isinstance(decision, Assign) else ""
-                self._offer(replace(offer, holder=holder, holder_spot=False, idle=False))
-            if isinstance(decision, Assign | Refuse):
-                self._forget([decision.lease])
+                self._take(
+                    decision.exporter, decision.lease if isinstance(decision, Assign) else ""
+                )
+        self._forget([d.lease for d in found if isinstance(d, Assign | Refuse)])
+
+    def _take(self, exporter: str, holder: str) -> None:
+        offer = self.stock.get(exporter)
+        assert offer is not None
+        self._offer(replace(offer, holder=holder, holder_spot=False, idle=False))
 
     def _lab(self, requests: tuple[Request, ...]) -> Lab:
         return Lab(
