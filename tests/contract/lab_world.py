@@ -20,6 +20,7 @@ from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.controllers.faults import FaultReconciler
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
@@ -96,6 +97,8 @@ class LabWorld:
         self.views = views = Views.of(objects, retry=retry)
         events = Events(objects, clock=clock, ids=self.ids, component="bullpen")
         self.connections = Connections(started=clock.now())
+        labs = Labs(objects, views, connected=self.connections.connected, retention=RETENTION)
+        self.connections.listen(labs.connection_changed)
         signals = Signals()
         presence: ReconcileLoop[Key] = ReconcileLoop(
             PresenceReconciler(
@@ -110,16 +113,10 @@ class LabWorld:
             retry=retry,
         )
         reconciler = LeaseReconciler(
-            objects,
-            views,
-            clock=clock,
-            events=events,
-            connections=self.connections,
-            supplies=lambda namespace: (),
-            retention=RETENTION,
+            objects, views, labs, clock=clock, events=events, supplies=lambda namespace: ()
         )
         leasing: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(objects, views, reconciler, leasing.add)
+        watch_namespaces(views, labs, leasing.add)
         faults: ReconcileLoop[ObjectKey] = ReconcileLoop(
             FaultReconciler(objects, views.faults, clock=clock, events=events),
             clock=clock,
@@ -140,9 +137,7 @@ class LabWorld:
             leasing.add(key[0])
 
         views.exporters.listen(exporter_changed)
-        gatekeeper = Gatekeeper(
-            views, reconciler.book, self.quotas, monotonic=asyncio.get_running_loop().time
-        )
+        gatekeeper = Gatekeeper(labs, self.quotas, monotonic=asyncio.get_running_loop().time)
         self.leases = Leases(
             objects, views, gatekeeper=gatekeeper, signals=signals, clock=clock, ids=self.ids
         )

@@ -33,6 +33,7 @@ from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, Obj
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.app.pools import Pools
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.views import Views
@@ -222,6 +223,10 @@ class World:
         self.views = views = Views.of(objects, retry=retry)
         events = Events(objects, clock=clock, ids=self._ids, component="bullpen")
         self.connections = Connections(started=clock.now())
+        labs = Labs(
+            objects, views, connected=self.connections.connected, retention=timedelta(hours=24)
+        )
+        self.connections.listen(labs.connection_changed)
         credentials: ReconcileLoop[Holder] = ReconcileLoop(
             CredentialReconciler(
                 objects,
@@ -251,9 +256,9 @@ class World:
         self.pools = Pools(
             objects,
             views,
+            labs,
             (self.provisioner,),
             ca_pem="PEM",
-            connected=self.connections.connected,
             supply_changed=lambda namespace: leases.add(namespace),
             clock=clock,
             events=events,
@@ -261,16 +266,10 @@ class World:
             retry=retry,
         )
         reconciler = LeaseReconciler(
-            objects,
-            views,
-            clock=clock,
-            events=events,
-            connections=self.connections,
-            supplies=self.pools.supplies,
-            retention=timedelta(hours=24),
+            objects, views, labs, clock=clock, events=events, supplies=self.pools.supplies
         )
         leases: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(objects, views, reconciler, leases.add)
+        watch_namespaces(views, labs, leases.add)
         self.players = Players(self)
         players: ReconcileLoop[Key] = ReconcileLoop(self.players, clock=clock, retry=retry)
         self.provisioner.listen(players.add)

@@ -13,9 +13,8 @@ from bullpen.api.core import Event
 from bullpen.api.document import decode, encode
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
-from bullpen.controllers import leases as lease_controller
-from bullpen.controllers import observing
 from bullpen.controllers.faults import PROCESSED
+from bullpen.controllers.labs import Labs
 from bullpen.core import conditions, leasing, scheduling
 
 
@@ -51,7 +50,7 @@ def test_a_lease_that_a_pass_fails_on_keeps_no_other_lease_waiting(
     if place == "due_to_end":
         monkeypatch.setattr(leasing, place, _raises_for("odd", leasing.due_to_end))
     elif place == "request":
-        monkeypatch.setattr(lease_controller, place, _raises_for("odd", observing.request))
+        monkeypatch.setattr(Labs, place, _raises_for("odd", Labs.request))
     else:
         monkeypatch.setattr(scheduling, place, _schedule_without("odd"))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from pool_world import World
 
 from bullpen.api.meta import LocalObjectReference
 from bullpen.controllers.exportersets import ExporterSetReconciler
+from bullpen.core import demand
 from bullpen.runtime.informer import Key
 from bullpen.runtime.loop import Outcome
 
@@ -77,3 +79,28 @@ def test_a_lease_that_names_a_member_concerns_its_pool(passes: Counter[str]) -> 
         assert not passes["far"]
 
     World().run(story)
+
+
+def test_demand_is_decided_once_for_all_pools_of_a_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decided: list[int] = []
+    real = demand.share
+
+    def share(*arguments: Any, **options: Any) -> Any:
+        decided.append(len(arguments[1]))
+        return real(*arguments, **options)
+
+    async def story(world: World) -> None:
+        await world.make_class()
+        for number in range(6):
+            await world.make_set(f"pool-{number}", labels={"board": "x"}, max_replicas=1)
+        await world.sleep(1)
+        monkeypatch.setattr(demand, "share", share)
+        await world.ask("job", labels={"board": "x"})
+        await world.until(lambda: world.got("job"))
+
+    World().run(story)
+    assert decided, "the pools were asked"
+    assert len(decided) <= 6, "a pass of a pool that nothing changed for asks for nothing new"
+    assert set(decided) == {6}

@@ -19,6 +19,7 @@ from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.app.pools import Pools
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.distant import DistantPools
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
 from bullpen.core.profiles import PROVISIONER
 from bullpen.identity.tokens import Signer
@@ -68,9 +69,9 @@ class Apart:
                 pools = Pools(
                     objects,
                     views,
+                    Labs(objects, views, connected=lambda key: False),
                     (provisioner,),
                     ca_pem="PEM",
-                    connected=lambda key: False,
                     supply_changed=lambda namespace: None,
                     clock=clock,
                     events=events,

@@ -20,6 +20,7 @@ from bullpen.controllers.authority import AuthorityReconciler
 from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.distant import DistantPools
 from bullpen.controllers.faults import FaultReconciler
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.pooling import TUNING, Tuning
 from bullpen.controllers.presence import Connections, PresenceReconciler
@@ -121,6 +122,8 @@ async def running(
     views.coordination.listen(routers.observe)
     events = Events(objects, clock=clock, ids=ids, component="bullpen")
     connections = Connections(started=clock.now())
+    labs = Labs(objects, views, connected=connections.connected, retention=settings.retention)
+    connections.listen(labs.connection_changed)
     signals = Signals()
 
     credentials = CredentialReconciler(
@@ -190,9 +193,9 @@ async def running(
         pools = Pools(
             objects,
             views,
+            labs,
             provisioners,
             ca_pem=settings.ca_pem,
-            connected=connections.connected,
             supply_changed=supply_changed,
             clock=clock,
             events=events,
@@ -201,13 +204,7 @@ async def running(
             tuning=settings.pools,
         )
     leasing = LeaseReconciler(
-        objects,
-        views,
-        clock=clock,
-        events=events,
-        connections=connections,
-        supplies=pools.supplies,
-        retention=settings.retention,
+        objects, views, labs, clock=clock, events=events, supplies=pools.supplies
     )
     lease_loop: ReconcileLoop[str] = ReconcileLoop(
         leasing,
@@ -216,7 +213,7 @@ async def running(
         faults=views.faults,
         subject=lambda namespace: views.namespaces.get("", namespace),
     )
-    watch_namespaces(objects, views, leasing, lease_loop.add)
+    watch_namespaces(views, labs, lease_loop.add)
 
     sessions = SessionRecorder(objects, views.leases, clock=clock, events=events, retry=retry)
 
@@ -232,9 +229,7 @@ async def running(
         provisioning=settings.provisioning,
         clock=clock,
     )
-    gatekeeper = Gatekeeper(
-        views, leasing.book, settings.quotas, monotonic=asyncio.get_running_loop().time
-    )
+    gatekeeper = Gatekeeper(labs, settings.quotas, monotonic=asyncio.get_running_loop().time)
     leases = Leases(objects, views, gatekeeper=gatekeeper, signals=signals, clock=clock, ids=ids)
     exporters = Exporters(
         objects,

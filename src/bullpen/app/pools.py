@@ -12,6 +12,7 @@ from bullpen.controllers.blueprints import Blueprints
 from bullpen.controllers.exportersets import ExporterSetReconciler
 from bullpen.controllers.fleet import Fleet, FleetReconciler, watch_provisioners
 from bullpen.controllers.instances import WORKERS, InstanceReconciler, watch_members
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.pooling import TUNING, PoolObserver, Tuning
 from bullpen.controllers.poolnews import watch_pools
 from bullpen.controllers.views import Views
@@ -31,10 +32,10 @@ class Pools:
         self,
         objects: Objects,
         views: Views,
+        labs: Labs,
         provisioners: tuple[Provisioner, ...],
         *,
         ca_pem: str,
-        connected: Callable[[Key], bool],
         supply_changed: Callable[[str], None],
         clock: Clock,
         events: Events,
@@ -46,9 +47,7 @@ class Pools:
         """``alone``: all pools are ours, also those whose provisioner is not here."""
         fleet = Fleet(provisioners, clock=clock, alone=alone)
         blueprints = Blueprints(views, fleet.provisioners, ca_pem=ca_pem, alone=alone)
-        observer = PoolObserver(
-            views, fleet, blueprints, connected=connected, clock=clock, tuning=tuning
-        )
+        observer = PoolObserver(views, labs, fleet, blueprints, clock=clock, tuning=tuning)
 
         self._fleet_loop: ReconcileLoop[str] = ReconcileLoop(
             FleetReconciler(fleet, clock=clock), clock=clock, retry=retry
@@ -85,7 +84,7 @@ class Pools:
             faults=views.faults,
             subject=lambda key: views.sets.get(*key),
         )
-        watch_pools(views, fleet, observer.queue, self._sets_loop.add)
+        watch_pools(views, labs, fleet, observer.demand, self._sets_loop.add)
 
     def supplies(self, namespace: str) -> tuple[Supply, ...]:
         """What the pools of a namespace could make."""

@@ -28,6 +28,7 @@ from bullpen.app.pools import Pools
 from bullpen.app.wiring import DRIVERS_LOADED, tuning
 from bullpen.controllers import authority
 from bullpen.controllers.faults import FaultReconciler
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
 from bullpen.core import presence
 from bullpen.errors import BadRequest, NotFound, Refused
@@ -114,9 +115,9 @@ async def _working(
         pools = Pools(
             here.objects,
             views,
+            Labs(here.objects, views, connected=functools.partial(_online, views)),
             (PlacedProvisioner(recipe, placement),),
             ca_pem=ca_pem,
-            connected=functools.partial(_online, views),
             supply_changed=lambda namespace: None,
             clock=clock,
             events=events,

@@ -23,6 +23,7 @@ from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app.lab import BACKOFF
 from bullpen.bench.measure import Goal, Result, compare
 from bullpen.bench.passes import ready
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
@@ -107,19 +108,14 @@ class Lab:
         retry = partial(BACKOFF.delay, chance=random.Random(1))
         views = Views.of(objects, retry=retry)
         events = Events(objects, clock=clock, ids=ids, component="bench")
+        labs = Labs(objects, views, connected=connections.connected, retention=timedelta(hours=24))
         reconciler = LeaseReconciler(
-            objects,
-            views,
-            clock=clock,
-            events=events,
-            connections=connections,
-            supplies=lambda namespace: (),
-            retention=timedelta(hours=24),
+            objects, views, labs, clock=clock, events=events, supplies=lambda namespace: ()
         )
         loop: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(objects, views, reconciler, loop.add)
+        watch_namespaces(views, labs, loop.add)
         monotonic = asyncio.get_running_loop().time
-        gatekeeper = Gatekeeper(views, reconciler.book, UNLIMITED, monotonic=monotonic)
+        gatekeeper = Gatekeeper(labs, UNLIMITED, monotonic=monotonic)
         leases = Leases(
             objects, views, gatekeeper=gatekeeper, signals=Signals(), clock=clock, ids=ids
         )

@@ -21,6 +21,7 @@ from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.app.pools import Pools
 from bullpen.bench.measure import Goal, Result, compare
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
 from bullpen.core import presence, profiles
 from bullpen.core.conditions import condition
@@ -89,9 +90,9 @@ class Pool:
         pools = Pools(
             objects,
             views,
+            Labs(objects, views, connected=lambda _: True),
             (provisioner,),
             ca_pem="",
-            connected=lambda _: True,
             supply_changed=lambda _: None,
             clock=clock,
             events=events,

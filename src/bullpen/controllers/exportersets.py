@@ -212,7 +212,7 @@ class ExporterSetReconciler:
         """Have waiting leases told what has changed for them."""
         if self._messages.get(key) != message:
             self._messages[key] = message
-            if self._observer.queue.waiting(key[0]):
+            if self._observer.is_waited_for(key[0]):
                 self._supply_changed(key[0])
 
     def _forget(self, key: Key) -> None:

@@ -7,7 +7,6 @@ never by polling.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,18 +19,14 @@ from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.api.objects import Objects
 from bullpen.controllers.acting import together
-from bullpen.controllers.book import Book, News
-from bullpen.controllers.observing import Offers, approval, holder_of, limited, maximum, request
-from bullpen.controllers.presence import Connections
-from bullpen.controllers.shelf import Shelf
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
-from bullpen.core import access, conditions, leasing, scheduling
+from bullpen.core import conditions, leasing, scheduling
 from bullpen.core.access import Approval
 from bullpen.core.holding import Mend, mend_exporter, mend_lease
+from bullpen.core.lab_index import LabIndex, News, holder_of
 from bullpen.core.leasing import ENDED_LABEL, Phase
 from bullpen.core.scheduling import Assign, Evict, Lab, Refuse, Request, Supply, Wait
-from bullpen.core.stock import Offer
-from bullpen.core.waiting import Waiting
 from bullpen.errors import Conflict, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -59,12 +54,11 @@ class LeaseReconciler:
         self,
         objects: Objects,
         views: Views,
+        labs: Labs,
         *,
         clock: Clock,
         events: Events,
-        connections: Connections,
         supplies: Callable[[str], tuple[Supply, ...]],
-        retention: timedelta,
     ) -> None:
         self._objects = objects
         self._views = views
@@ -72,35 +66,24 @@ class LeaseReconciler:
         self._events = events
         self._supplies = supplies
         self._faults = views.faults
-        self.book = Book(views)
-        self._waiting: dict[str, Waiting] = defaultdict(Waiting)
-        self._offers = Offers(views, connections, self._offer_changed)
-        self._over = Shelf(retention)
-        views.leases.listen(self._shelve)
-
-    def _shelve(self, old: Lease | None, new: Lease | None) -> None:
-        """Keep ended leases apart: they are only there to be read."""
-        if new is None and old is not None:
-            self._over.remove(old)
-        elif new is not None and new.status.ended:
-            self._over.put(new)
+        self._labs = labs
 
     async def reconcile(self, namespace: str) -> Outcome:
-        now = self._clock.now()
-        news = self.book.take(namespace, now)
+        now, lab = self._clock.now(), self._labs.of(namespace)
+        news = lab.take(now)
         try:
-            await self._limit(namespace, news, now)
-            await self._end_due(namespace, news, now)
-            await self._mend(namespace, news, now)
-            await self._hand_over(namespace, news)
-            await self._schedule(namespace, news, now)
-            await self._forget(namespace, now)
+            await self._limit(lab, news, now)
+            await self._end_due(lab, news, now)
+            await self._mend(namespace, lab, news, now)
+            await self._hand_over(lab, news)
+            await self._schedule(namespace, lab, news, now)
+            await self._forget(lab, now)
         except BaseException:
-            self.book.give_back(namespace, news)
-            self._waiting[namespace].everything()
+            lab.give_back(news)
+            lab.requests.everything()
             raise
         retry_at = now + FAULT_RETRY if self._give_back_faulty(namespace) else None
-        moments = (self._over.next_due(namespace), self.book.next(namespace), retry_at)
+        moments = (lab.ended.next_due(), lab.next_moment(), retry_at)
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
     def _give_back_faulty(self, namespace: str) -> bool:
@@ -112,19 +95,20 @@ class LeaseReconciler:
         )
         if not (news.leases or news.exporters):
             return False
-        self.book.give_back(namespace, news)
-        self._waiting[namespace].everything()
+        lab = self._labs.of(namespace)
+        lab.give_back(news)
+        lab.requests.everything()
         return True
 
-    async def _limit(self, namespace: str, news: News, now: datetime) -> None:
+    async def _limit(self, lab: LabIndex, news: News, now: datetime) -> None:
         """Hold leases whose spec asks for more to their maximum.
 
         Before any lease is ended: the maximum of one that was just extended may be a new one.
         """
         changed: list[tuple[Lease, LeaseStatus]] = []
-        for lease in self.book.open(namespace, news.leases):
+        for lease in lab.select(news.leases):
             with self._faults.guarding(_LIMIT, lease):
-                status = limited(self._views, lease, now=now)
+                status = self._labs.limited(lease, now=now)
                 if status != lease.status:
                     changed.append((lease, status))
         await _all(self._guarded(lease, self._tell_limit(lease, to)) for lease, to in changed)
@@ -135,9 +119,9 @@ class LeaseReconciler:
         if found is not None and found != conditions.get(lease.status.conditions, "Limited"):
             self._events.emit(written, reason=found.reason, message=found.message)
 
-    async def _end_due(self, namespace: str, news: News, now: datetime) -> None:
+    async def _end_due(self, lab: LabIndex, news: News, now: datetime) -> None:
         due: list[tuple[Lease, str]] = []
-        for lease in self.book.open(namespace, news.leases):
+        for lease in lab.select(news.leases):
             with self._faults.guarding(_END, lease):
                 reason = leasing.due_to_end(lease, now=now) or self._orphaned(lease)
                 if reason:
@@ -195,7 +179,7 @@ class LeaseReconciler:
         value = leasing.labelled_ended(lease)
         self._views.leases.observe(await self._objects.update(value))
 
-    async def _mend(self, namespace: str, news: News, now: datetime) -> None:
+    async def _mend(self, namespace: str, lab: LabIndex, news: News, now: datetime) -> None:
         torn = [
             (mend, exporter)
             for name in sorted(news.exporters)
@@ -208,16 +192,14 @@ class LeaseReconciler:
         )
         forgotten = [
             (mend, lease)
-            for lease in self.book.open(namespace, news.leases)
+            for lease in lab.select(news.leases)
             if lease.status.exporter_ref is not None
             and (mend := mend_lease(lease, self._exporter_of(lease))) is not Mend.NOTHING
         ]
         await _all(
             self._guarded(lease, self._mend_lease(mend, lease, now)) for mend, lease in forgotten
         )
-        await _all(
-            self._guarded(lease, self._label(lease)) for lease in self._over.unlabelled(namespace)
-        )
+        await _all(self._guarded(lease, self._label(lease)) for lease in lab.ended.unlabelled())
 
     async def _mend_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
         if mend is Mend.FREE:
@@ -228,7 +210,7 @@ class LeaseReconciler:
             lease = self._lease_of(exporter)
             if lease is None:
                 raise _went("lease", holder_of(exporter))
-            right = approval(self._views, lease, exporter, now=now)
+            right = self._labs.approval(lease, exporter, now=now)
             await self._finish(lease, exporter, right, now)
 
     async def _mend_lease(self, mend: Mend, lease: Lease, now: datetime) -> None:
@@ -254,20 +236,20 @@ class LeaseReconciler:
         except NotFound:
             return None
         self._views.leases.observe(found)
-        return found
+        return self._labs.leases.after(found)
 
     def _lease_of(self, exporter: Exporter) -> Lease | None:
-        return self._views.leases.get(exporter.metadata.namespace, holder_of(exporter))
+        return self._labs.leases.get(exporter.metadata.namespace, holder_of(exporter))
 
     def _exporter_of(self, lease: Lease) -> Exporter | None:
         held = lease.status.exporter_ref
         return self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
 
-    async def _hand_over(self, namespace: str, news: News) -> None:
+    async def _hand_over(self, lab: LabIndex, news: News) -> None:
         """Give leases to the clients they were transferred to, and shut out the ones before."""
         moving = [
             lease
-            for lease in self.book.open(namespace, news.leases)
+            for lease in lab.select(news.leases)
             if lease.status.exporter_ref is not None and leasing.handing_over(lease)
         ]
         await _all(self._guarded(lease, self._give(lease)) for lease in moving)
@@ -280,57 +262,58 @@ class LeaseReconciler:
         epoch = exporter.status.lease_epoch + 1
         counted = replace(exporter, status=replace(exporter.status, lease_epoch=epoch))
         before = leasing.holder(lease)
-        longest = maximum(self._views, lease, exporter)
+        longest = self._labs.maximum(lease, exporter)
         status = leasing.handed_over(lease, epoch=epoch, maximum=longest)
         given = replace(lease, status=status)
         _, lease = await self._put_both(counted, given)
         text = f"{before} handed the lease over to {leasing.holder(lease)}"
         self._events.emit(lease, reason="LeaseTransferred", message=text)
 
-    async def _schedule(self, namespace: str, news: News, now: datetime) -> None:
-        waiting, book = self._waiting[namespace], self.book.waiting(namespace)
+    async def _schedule(self, namespace: str, lab: LabIndex, news: News, now: datetime) -> None:
         for name in sorted(news.leases):
-            lease = book.get(name)
-            if lease is None:
-                waiting.remove(name)
-                continue
-            with self._faults.guarding(_REQUEST, lease):
-                if leasing.phase(lease, now=now) is Phase.WAITING:
-                    waiting.put(request(self._views, lease, self.book.arrived, now=now))
-                else:
-                    waiting.remove(name)
-        if not len(waiting):
+            self._queue(lab, name, now)
+        if not len(lab.requests):
             return
-        policies = access.policies(self._views.policies.all(namespace))
-        supplies = self._supplies(namespace)
-        waiting.under(policies, supplies)
-        lab = Lab(
-            offers=self._offers.of(namespace), requests=(), policies=policies, supplies=supplies
-        )
-        new = self._decided(lab, waiting.newcomers(), book)
+        policies, supplies = self._labs.policies(namespace), self._supplies(namespace)
+        requests = lab.requests
+        requests.under(policies, supplies)
+        whole = Lab(offers=lab.offers, requests=(), policies=policies, supplies=supplies)
+        new = self._decided(whole, requests.newcomers(), lab.waiting)
         at_once = [decision for decision in new if isinstance(decision, Assign)]
-        waiting.served(decision.lease for decision in at_once)
-        await self._carry_out(at_once, book, now)
-        await self._carry_out(self._decided(lab, waiting.take(), book), book, now)
+        requests.served(decision.lease for decision in at_once)
+        await self._carry_out(at_once, lab.waiting, now)
+        await self._carry_out(self._decided(whole, requests.take(), lab.waiting), lab.waiting, now)
 
     def _decided(
-        self, lab: Lab, requests: tuple[Request, ...], book: Mapping[str, Lease]
+        self, lab: Lab, requests: tuple[Request, ...], waiting: Mapping[str, Lease]
     ) -> tuple[scheduling.Decision, ...]:
-        # One that this very pass has ended is no news yet.
-        asking = tuple(asked for asked in requests if asked.name in book)
-        leases = {asked.name: book[asked.name] for asked in asking}
+        # A lease that this very pass has ended is not out of the index yet.
+        asking = tuple(asked for asked in requests if asked.name in waiting)
+        leases = {asked.name: waiting[asked.name] for asked in asking}
         return self._decide(replace(lab, requests=asking), leases) if asking else ()
 
     async def _carry_out(
-        self, decisions: Iterable[scheduling.Decision], book: Mapping[str, Lease], now: datetime
+        self, decisions: Iterable[scheduling.Decision], waiting: Mapping[str, Lease], now: datetime
     ) -> None:
-        """Perform what is not so already: most of those who wait are told what they know."""
+        """Perform what is not so already: most waiting leases are told what they say."""
+        acts = [(decision, waiting[_waiting_lease(decision)]) for decision in decisions]
         await _all(
             self._guarded(lease, self._perform(decision, lease, now))
-            for decision in decisions
-            for lease in (book[_waiting_lease(decision)],)
+            for decision, lease in acts
             if not (isinstance(decision, Wait) and _told(decision, lease))
         )
+
+    def _queue(self, lab: LabIndex, name: str, now: datetime) -> None:
+        """Bring the queue up to date with one lease that changed, or whose moment has come."""
+        lease = lab.waiting.get(name)
+        if lease is None:
+            lab.requests.remove(name)
+            return
+        with self._faults.guarding(_REQUEST, lease):
+            if leasing.phase(lease, now=now) is Phase.WAITING:
+                lab.requests.put(self._labs.request(lease, now=now))
+            else:
+                lab.requests.remove(name)
 
     def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[scheduling.Decision, ...]:
         """Who gets what. A request that cannot be decided about keeps no other waiting."""
@@ -350,9 +333,6 @@ class LeaseReconciler:
             scheduling.schedule(replace(lab, requests=(asked,)))
             return True
         return False
-
-    def _offer_changed(self, namespace: str, old: Offer | None, new: Offer | None) -> None:
-        self._waiting[namespace].offered(old, new)
 
     async def _perform(self, decision: scheduling.Decision, lease: Lease, now: datetime) -> None:
         """Carry out what was decided about a waiting lease, or for it."""
@@ -393,19 +373,17 @@ class LeaseReconciler:
         self._events.emit(lease, reason="LeaseAssigned", message=text)
 
     async def _evict(self, by: Lease, name: str, now: datetime) -> None:
-        for victim in self.book.open(by.metadata.namespace, (name,)):
+        for victim in self._labs.of(by.metadata.namespace).select((name,)):
             await self._end(victim, "Evicted", now)
 
-    async def _forget(self, namespace: str, now: datetime) -> None:
+    async def _forget(self, lab: LabIndex, now: datetime) -> None:
         """Delete leases that ended long enough ago."""
-        await _all(
-            self._guarded(lease, self._delete(lease)) for lease in self._over.due(namespace, now)
-        )
+        await _all(self._guarded(lease, self._delete(lab, lease)) for lease in lab.ended.due(now))
 
-    async def _delete(self, lease: Lease) -> None:
+    async def _delete(self, lab: LabIndex, lease: Lease) -> None:
         await self._objects.delete(lease)
         # Not only once the watch tells: until then it would be due again, and again.
-        self._over.remove(lease)
+        lab.ended.remove(lease)
 
     async def _put_exporter(self, exporter: Exporter) -> None:
         self._views.exporters.observe(await self._objects.update_status(exporter))
@@ -486,14 +464,8 @@ async def _all(acts: Iterable[Awaitable[None]]) -> None:
             raise error
 
 
-def watch_namespaces(
-    objects: Objects, views: Views, reconciler: LeaseReconciler, add: Callable[[str], None]
-) -> None:
+def watch_namespaces(views: Views, labs: Labs, add: Callable[[str], None]) -> None:
     """Start a pass whenever something a decision looks at changes, or is about to."""
-
-    def foreseen(namespace: str, name: str, new: Lease | None) -> None:
-        if _matters(reconciler.book.foresee((namespace, name), new), new):
-            add(namespace)
 
     def leases(old: Lease | None, new: Lease | None) -> None:
         if _matters(old, new):
@@ -504,8 +476,7 @@ def watch_namespaces(
         assert value is not None
         add(key_of(value)[0])
 
-    objects.foresee(Lease, foreseen)
-    views.leases.listen(leases)
+    labs.leases.listen(leases)
     views.exporters.listen(others)
     views.clients.listen(others)
     views.policies.listen(others)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
-from bullpen.controllers import observing
-from bullpen.controllers.blueprints import Blueprint, Blueprints, owner_of
+from bullpen.controllers.blueprints import Blueprint, Blueprints
 from bullpen.controllers.fleet import Fleet
-from bullpen.controllers.rosters import Queue, Rosters, owner_key
+from bullpen.controllers.labs import Labs
+from bullpen.controllers.pool_demand import PoolDemand
+from bullpen.controllers.rosters import Rosters, owner_key
 from bullpen.controllers.views import Views
-from bullpen.core import access, demand, outlook, pools, presence, profiles, ramp
+from bullpen.core import demand, outlook, pools, presence, profiles, ramp
 from bullpen.core.crew import Crew
 from bullpen.core.demand import Share, Source
 from bullpen.core.members import PATIENCE, Patience
 from bullpen.core.ramp import RAMP, Footing, Ramp
 from bullpen.core.scaling import Pool
-from bullpen.core.scheduling import Lab
-from bullpen.core.stock import Stock
 from bullpen.kit.clock import Clock
 from bullpen.runtime.informer import Key, key_of
 
@@ -65,21 +64,23 @@ class PoolObserver:
     def __init__(
         self,
         views: Views,
+        labs: Labs,
         fleet: Fleet,
         blueprints: Blueprints,
         *,
-        connected: Callable[[Key], bool],
         clock: Clock,
         tuning: Tuning = TUNING,
     ) -> None:
         self._views = views
+        self._labs = labs
         self._fleet = fleet
         self._blueprints = blueprints
-        self._connected = connected
         self._clock = clock
         self._tuning = tuning
-        self.rosters = Rosters(views, fleet, blueprints, clock=clock, patience=tuning.patience)
-        self.queue = Queue(views)
+        self.rosters = Rosters(
+            views, labs, fleet, blueprints, clock=clock, patience=tuning.patience
+        )
+        self.demand = PoolDemand(views, labs)
         self._boots: dict[Key, list[timedelta]] = {}
         views.exporters.listen(self._booted)
 
@@ -96,7 +97,7 @@ class PoolObserver:
         spec, state = owner.spec, self._state(owner, now)
         made, problem = state.blueprint.profile, state.blueprint.problem
         boot = outlook.typical(owner.status.typical_boot, self._boots.pop(key_of(owner), []))
-        share, booking = self._demand(owner, now)
+        share, booking = self._share(owner, now)
         pool = Pool(
             name=owner.metadata.name,
             replicas_min=spec.min_replicas,
@@ -134,6 +135,10 @@ class PoolObserver:
         members = self.rosters.exporters(owner.metadata.uid)
         return not members or any(map(self._fleet.looks_after, members))
 
+    def is_waited_for(self, namespace: str) -> bool:
+        """Whether any lease of the namespace waits."""
+        return bool(self._labs.of(namespace).waiting)
+
     def sets(self, namespace: str) -> Iterator[ExporterSet]:
         """The sets of a namespace that are to stay."""
         for owner in self._views.sets.all(namespace):
@@ -151,26 +156,16 @@ class PoolObserver:
             footing=pools.footing(owner, revision, ramp=self._tuning.ramp),
         )
 
-    def _demand(self, owner: ExporterSet, now: datetime) -> tuple[Share, datetime | None]:
+    def _share(self, owner: ExporterSet, now: datetime) -> tuple[Share, datetime | None]:
         """What leases want of this set, given what they could have of all the others."""
-        namespace = owner.metadata.namespace
-        if not self.queue.wants(owner):
+        if not self.demand.wanted(owner):
             return Share(), None
-        waiting = self.queue.waiting(namespace)
-        free = self.queue.free(namespace)
-        lab = Lab(
-            offers=Stock(observing.offer(self._views, e, self._connected) for e in free),
-            requests=tuple(
-                observing.request(self._views, w, {}, now=now) for w in waiting.values()
-            ),
-            policies=access.policies(self._views.policies.all(namespace)),
-        )
-        sources = [self._source(found, now) for found in self.sets(namespace)]
-        owners = {e.metadata.name: found.name for e in free if (found := owner_of(e)) is not None}
-        shares = demand.share(lab, sources, members=owners, now=now)
+        namespace = owner.metadata.namespace
+        sources = tuple(self._source(found, now) for found in self.sets(namespace))
+        found = self.demand.of(namespace, sources, now=now)
         lead = outlook.lead(owner.status.typical_boot)
-        booking = demand.next_booking(lab.requests, lead, now=now)
-        return shares.get(owner.metadata.name, Share()), booking
+        booking = demand.next_booking(found.requests, lead, now=now)
+        return found.shares.get(owner.metadata.name, Share()), booking
 
     def _source(self, owner: ExporterSet, now: datetime) -> Source:
         state = self._state(owner, now)

@@ -12,18 +12,23 @@ from bullpen.api.lease import Lease
 from bullpen.api.objects import meta_of
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.fleet import Fleet
-from bullpen.controllers.rosters import Queue, Wish, is_free, is_waiting, owner_key, wish_of
+from bullpen.controllers.labs import Labs
+from bullpen.controllers.pool_demand import PoolDemand
+from bullpen.controllers.rosters import is_free, owner_key
 from bullpen.controllers.views import Views
+from bullpen.core.lab_index import Want, is_waiting, want_of
 from bullpen.runtime.informer import Key, key_of
 
 
-def watch_pools(views: Views, fleet: Fleet, queue: Queue, add: Callable[[Key], None]) -> None:
+def watch_pools(
+    views: Views, labs: Labs, fleet: Fleet, demand: PoolDemand, add: Callable[[Key], None]
+) -> None:
     """Have ``add`` called with every set that needs a pass."""
-    news = _News(views, queue, add)
+    news = _News(views, demand, add)
     views.sets.listen(news.set_changed)
     views.classes.listen(news.class_changed)
     views.exporters.listen(news.exporter_changed)
-    views.leases.listen(news.lease_changed)
+    labs.leases.listen(news.lease_changed)
     views.secrets.listen(news.secret_changed)
     views.configmaps.listen(news.configmap_changed)
     views.policies.listen(news.rights_changed)
@@ -32,9 +37,9 @@ def watch_pools(views: Views, fleet: Fleet, queue: Queue, add: Callable[[Key], N
 
 
 class _News:
-    def __init__(self, views: Views, queue: Queue, add: Callable[[Key], None]) -> None:
+    def __init__(self, views: Views, demand: PoolDemand, add: Callable[[Key], None]) -> None:
         self._views = views
-        self._queue = queue
+        self._demand = demand
         self._add = add
 
     def set_changed(self, old: ExporterSet | None, new: ExporterSet | None) -> None:
@@ -75,8 +80,8 @@ class _News:
             return
         value = new or old
         assert value is not None
-        # Whoever else waits may have to do without what this one takes, or get what it leaves.
-        self._wanted(value.metadata.namespace, wish_of(old), wish_of(new))
+        # Other waiting leases may lose what this one takes, or get what it leaves.
+        self._wanted(value.metadata.namespace, want_of(old), want_of(new))
 
     def secret_changed(self, old: Secret | None, new: Secret | None) -> None:
         value = new or old
@@ -116,11 +121,11 @@ class _News:
             if refers(found):
                 self.class_changed(found, found)
 
-    def _wanted(self, namespace: str, *more: Wish | None) -> None:
-        """Every set that might serve somebody who waits, or one of ``more`` wishes."""
-        wishes = [wish for wish in more if wish is not None]
+    def _wanted(self, namespace: str, *more: Want | None) -> None:
+        """Every set that could serve a waiting lease, or one that wants ``more``."""
+        wants = [want for want in more if want is not None]
         for owner in self._views.sets.all(namespace):
-            if self._queue.wants(owner, *wishes):
+            if self._demand.wanted(owner, *wants):
                 self._add(key_of(owner))
 
 

@@ -1,4 +1,4 @@
-"""Who is in which pool, and who waits: kept up to date change by change.
+"""The members of every pool, kept up to date change by change.
 
 A pass over a large pool must not cost more than what changed in it, so phases are
 computed once and again only when the exporter, its instance, its token or time says so.
@@ -6,24 +6,22 @@ computed once and again only when the exporter, its instance, its token or time 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
-from bullpen.api.lease import Lease
 from bullpen.controllers.blueprints import Blueprints, owner_of
 from bullpen.controllers.fleet import Fleet
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
-from bullpen.core import members, presence, profiles
+from bullpen.core import members, presence
 from bullpen.core.crew import Crew
 from bullpen.core.members import REVISION, Member, Patience, Phase, Sighting
 from bullpen.kit.clock import Clock
-from bullpen.kit.selectors import Selector
-from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.informer import Key
 
 
 @dataclass(slots=True)
@@ -75,6 +73,7 @@ class Rosters:
     def __init__(
         self,
         views: Views,
+        labs: Labs,
         fleet: Fleet,
         blueprints: Blueprints,
         *,
@@ -82,6 +81,7 @@ class Rosters:
         patience: Patience,
     ) -> None:
         self._views = views
+        self._labs = labs
         self._fleet = fleet
         self._blueprints = blueprints
         self._clock = clock
@@ -161,7 +161,7 @@ class Rosters:
         reference = exporter.status.lease_ref
         if reference is None:
             return False
-        lease = self._views.leases.get(exporter.metadata.namespace, reference.name)
+        lease = self._labs.leases.get(exporter.metadata.namespace, reference.name)
         return lease is None or not lease.status.ended
 
     def _changed(self, old: Exporter | None, new: Exporter | None) -> None:
@@ -196,109 +196,6 @@ class Rosters:
         roster = self._rosters.get(owner.uid) if owner else None
         if roster is not None:
             roster.changed[key[1]] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a lease asks for, as far as it says whose members would do."""
-
-    selector: Selector
-    exporter: str
-    """The one it asks for by name."""
-
-
-class Queue:
-    """Leases that wait for an exporter, and exporters that wait for a lease, by namespace."""
-
-    def __init__(self, views: Views) -> None:
-        self._waiting: dict[str, dict[str, Lease]] = defaultdict(dict)
-        self._asked: dict[str, Counter[Wish]] = defaultdict(Counter)
-        """What those who wait ask for, and how many of them do."""
-
-        self._free: dict[str, dict[str, Exporter]] = defaultdict(dict)
-        self._held: dict[str, Key] = {}
-        """By the uid of a lease, the exporter that it has."""
-
-        self._exporters = views.exporters
-        views.leases.listen(self._lease_changed)
-        views.exporters.listen(self._exporter_changed)
-
-    def waiting(self, namespace: str) -> Mapping[str, Lease]:
-        """Leases without an exporter that have not ended, booked ones included.
-
-        An assignment is two writes. The exporter's comes first and counts, so that no
-        lease is seen both to have an exporter and to wait for one.
-        """
-        found = self._waiting.get(namespace, {})
-        return {
-            name: lease for name, lease in found.items() if lease.metadata.uid not in self._held
-        }
-
-    def wants(self, owner: ExporterSet, *more: Wish) -> bool:
-        """Whether a member of this set might do for anybody who waits, or for ``more`` of them."""
-        made = profiles.labels(owner)
-        asked = self._asked.get(owner.metadata.namespace, ())
-        return any(self._suits(wish, owner, made) for wish in (*more, *asked))
-
-    def _suits(self, wish: Wish, owner: ExporterSet, made: Mapping[str, str]) -> bool:
-        """Whether a member that is, or one that could be ``made``, would do."""
-        if not wish.exporter:
-            return bool(wish.selector) and wish.selector.matches(made)
-        named = self._exporters.get(owner.metadata.namespace, wish.exporter)
-        found = owner_of(named) if named is not None else None
-        return found is not None and found.uid == owner.metadata.uid
-
-    def free(self, namespace: str) -> tuple[Exporter, ...]:
-        """Exporters that have no lease and could have one."""
-        return tuple(self._free.get(namespace, {}).values())
-
-    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        lease = new or old
-        assert lease is not None
-        namespace, name = key_of(lease)
-        space = self._waiting[namespace]
-        before = space.pop(name, None)
-        if new is not None and is_waiting(new):
-            space[name] = new
-        self._ask(namespace, before, space.get(name))
-
-    def _ask(self, namespace: str, before: Lease | None, after: Lease | None) -> None:
-        if before is not None and after is not None and before.spec is after.spec:
-            return
-        gone, come = wish_of(before), wish_of(after)
-        if gone == come:
-            return
-        asked = self._asked[namespace]
-        if come is not None:
-            asked[come] += 1
-        if gone is not None:
-            asked[gone] -= 1
-            if not asked[gone]:
-                del asked[gone]
-
-    def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
-        exporter = new or old
-        assert exporter is not None
-        space = self._free[exporter.metadata.namespace]
-        space.pop(exporter.metadata.name, None)
-        if old is not None and self._held.get(old.status.lease_uid) == key_of(old):
-            del self._held[old.status.lease_uid]
-        if new is not None and new.status.lease_uid:
-            self._held[new.status.lease_uid] = key_of(new)
-        if new is not None and is_free(new):
-            space[new.metadata.name] = new
-
-
-def is_waiting(lease: Lease) -> bool:
-    return not lease.status.ended and lease.status.exporter_ref is None
-
-
-def wish_of(lease: Lease | None) -> Wish | None:
-    """What a lease asks for while it waits; None if it does not."""
-    if lease is None or not is_waiting(lease):
-        return None
-    named = lease.spec.exporter_ref
-    return Wish(selector=lease.spec.selector.selector(), exporter=named.name if named else "")
 
 
 def is_free(exporter: Exporter) -> bool:

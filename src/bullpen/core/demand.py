@@ -8,7 +8,7 @@ does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -49,9 +49,13 @@ class Share:
 
 
 def share(
-    lab: Lab, sources: Sequence[Source], *, members: Mapping[str, str], now: datetime
+    lab: Lab,
+    sources: Sequence[Source],
+    *,
+    pool_of: Callable[[str], str | None],
+    now: datetime,
 ) -> dict[str, Share]:
-    """What every source gets; ``members`` says which source an exporter belongs to.
+    """What every source gets; ``pool_of`` says which source an exporter belongs to, if any.
 
     A lease goes where a member is starting already, else where there is room for one,
     else to whoever comes first by name and then says that it cannot grow.
@@ -63,7 +67,7 @@ def share(
     by_name = {request.name: request for request in requests}
     for decision in _outlook(lab, requests):
         if isinstance(decision, Assign):
-            owner = members.get(decision.exporter)
+            owner = pool_of(decision.exporter)
             if owner in claimed:
                 claimed[owner].append(decision.lease)
             continue
@@ -84,9 +88,20 @@ def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime)
 
 def _outlook(lab: Lab, requests: tuple[Request, ...]) -> Iterable[Assign | _Unserved]:
     """Who will be served by what is free, and who is left, in the order of the queue."""
-    offers = Stock(_soon(o) for o in lab.offers if o.enabled and (o.free or o.settling))
+    offers = Stock(_soon(o) for o in _concerned(lab.offers, requests) if o.free or o.settling)
     for decision in schedule(Lab(offers=offers, requests=requests, policies=lab.policies)):
         yield decision if isinstance(decision, Assign) else _Unserved(lease=decision.lease)
+
+
+def _concerned(offers: Stock, requests: tuple[Request, ...]) -> Iterable[Offer]:
+    """Enabled offers that some request could have. There may be thousands of others."""
+    found: dict[str, Offer] = {}
+    for selector, exporter in {(r.selector, r.exporter) for r in requests}:
+        named = offers.get(exporter) if exporter else None
+        matching = offers.enabled(selector) if selector and not exporter else ()
+        for offer in (*((named,) if named is not None and named.enabled else ()), *matching):
+            found[offer.name] = offer
+    return found.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from bullpen.api.client import Client
-from bullpen.controllers.book import Book
-from bullpen.controllers.views import Views
+from bullpen.controllers.labs import Labs
 from bullpen.core import access, quotas
 from bullpen.core.access import Allowance
 from bullpen.core.quotas import Bucket, Quotas
@@ -20,11 +19,8 @@ BUCKETS_MAX = 10_000
 
 
 class Gatekeeper:
-    def __init__(
-        self, views: Views, book: Book, allowed: Quotas, *, monotonic: Callable[[], float]
-    ) -> None:
-        self._views = views
-        self._book = book
+    def __init__(self, labs: Labs, allowed: Quotas, *, monotonic: Callable[[], float]) -> None:
+        self._labs = labs
         self._quotas = allowed
         self._monotonic = monotonic
         self._buckets: dict[Key, Bucket] = {}
@@ -36,22 +32,22 @@ class Gatekeeper:
         Otherwise many creations at once would each find room for one.
         """
         self._take(client)
-        namespace = client.metadata.namespace
-        usage = self._book.usage(namespace, client.metadata.name)
+        lab = self._labs.of(client.metadata.namespace)
+        usage = lab.usage(client.metadata.name)
         problem = quotas.refusal(
             self._quotas, self._allowance(client), usage, client=client.metadata.name
         )
         if problem:
             raise TooManyRequests(problem)
-        self._book.expect(namespace, client.metadata.name, name)
+        lab.expect(client.metadata.name, name)
         try:
             yield
         finally:
-            self._book.settle(namespace, name)
+            lab.settle(name)
 
     def check_receiver(self, client: Client) -> None:
         """A client that is handed a lease needs room for it."""
-        usage = self._book.usage(client.metadata.namespace, client.metadata.name)
+        usage = self._labs.of(client.metadata.namespace).usage(client.metadata.name)
         problem = quotas.too_many_active(
             self._quotas, self._allowance(client), usage, client=client.metadata.name
         )
@@ -64,7 +60,7 @@ class Gatekeeper:
             raise Forbidden(problem)
 
     def _allowance(self, client: Client) -> Allowance:
-        found = access.policies(self._views.policies.all(client.metadata.namespace))
+        found = self._labs.policies(client.metadata.namespace)
         return access.allowance(found, client=client.metadata.labels)
 
     def _take(self, client: Client) -> None:

@@ -50,7 +50,7 @@ def shares(
     policies: Policies | None = None,
 ) -> dict[str, Share]:
     lab = Lab(offers=Stock(offers), requests=requests, policies=policies or Policies())
-    return share(lab, sources, members=members or {}, now=NOON)
+    return share(lab, sources, pool_of=(members or {}).get, now=NOON)
 
 
 def test_a_waiting_lease_counts_for_a_pool_that_makes_what_it_asks_for() -> None:
@@ -220,3 +220,22 @@ def test_the_order_things_are_listed_in_does_not_matter(
         offers=tuple(chance.sample(offers, len(offers))),
     )
     assert one == other
+
+
+def test_demand_looks_only_at_exporters_that_a_waiting_lease_could_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One lease waiting beside 2,000 unrelated free exporters cost every pool 139 ms a look."""
+    filed: list[str] = []
+    real = Stock.put
+
+    def put(self: Stock, given: Offer) -> None:
+        filed.append(given.name)
+        real(self, given)
+
+    others = tuple(offer(f"other-{n}", labels={"board": "other"}) for n in range(2_000))
+    lab = Lab(offers=Stock((*others, offer("mine", idle=False))), requests=(request(),))
+    monkeypatch.setattr(Stock, "put", put)
+    found = share(lab, (source(),), pool_of={"mine": "pool"}.get, now=NOON)
+    assert found["pool"].claimed == ("l1",)
+    assert filed == ["mine"]

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bullpen.core import access
 from bullpen.core.access import Policies, Rule
+from bullpen.core.request_index import RequestIndex
 from bullpen.core.scheduling import (
     Assign,
     Evict,
@@ -23,7 +24,6 @@ from bullpen.core.scheduling import (
     schedule,
 )
 from bullpen.core.stock import Offer, Stock
-from bullpen.core.waiting import Waiting
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,43 +61,43 @@ def board(name: str, kind: str = "a", *, online: bool = True) -> Offer:
     return Offer(name=name, labels={"board": kind}, online=online)
 
 
-def names(waiting: Waiting) -> list[str]:
+def names(waiting: RequestIndex) -> list[str]:
     return sorted(request.name for request in waiting.take())
 
 
 @pytest.fixture
-def waiting() -> Waiting:
+def waiting() -> RequestIndex:
     """One who waits for each of two boards, decided about."""
-    made = Waiting()
+    made = RequestIndex()
     for request in (asking("for-a", "board=a"), asking("for-b", "board=b")):
         made.put(request)
     assert names(made) == ["for-a", "for-b"]
     return made
 
 
-def test_nothing_is_decided_anew_when_nothing_changed(waiting: Waiting) -> None:
+def test_nothing_is_decided_anew_when_nothing_changed(waiting: RequestIndex) -> None:
     waiting.put(asking("for-a", "board=a"))
     waiting.under(access.OPEN, ())
     waiting.offered(board("e"), board("e"))
     assert names(waiting) == []
 
 
-def test_a_change_of_an_exporter_concerns_those_who_want_it(waiting: Waiting) -> None:
+def test_a_change_of_an_exporter_concerns_those_who_want_it(waiting: RequestIndex) -> None:
     waiting.offered(board("e", online=False), board("e"))
     assert names(waiting) == ["for-a"]
 
 
-def test_also_those_who_wanted_it_as_it_was(waiting: Waiting) -> None:
+def test_also_those_who_wanted_it_as_it_was(waiting: RequestIndex) -> None:
     waiting.offered(board("e", "a"), board("e", "b"))
     assert names(waiting) == ["for-a", "for-b"]
 
 
-def test_a_newcomer_concerns_those_in_front_of_whom_it_may_be(waiting: Waiting) -> None:
+def test_a_newcomer_concerns_those_in_front_of_whom_it_may_be(waiting: RequestIndex) -> None:
     waiting.put(asking("new", "board=b,rev=1"))
     assert names(waiting) == ["for-b", "new"]
 
 
-def test_one_who_leaves_moves_the_others_up(waiting: Waiting) -> None:
+def test_one_who_leaves_moves_the_others_up(waiting: RequestIndex) -> None:
     waiting.put(asking("behind", "board=a"))
     waiting.take()
     waiting.remove("for-a")
@@ -106,7 +106,7 @@ def test_one_who_leaves_moves_the_others_up(waiting: Waiting) -> None:
 
 
 def test_lines_that_share_nothing_are_joined_by_one_that_shares_with_both(
-    waiting: Waiting,
+    waiting: RequestIndex,
 ) -> None:
     waiting.put(asking("either", "board in (a, b)"))
     waiting.take()
@@ -115,7 +115,7 @@ def test_lines_that_share_nothing_are_joined_by_one_that_shares_with_both(
 
 
 def test_one_exporter_by_name_is_wanted_by_nobody_who_wants_another() -> None:
-    waiting = Waiting()
+    waiting = RequestIndex()
     waiting.put(asking("this", exporter="this"))
     waiting.put(asking("that", exporter="that"))
     waiting.take()
@@ -123,24 +123,24 @@ def test_one_exporter_by_name_is_wanted_by_nobody_who_wants_another() -> None:
     assert names(waiting) == ["this"]
 
 
-def test_what_a_pool_says_concerns_those_whom_it_could_serve(waiting: Waiting) -> None:
+def test_what_a_pool_says_concerns_those_whom_it_could_serve(waiting: RequestIndex) -> None:
     waiting.under(access.OPEN, (Supply(name="p", labels={"board": "b"}, message="soon"),))
     assert names(waiting) == ["for-b"]
     waiting.under(access.OPEN, ())
     assert names(waiting) == ["for-b"]
 
 
-def test_policies_concern_everybody(waiting: Waiting) -> None:
+def test_policies_concern_everybody(waiting: RequestIndex) -> None:
     waiting.under(POLICY, ())
     assert names(waiting) == ["for-a", "for-b"]
 
 
-def test_whoever_could_not_finish_gets_everybody_again(waiting: Waiting) -> None:
+def test_whoever_could_not_finish_gets_everybody_again(waiting: RequestIndex) -> None:
     waiting.everything()
     assert names(waiting) == ["for-a", "for-b"]
 
 
-def test_a_newcomer_that_is_served_at_once_concerns_no_one_else(waiting: Waiting) -> None:
+def test_a_newcomer_that_is_served_at_once_concerns_no_one_else(waiting: RequestIndex) -> None:
     waiting.put(asking("new", "board=a"))
     assert [request.name for request in waiting.newcomers()] == ["new"]
     waiting.served(["new"])
@@ -150,7 +150,7 @@ def test_a_newcomer_that_is_served_at_once_concerns_no_one_else(waiting: Waiting
 
 
 def test_a_newcomer_for_whom_nothing_is_free_concerns_those_in_front_of_it(
-    waiting: Waiting,
+    waiting: RequestIndex,
 ) -> None:
     waiting.put(asking("new", "board=a"))
     assert [request.name for request in waiting.newcomers()] == ["new"]
@@ -160,7 +160,7 @@ def test_a_newcomer_for_whom_nothing_is_free_concerns_those_in_front_of_it(
 
 
 def test_a_newcomer_is_decided_about_with_the_others_if_something_else_changed(
-    waiting: Waiting,
+    waiting: RequestIndex,
 ) -> None:
     waiting.offered(None, board("e1"))
     waiting.put(asking("new", "board=a"))
@@ -168,7 +168,7 @@ def test_a_newcomer_is_decided_about_with_the_others_if_something_else_changed(
     assert names(waiting) == ["for-a", "new"]
 
 
-def test_whoever_was_not_served_after_all_is_decided_about_again(waiting: Waiting) -> None:
+def test_whoever_was_not_served_after_all_is_decided_about_again(waiting: RequestIndex) -> None:
     waiting.put(asking("new", "board=a"))
     waiting.served(["new"])
     waiting.put(asking("new", "board=a"))
@@ -182,7 +182,7 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stock = Stock()
-        self.waiting = Waiting()
+        self.waiting = RequestIndex()
         self.requests: dict[str, Request] = {}
         self.told: dict[str, Wait] = {}
         self.policies = access.OPEN

@@ -1,0 +1,162 @@
+"""Feeds the lab index: the one road by which leases, exporters and rights reach decisions.
+
+Each namespace has one ``core.lab_index.LabIndex``. The reconcilers of leases and of pools read
+it and never keep a copy of what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from bullpen.api.accesspolicy import ExporterAccessPolicy
+from bullpen.api.client import Client
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease, LeaseStatus
+from bullpen.api.objects import Objects
+from bullpen.controllers.views import Views
+from bullpen.core import access, leasing
+from bullpen.core.access import Approval, Policies
+from bullpen.core.lab_index import LabIndex
+from bullpen.core.scheduling import Request
+from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.newest import Newest
+
+
+class Labs:
+    """The index of every namespace, kept up to date as long as the views are."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        *,
+        connected: Callable[[Key], bool],
+        retention: timedelta | None = None,
+    ) -> None:
+        """``connected``: whether an exporter is. ``retention``: how long ended leases are kept,
+        in the process that deletes them."""
+        self.leases = Newest(objects, Lease, views.leases)
+        self._views = views
+        self._connected = connected
+        self._retention = retention
+        self._indexes: dict[str, LabIndex] = {}
+        self._policies: dict[str, Policies] = {}
+        self.leases.listen(self._lease_changed)
+        views.exporters.listen(self._exporter_changed)
+        views.clients.listen(self._client_changed)
+        views.policies.listen(self._policy_changed)
+
+    def of(self, namespace: str) -> LabIndex:
+        found = self._indexes.get(namespace)
+        if found is None:
+            found = self._indexes[namespace] = LabIndex(self._retention)
+        return found
+
+    def connection_changed(self, key: Key) -> None:
+        """An exporter has connected, or its connection is gone."""
+        exporter = self._views.exporters.get(*key)
+        if exporter is not None:
+            self.of(key[0]).refresh_offer(exporter, connected=self._connected(key))
+
+    def policies(self, namespace: str) -> Policies:
+        """The access policies of a namespace."""
+        found = self._policies.get(namespace)
+        if found is None:
+            found = access.policies(self._views.policies.all(namespace))
+            self._policies[namespace] = found
+        return found
+
+    def request(self, lease: Lease, *, now: datetime) -> Request:
+        """A lease that waits, or will once its begin has come, as scheduling looks at it."""
+        spec, meta = lease.spec, lease.metadata
+        client = self._views.clients.get(meta.namespace, spec.client_ref.name)
+        asked = meta.creation_timestamp
+        assert asked is not None
+        return Request(
+            name=meta.name,
+            client=spec.client_ref.name,
+            client_labels=client.metadata.labels if client else None,
+            selector=spec.selector.selector(),
+            # A begin time in the past must not be a way to the front of the queue.
+            since=max(leasing.begins_at(spec) or asked, asked),
+            sequence=self.of(meta.namespace).arrived.get(meta.name, 0),
+            exporter=spec.exporter_ref.name if spec.exporter_ref else "",
+            allow_disabled=spec.allow_disabled,
+            duration=leasing.lasts(lease, now=now),
+        )
+
+    def approval(self, lease: Lease, exporter: Exporter, *, now: datetime) -> Approval:
+        """The right by which a lease has an exporter it has already taken."""
+        found = access.approve(
+            self.policies(lease.metadata.namespace),
+            client=self._client_labels(lease),
+            exporter=exporter.metadata.labels,
+            duration=leasing.lasts(lease, now=now),
+        )
+        # It may have been taken under a right that has gone since; the taking stands.
+        return found or Approval()
+
+    def maximum(self, lease: Lease, exporter: Exporter) -> timedelta | None:
+        """How long the client of an active lease may have it under the present policies.
+
+        Where no rule concerns the client any more, what it was given stands.
+        """
+        policies, labels = self.policies(lease.metadata.namespace), exporter.metadata.labels
+        client = self._client_labels(lease)
+        if not access.concerns(policies, client=client, exporter=labels):
+            return lease.status.maximum_duration
+        return access.longest(policies, client=client, exporter=labels)
+
+    def limited(self, lease: Lease, *, now: datetime) -> LeaseStatus:
+        """The status of a lease whose spec may ask for more than the lease may have.
+
+        A policy that allows more than when the lease was given counts; one that allows less does
+        not shorten what was given.
+        """
+        known, held = lease.status.maximum_duration, lease.status.exporter_ref
+        if known is None or held is None:
+            return lease.status
+        exporter = self._views.exporters.get(lease.metadata.namespace, held.name)
+        if exporter is not None and leasing.beyond_maximum(lease, now=now):
+            newest = self.maximum(lease, exporter)
+            known = None if newest is None else max(newest, known)
+        return leasing.limited(lease, maximum=known, now=now)
+
+    def _client_labels(self, lease: Lease) -> dict[str, str]:
+        client = self._views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
+        return dict(client.metadata.labels) if client else {}
+
+    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        lease = new or old
+        assert lease is not None
+        namespace, name = key_of(lease)
+        self.of(namespace).put_lease(name, old, new, late=self.leases.live)
+        # Whether an exporter can be taken away depends on the lease that has it.
+        if lease.status.exporter_ref is not None and _is_spot(old) != _is_spot(new):
+            self.connection_changed((namespace, lease.status.exporter_ref.name))
+
+    def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        exporter = new or old
+        assert exporter is not None
+        key = key_of(exporter)
+        self.of(key[0]).put_exporter(key[1], new, connected=self._connected(key))
+
+    def _client_changed(self, old: Client | None, new: Client | None) -> None:
+        """What a client may have depends on its labels, and all it has on its existence."""
+        client = new or old
+        assert client is not None
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            self.of(client.metadata.namespace).rights_changed(client.metadata.name)
+
+    def _policy_changed(
+        self, old: ExporterAccessPolicy | None, new: ExporterAccessPolicy | None
+    ) -> None:
+        policy = new or old
+        assert policy is not None
+        self._policies.pop(policy.metadata.namespace, None)
+        self.of(policy.metadata.namespace).rights_changed()
+
+
+def _is_spot(lease: Lease | None) -> bool:
+    return lease is not None and not lease.status.ended and lease.status.spot_access

@@ -1,0 +1,294 @@
+"""The lab, one index per namespace: exporters and leases as every decision looks at them.
+
+Scheduling, the sizing of pools and what waiting people are told all read this index, and
+``controllers.labs`` is the only one that writes it. It decides nothing. A pass looks at what
+changed since the last one and at what the clock has made due, never at everything: a lab has
+thousands of leases of which one is released at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease
+from bullpen.core import leasing, members, presence
+from bullpen.core.ended_leases import EndedLeases
+from bullpen.core.quotas import Usage
+from bullpen.core.request_index import RequestIndex
+from bullpen.core.stock import Offer, Stock
+from bullpen.kit.selectors import Selector
+
+
+@dataclass(slots=True)
+class News:
+    """Names of what has changed since the last pass."""
+
+    leases: set[str] = field(default_factory=set)
+    exporters: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What a waiting lease asks for, as far as it says which pools could serve it."""
+
+    selector: Selector
+    exporter: str
+    """The one exporter it asks for by name; empty if it has no preference."""
+
+
+class LabIndex:
+    """One namespace."""
+
+    def __init__(self, retention: timedelta | None) -> None:
+        self.open: dict[str, Lease] = {}
+        self.waiting: dict[str, Lease] = {}
+        """Open leases that have no exporter by their own status, booked ones included."""
+
+        self.ended = EndedLeases(retention)
+        self.offers = Stock()
+        self.requests = RequestIndex()
+        """Waiting leases whose begin has come, as the last pass saw them."""
+
+        self.arrived: dict[str, int] = {}
+        """The order in which leases came that were created in the same second."""
+
+        self.version = 0
+        """Grows with every change of what demand for pools depends on."""
+
+        self._news = News()
+        self._wants: Counter[Want] = Counter()
+        self._users: dict[str, set[str]] = defaultdict(set)
+        """By exporter, the open leases that say they have it."""
+
+        self._held: dict[str, tuple[str, str]] = {}
+        """By exporter, name and uid of the lease it says has it."""
+
+        self._holding: dict[str, str] = {}
+        """By the name of that lease, the exporter."""
+
+        self._held_uids: dict[str, str] = {}
+        """By the uid of that lease, the exporter."""
+
+        self._agenda: list[tuple[datetime, str]] = []
+        """When time alone may change a lease; also times that are no longer right."""
+
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        """Open leases by client and whether they have an exporter."""
+
+        self._expected: dict[str, str] = {}
+        """Names of leases that are being created, and their clients."""
+
+    # What a pass over leases looks at
+
+    def take(self, now: datetime) -> News:
+        """What to look at; a pass that cannot finish gives it back."""
+        news, self._news = self._news, News()
+        while self._agenda and self._agenda[0][0] <= now:
+            news.leases.add(heapq.heappop(self._agenda)[1])
+        return news
+
+    def give_back(self, news: News) -> None:
+        self._news.leases |= news.leases
+        self._news.exporters |= news.exporters
+
+    def select(self, names: Iterable[str]) -> list[Lease]:
+        """Those of ``names`` that are open leases, in name order."""
+        return [self.open[name] for name in sorted(names) if name in self.open]
+
+    def next_moment(self) -> datetime | None:
+        """The next moment at which time alone changes something about an open lease."""
+        while self._agenda:
+            moment, name = self._agenda[0]
+            lease = self.open.get(name)
+            if lease is not None and moment in _moments(lease):
+                return moment
+            heapq.heappop(self._agenda)
+        return None
+
+    # What sizing looks at
+
+    @property
+    def wants(self) -> Iterable[Want]:
+        """What waiting leases ask for, each once."""
+        return self._wants
+
+    def unserved(self) -> list[Lease]:
+        """Waiting leases that no exporter says it has.
+
+        An assignment is two writes. The exporter's comes first and counts, so that no lease is
+        seen both to have an exporter and to wait for one.
+        """
+        held = self._held_uids
+        return [lease for lease in self.waiting.values() if lease.metadata.uid not in held]
+
+    # What quotas look at
+
+    def usage(self, client: str) -> Usage:
+        """What a client and the namespace have; leases being created count as waiting."""
+        coming = sum(1 for expected in self._expected.values() if expected == client)
+        return Usage(
+            active=self._counts[client, True],
+            waiting=self._counts[client, False] + coming,
+            namespace=len(self.open) + len(self._expected),
+        )
+
+    def expect(self, client: str, name: str) -> None:
+        """A lease is being created and counts from now on, until ``settle``."""
+        self._expected[name] = client
+
+    def settle(self, name: str) -> None:
+        """An expected lease has come, or will not."""
+        self._expected.pop(name, None)
+
+    # What ``controllers.labs`` writes
+
+    def put_lease(self, name: str, old: Lease | None, new: Lease | None, *, late: bool) -> None:
+        """A lease is now ``new``; None if it is gone. ``late``: it appeared after the start."""
+        if new is None or new.status.ended:
+            self.arrived.pop(name, None)
+        elif old is None and late:
+            self.arrived.setdefault(name, int(new.metadata.resource_version or 0))
+        for value in (old, new):
+            if value is not None and value.status.exporter_ref is not None:
+                self._news.exporters.add(value.status.exporter_ref.name)
+        if old is not None and (new is None or not new.status.ended):
+            self.ended.remove(old)
+        if new is not None and new.status.ended:
+            self.ended.put(new)
+        self._put_open(name, new if new is not None and not new.status.ended else None)
+
+    def put_exporter(self, name: str, exporter: Exporter | None, *, connected: bool) -> None:
+        """An exporter is now this; None if it is gone."""
+        self._hold(name, exporter)
+        self._news.exporters.add(name)
+        self._news.leases |= self._users[name]
+        self._offer(name, exporter, connected=connected)
+
+    def _hold(self, name: str, exporter: Exporter | None) -> None:
+        """Note which lease an exporter says has it."""
+        lease, uid = self._held.pop(name, ("", ""))
+        self._holding.pop(lease, None)
+        if self._held_uids.get(uid) == name:
+            del self._held_uids[uid]
+        if exporter is None or not holder_of(exporter):
+            return
+        lease, uid = holder_of(exporter), exporter.status.lease_uid
+        self._held[name] = (lease, uid)
+        self._holding[lease] = name
+        self._held_uids[uid] = name
+
+    def refresh_offer(self, exporter: Exporter, *, connected: bool) -> None:
+        """What an exporter offers may have changed although the exporter did not."""
+        self._offer(exporter.metadata.name, exporter, connected=connected)
+
+    def rights_changed(self, client: str | None = None) -> None:
+        """What leases may have changed: those of one client, or of all."""
+        self.version += 1
+        if client is not None:
+            mine = (n for n, x in self.open.items() if x.spec.client_ref.name == client)
+            self._news.leases.update(mine)
+
+    def _offer(self, name: str, exporter: Exporter | None, *, connected: bool) -> None:
+        before = self.offers.get(name)
+        if exporter is None:
+            self.offers.remove(name)
+            after = None
+        else:
+            after = self._offer_of(exporter, connected=connected)
+            if after == before:
+                return
+            self.offers.put(after)
+        self.version += 1
+        self.requests.offered(before, after)
+
+    def _offer_of(self, exporter: Exporter, *, connected: bool) -> Offer:
+        """An exporter as scheduling looks at it; one that served its one lease is never free."""
+        holder = holder_of(exporter)
+        held = self.open.get(holder)
+        spent = members.spent(exporter)
+        leaving = exporter.metadata.deletion_timestamp is not None
+        return Offer(
+            name=exporter.metadata.name,
+            labels=exporter.metadata.labels,
+            enabled=exporter.spec.enabled,
+            # The condition may be left over from before a restart; the connection is not.
+            online=connected and presence.registered(exporter) and not leaving,
+            idle=presence.idle(exporter) and not spent,
+            holder=holder,
+            holder_spot=held is not None and held.status.spot_access,
+            stuck=presence.stuck(exporter) or spent,
+        )
+
+    def _put_open(self, name: str, lease: Lease | None) -> None:
+        self._expected.pop(name, None)
+        old = self.open.pop(name, None)
+        self._count(old, -1)
+        self._count(lease, 1)
+        if old is not None and old.status.exporter_ref is not None:
+            self._users[old.status.exporter_ref.name].discard(name)
+        waited = self.waiting.pop(name, None)
+        self._news.leases.add(name)
+        if name in self._holding:
+            self._news.exporters.add(self._holding[name])
+        if lease is not None:
+            self.open[name] = lease
+            if lease.status.exporter_ref is None:
+                self.waiting[name] = lease
+            else:
+                self._users[lease.status.exporter_ref.name].add(name)
+            known = set(_moments(old)) if old is not None else set()
+            for moment in _moments(lease):
+                if moment not in known:
+                    heapq.heappush(self._agenda, (moment, name))
+        self._count_wants(waited, self.waiting.get(name))
+
+    def _count(self, lease: Lease | None, step: int) -> None:
+        if lease is None:
+            return
+        kind = (lease.spec.client_ref.name, lease.status.exporter_ref is not None)
+        self._counts[kind] += step
+        if not self._counts[kind]:
+            del self._counts[kind]
+
+    def _count_wants(self, before: Lease | None, after: Lease | None) -> None:
+        if before is not None and after is not None and before.spec is after.spec:
+            return
+        self.version += 1
+        gone, come = want_of(before), want_of(after)
+        if gone == come:
+            return
+        if come is not None:
+            self._wants[come] += 1
+        if gone is not None:
+            self._wants[gone] -= 1
+            if not self._wants[gone]:
+                del self._wants[gone]
+
+
+def is_waiting(lease: Lease) -> bool:
+    return not lease.status.ended and lease.status.exporter_ref is None
+
+
+def want_of(lease: Lease | None) -> Want | None:
+    """What a lease asks for while it waits; None if it does not wait."""
+    if lease is None or not is_waiting(lease):
+        return None
+    named = lease.spec.exporter_ref
+    return Want(selector=lease.spec.selector.selector(), exporter=named.name if named else "")
+
+
+def holder_of(exporter: Exporter) -> str:
+    """Name of the lease that has the exporter; empty if none has."""
+    ref = exporter.status.lease_ref
+    return ref.name if ref else ""
+
+
+def _moments(lease: Lease) -> list[datetime]:
+    begin, end = leasing.begins_at(lease.spec), leasing.expires_at(lease)
+    begins = begin if lease.status.exporter_ref is None else None
+    return [moment for moment in (begins, end) if moment is not None]
