@@ -25,6 +25,7 @@ from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
 from bullpen.controllers.presence import Connections, PresenceReconciler
 from bullpen.controllers.sessions import SessionRecorder
 from bullpen.controllers.views import Views
+from bullpen.core.conversation import Notice
 from bullpen.core.quotas import Quotas
 from bullpen.errors import Conflict
 from bullpen.identity.tokens import Tickets
@@ -38,7 +39,7 @@ from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.dialing import Switchboard
-from bullpen.services.exporters import Exporters, Notice
+from bullpen.services.exporters import Exporters
 from bullpen.services.leases import Leases
 from bullpen.services.quotas import Gatekeeper
 from bullpen.services.routing import Router, Routers

@@ -1,9 +1,7 @@
 """The exporter's side: register, say what it is doing, hear of leases, be called.
 
-The Status stream is the exporter's heartbeat and the way it learns of leases. Between
-two different leases it must hear ``leased=false``, and within one it must not, also
-across reconnects: an exporter that missed the change would listen on the old lease
-for ever, and one that heard a false end would run its after-lease hook.
+The Status stream is the exporter's heartbeat and the way it learns of leases. What it is told
+and when is decided in ``core.conversation``.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from bullpen.api.exporter import Device, Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.lease import Lease
@@ -20,8 +17,17 @@ from bullpen.api.objects import Objects
 from bullpen.controllers.presence import Connections
 from bullpen.controllers.views import Views
 from bullpen.controllers.writing import change, change_status
-from bullpen.core import leasing, presence
+from bullpen.core import conversation, leasing, presence
 from bullpen.core.conditions import condition
+from bullpen.core.conversation import (
+    NEW,
+    BecameAvailable,
+    Conversation,
+    Event,
+    Listened,
+    Looked,
+    Notice,
+)
 from bullpen.errors import NotFound, Refused
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -35,32 +41,6 @@ DEVICES_MAX = 1_000
 WATCH_SECONDS = 3600.0
 TICK_SECONDS = 0.05
 """So that what a timer was set for is over when it fires."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What an exporter is told about its lease."""
-
-    lease: str = ""
-    client: str = ""
-    uid: str = ""
-    """Tells a lease apart from a later one of the same name; not sent."""
-
-    @property
-    def leased(self) -> bool:
-        return bool(self.lease)
-
-    @property
-    def settled(self) -> bool:
-        """Whether it can be told: of a lease that is being assigned only the uid is known."""
-        return self.leased == bool(self.uid)
-
-    def is_over(self, current: Notice) -> bool:
-        """Whether an exporter that was last told this must hear of the end first."""
-        if self.uid or not self.leased:
-            return self.leased and self.uid != current.uid
-        # It listened on a lease that no view knew: only the name is known.
-        return current.settled and self.lease != current.lease
 
 
 @dataclass(slots=True)
@@ -90,21 +70,11 @@ class Exporters:
         self._signals = signals
         self._clock = clock
         self._events = events
-        self._delivered: dict[str, Notice] = {}
-        """By uid, what each exporter was last told; survives its reconnects."""
+        self._conversations: dict[str, Conversation] = {}
+        """By uid of the exporter."""
 
         self._reports: dict[str, Report] = {}
         """By uid, what is being written of what exporters say."""
-
-        self._blind: dict[str, Notice] = {}
-        """By uid, what was said without knowing what had been said before, by a process
-        that is gone."""
-
-        self._mistaken: dict[str, Notice] = {}
-        """By uid, the lease an exporter turned out to hold, other than was believed."""
-
-        self._awaited: dict[str, tuple[object, datetime]] = {}
-        """By uid, what an exporter does that it should finish first, and since when."""
 
         views.exporters.listen(self._changed)
         views.leases.listen(self._lease_changed)
@@ -114,10 +84,7 @@ class Exporters:
         assert exporter is not None
         self._signals.notify(("exporter", *key_of(exporter)))
         if new is None:
-            self._delivered.pop(exporter.metadata.uid, None)
-            self._blind.pop(exporter.metadata.uid, None)
-            self._mistaken.pop(exporter.metadata.uid, None)
-            self._awaited.pop(exporter.metadata.uid, None)
+            self._conversations.pop(exporter.metadata.uid, None)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         lease = new or old
@@ -195,8 +162,8 @@ class Exporters:
         now, key, uid = self._clock.now(), key_of(exporter), exporter.metadata.uid
         self._connections.heard(key, now=now)
         if value is ExporterStatusValue.AVAILABLE and not self._connections.connected(key):
-            # It has none, whichever it listened on here while another process told it of leases.
-            self._delivered.pop(uid, None)
+            # Whichever lease it listened on here while another process told it of leases is over.
+            self._step(key, uid, BecameAvailable())
         edit = functools.partial(presence.reported, value=value, message=message, now=now)
         newest = self._reports.setdefault(uid, Report(edit))
         newest.edit = edit
@@ -229,7 +196,6 @@ class Exporters:
                     lambda: (("exporter", *key),), look, WATCH_SECONDS
                 )
                 if notice is not None:
-                    self._deliver(uid, notice)
                     last = notice
                     yield notice
         finally:
@@ -241,64 +207,40 @@ class Exporters:
 
         A process that is gone may have given it a lease of which no view knows yet.
         """
-        if uid not in self._delivered and not self._current(key, uid).leased:
+        known = self._conversations.get(uid, NEW)
+        if known.told is None and not self._current(key, uid).leased:
             self._views.exporters.observe(await self._objects.get(Exporter, *key))
 
-    def _deliver(self, uid: str, notice: Notice) -> None:
-        if notice.leased and uid not in self._delivered:
-            self._blind[uid] = notice
-        else:
-            self._blind.pop(uid, None)
-        self._delivered[uid] = notice
-
     def listens(self, exporter: Exporter, lease: str) -> None:
-        """The exporter opened Listen, so it is known which lease it holds.
-
-        After a restart of the service it may hold one that ended while nobody could
-        tell it, and would ignore the next one for ever.
-        """
-        uid = exporter.metadata.uid
+        """The exporter opened Listen on a lease."""
         found = self._views.leases.get(exporter.metadata.namespace, lease)
-        held = Notice(lease=lease, uid=found.metadata.uid if found else "")
-        told = self._blind.pop(uid, None)
-        if uid not in self._delivered:
-            self._delivered[uid] = held
-        elif told is not None and told.lease != lease:
-            self._mistaken[uid] = held
-            self._signals.notify(("exporter", *key_of(exporter)))
+        event = Listened(lease=lease, uid=found.metadata.uid if found else "")
+        self._step(key_of(exporter), exporter.metadata.uid, event)
 
     def _news(self, key: Key, uid: str, last: Notice | None) -> Notice | None:
         """The next thing to say on this stream, or None if all has been said."""
-        current = self._current(key, uid)
-        before = self._delivered.get(uid, Notice()) if last is None else last
-        told = self._mistaken.get(uid, before)
-        if told.is_over(current):
-            if self._busy(key, uid, told):
-                return told if last is None else None
-            self._mistaken.pop(uid, None)
-            return Notice()
-        if not current.settled:
-            return None
-        self._mistaken.pop(uid, None)
-        return None if current == last else current
-
-    def _busy(self, key: Key, uid: str, told: Notice) -> bool:
-        """Whether the exporter should finish something before it hears of its lease's end."""
-        exporter = self._views.exporters.get(*key)
+        current, exporter = self._current(key, uid), self._views.exporters.get(*key)
         assert exporter is not None
-        patience = presence.patience(exporter)
-        doing = (told.uid, exporter.status.exporter_status)
-        now = self._clock.now()
-        known, since = self._awaited.get(uid, (None, now))
-        if known != doing and patience:
-            since = now
-            self._awaited[uid] = (doing, now)
-            again = functools.partial(self._signals.notify, ("exporter", *key))
-            asyncio.get_running_loop().call_later(patience.total_seconds() + TICK_SECONDS, again)
-        busy = now - since < patience
-        if not busy:
-            self._awaited.pop(uid, None)
-        return busy
+        event = Looked(
+            current=current,
+            said=last,
+            doing=exporter.status.exporter_status,
+            patience=presence.patience(exporter),
+            at=asyncio.get_running_loop().time(),
+        )
+        return self._step(key, uid, event)
+
+    def _step(self, key: Key, uid: str, event: Event) -> Notice | None:
+        """Take an event into account; what is to be said now, if anything."""
+        step = conversation.step(self._conversations.get(uid, NEW), event)
+        self._conversations[uid] = step.state
+        again = functools.partial(self._signals.notify, ("exporter", *key))
+        if step.look_again:
+            again()
+        if step.look_after is not None:
+            seconds = step.look_after.total_seconds() + TICK_SECONDS
+            asyncio.get_running_loop().call_later(seconds, again)
+        return step.notice
 
     def _current(self, key: Key, uid: str) -> Notice:
         exporter = self._views.exporters.get(*key)

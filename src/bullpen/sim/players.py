@@ -15,11 +15,11 @@ from typing import Protocol
 
 from bullpen.api.exporter import Device, ExporterStatusValue
 from bullpen.app.lab import Lab
+from bullpen.core.conversation import Notice
 from bullpen.errors import LabError, NotFound, Unavailable
 from bullpen.identity.subjects import Role
 from bullpen.services.callers import Claim
 from bullpen.services.dialing import Call
-from bullpen.services.exporters import Notice
 from bullpen.sim.history import History
 from bullpen.sim.network import Network
 from bullpen.sim.routers import PlayedRouter

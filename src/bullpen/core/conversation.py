@@ -1,0 +1,176 @@
+"""What an exporter is told about its leases: a state machine, one state per exporter.
+
+Between two different leases an exporter must hear that it has none, and within one lease it
+must not, also across reconnects: an exporter that missed the change would listen on the old
+lease for ever, and one that heard a false end would run its after-lease hook.
+
+``step`` takes a state and an event and returns the next state and what to do. The state
+survives reconnects of the exporter, and is lost with the process: what an exporter then holds
+is learned from the lease it listens on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import assert_never
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an exporter is told about its lease."""
+
+    lease: str = ""
+    client: str = ""
+    uid: str = ""
+    """Tells a lease apart from a later one of the same name; not sent."""
+
+    @property
+    def leased(self) -> bool:
+        return bool(self.lease)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it can be told: of a lease that is being assigned only the uid is known."""
+        return self.leased == bool(self.uid)
+
+    def is_over(self, current: Notice) -> bool:
+        """Whether an exporter that was last told this must hear of the end first."""
+        if self.uid or not self.leased:
+            return self.leased and self.uid != current.uid
+        # It listened on a lease that no view knew: only the name is known.
+        return current.settled and self.lease != current.lease
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What an exporter does that it should finish before it hears of the end of a lease."""
+
+    doing: object
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What one exporter was told, and what it turned out to hold."""
+
+    told: Notice | None = None
+    """The last notice; None if this process has told it nothing and knows of nothing."""
+
+    unconfirmed: Notice | None = None
+    """A lease it was told of while it was not known what it had been told before."""
+
+    holds: Notice | None = None
+    """The lease it turned out to hold, other than the one it was told of."""
+
+    awaited: Activity | None = None
+
+
+NEW = Conversation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A Status stream of the exporter is open, and something may have changed."""
+
+    current: Notice
+    """What the objects say."""
+
+    said: Notice | None
+    """The last notice on this stream; None at its beginning."""
+
+    doing: object
+    patience: timedelta
+    """How long the exporter may go on with what it does before it hears of an end."""
+
+    at: float
+    """Seconds of a clock that is never set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listened:
+    """The exporter opened Listen, so it is known which lease it holds."""
+
+    lease: str
+    uid: str
+    """Empty if no such lease is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BecameAvailable:
+    """The exporter said, without being connected, that it is available: it has no lease."""
+
+
+Event = Looked | Listened | BecameAvailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The next state, and what to do."""
+
+    state: Conversation
+    notice: Notice | None = None
+    """To be said on the stream that looked."""
+
+    look_again: bool = False
+    """Streams of the exporter must look again now."""
+
+    look_after: timedelta | None = None
+    """Streams must look again after this time, if nothing happens before."""
+
+
+def step(state: Conversation, event: Event) -> Step:
+    match event:
+        case Looked():
+            return _looked(state, event)
+        case Listened():
+            return _listened(state, event)
+        case BecameAvailable():
+            return Step(state=replace(state, told=None))
+        case _:
+            assert_never(event)
+
+
+def _looked(state: Conversation, look: Looked) -> Step:
+    before = (state.told or Notice()) if look.said is None else look.said
+    told = state.holds or before
+    if told.is_over(look.current):
+        return _ending(state, told, look)
+    if not look.current.settled:
+        return Step(state=state)
+    known = replace(state, holds=None)
+    return Step(state=known) if look.current == look.said else _said(known, look.current)
+
+
+def _ending(state: Conversation, told: Notice, look: Looked) -> Step:
+    """The exporter must hear that ``told`` is over, as soon as it may be interrupted."""
+    doing = (told.uid, look.doing)
+    known = state.awaited
+    begins = bool(look.patience) and (known is None or known.doing != doing)
+    since = look.at if begins or known is None else known.since
+    if look.at - since < look.patience.total_seconds():
+        waiting = replace(state, awaited=Activity(doing, since))
+        after = look.patience if begins else None
+        # A stream that begins repeats the lease; else nothing is said until the exporter is done.
+        found = _said(waiting, told) if look.said is None else Step(state=waiting)
+        return replace(found, look_after=after)
+    return _said(replace(state, awaited=None, holds=None), Notice())
+
+
+def _said(state: Conversation, notice: Notice) -> Step:
+    unconfirmed = notice if notice.leased and state.told is None else None
+    return Step(state=replace(state, told=notice, unconfirmed=unconfirmed), notice=notice)
+
+
+def _listened(state: Conversation, event: Listened) -> Step:
+    """After a restart of the service, an exporter may hold a lease that ended meanwhile.
+
+    It would ignore the next one for ever unless it hears of that end.
+    """
+    held, told = Notice(lease=event.lease, uid=event.uid), state.unconfirmed
+    confirmed = replace(state, unconfirmed=None)
+    if state.told is None:
+        return Step(state=replace(confirmed, told=held))
+    if told is not None and told.lease != event.lease:
+        return Step(state=replace(confirmed, holds=held), look_again=True)
+    return Step(state=confirmed)
