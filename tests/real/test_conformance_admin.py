@@ -259,13 +259,34 @@ def test_13_an_outside_user_is_nobody_elses_client(lab: Lab, provider: Provider)
     stolen = victim.with_name("stolen.yaml")
     stolen.write_text(yaml.safe_dump(content))
     refused = lab.jmp(stolen, "get", "leases", check=False)
-    assert "oidc:mallory is not the user of client victim" in refused.stderr
+    assert "oidc:mallory may not act as client victim in namespace default" in refused.stderr
     content["metadata"]["name"] = "somebody"
     stolen.write_text(yaml.safe_dump(content))
-    refused = lab.jmp(stolen, "get", "leases", check=False)
-    assert "there is no client somebody" in refused.stderr
+    unknown = lab.jmp(stolen, "get", "leases", check=False)
+    assert unknown.stderr == refused.stderr.replace("victim", "somebody"), "nothing is given away"
     with pytest.raises(Refusal):
         lab.get("clients", "somebody")
+
+
+def test_13_an_outside_user_appears_in_no_namespace_but_the_one_of_its_issuer(
+    lab: Lab, service: Service, provider: Provider
+) -> None:
+    service.kubectl("create", "namespace", "elsewhere")
+    content = yaml.safe_load(lab.client("pattern").read_text())
+    content["metadata"]["name"] = "mallory"
+    content["token"] = provider.token("mallory")
+    config = service.home / "mallory.yaml"
+    for namespace in ("elsewhere", "kube-system", "none"):
+        content["metadata"]["namespace"] = namespace
+        config.write_text(yaml.safe_dump(content))
+        refused = lab.jmp(config, "get", "leases", check=False)
+        assert f"may not act as client mallory in namespace {namespace}" in refused.stderr
+    made = lab.request("GET", "/apis/jumpstarter.dev/v1alpha1/clients")["items"]
+    assert not [client for client in made if client["metadata"]["name"] == "mallory"]
+    content["metadata"]["namespace"] = "default"
+    config.write_text(yaml.safe_dump(content))
+    assert lab.jmp(config, "get", "leases").returncode == 0
+    assert lab.get("clients", "mallory")["spec"]["username"] == "oidc:mallory"
 
 
 def test_13_a_token_of_a_foreign_provider_is_understood(

@@ -112,6 +112,7 @@ def test_every_setting_is_documented() -> None:
         ExporterConfig,
         LabelConfig,
         LeaseConfig,
+        NamespaceRule,
         OidcIssuer,
         PoolConfig,
     )
@@ -125,6 +126,7 @@ def test_every_setting_is_documented() -> None:
         "labels.": LabelConfig,
         "pools.": PoolConfig,
         "oidc[].": OidcIssuer,
+        "oidc[].namespaceRules[].": NamespaceRule,
     }
     names = [
         f"{prefix}{field}"

@@ -107,6 +107,14 @@ class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Exporter labels and what to use instead."""
 
 
+class NamespaceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    claim: str = "groups"
+    value: str
+    """What the claim is, or has in its list."""
+
+    namespaces: tuple[str, ...]
+
+
 class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     issuer: str
     """Address of the issuer; its discovery document is read from there."""
@@ -120,6 +128,12 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Put before the claim; a Client's ``spec.username`` has both."""
 
     ca_file: str = msgspec.field(name="caFile", default="")
+
+    namespaces: tuple[str, ...] = ("default",)
+    """With ``provisioning``: where any user of the issuer gets a Client."""
+
+    namespace_rules: tuple[NamespaceRule, ...] = msgspec.field(name="namespaceRules", default=())
+    """With ``provisioning``: where users with a claim or a group get one besides."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

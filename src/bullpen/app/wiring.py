@@ -36,7 +36,7 @@ from bullpen.controllers.pooling import Tuning
 from bullpen.core.members import PATIENCE
 from bullpen.core.ramp import RAMP
 from bullpen.errors import BadRequest, Refused
-from bullpen.identity.oidc import Issuer, OutsideTokens
+from bullpen.identity.oidc import Issuer, NamespaceRule, OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -271,6 +271,13 @@ def outside_tokens(config: Config, clock: Clock) -> OutsideTokens:
             audiences=frozenset(item.audiences),
             username_claim=item.username_claim,
             prefix=item.username_prefix,
+            namespaces=frozenset(item.namespaces),
+            namespace_rules=tuple(
+                NamespaceRule(
+                    claim=rule.claim, value=rule.value, namespaces=frozenset(rule.namespaces)
+                )
+                for rule in item.namespace_rules
+            ),
         )
         for item in config.oidc
     )

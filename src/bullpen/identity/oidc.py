@@ -6,7 +6,7 @@ when a token names one that is not known, and then not more often than every hal
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,6 +36,15 @@ a token that names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceRule:
+    """Users whose claim has the value may appear in these namespaces."""
+
+    claim: str
+    value: str
+    namespaces: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
     """An issuer that is trusted, and how its users are called here."""
 
@@ -43,11 +52,24 @@ class Issuer:
     audiences: frozenset[str]
     username_claim: str
     prefix: str
+    namespaces: frozenset[str] = frozenset()
+    """Where every user of the issuer may appear without having been declared."""
+
+    namespace_rules: tuple[NamespaceRule, ...] = ()
+    """Where some of them may besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideUser:
+    """Whom a token names, with the issuer's prefix, and where the user may appear."""
+
+    username: str
+    namespaces: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Verified:
-    username: str
+    user: OutsideUser
     expires: float
 
 
@@ -68,7 +90,11 @@ class OutsideTokens:
         return self._issuer(token) is not None
 
     async def username(self, token: str) -> str:
-        """Whom the token names, with the issuer's prefix; raises ``Unauthorized``."""
+        """The name of the user, with the issuer's prefix; raises ``Unauthorized``."""
+        return (await self.identity(token)).username
+
+    async def identity(self, token: str) -> OutsideUser:
+        """The user whom the token names; raises ``Unauthorized``."""
         now = self._clock.now().timestamp()
         found = self._verified.get(token)
         if found is None:
@@ -79,7 +105,7 @@ class OutsideTokens:
         if found.expires + CLOCK_SKEW.total_seconds() <= now:
             del self._verified[token]
             raise Unauthorized("token is expired")
-        return found.username
+        return found.user
 
     def _issuer(self, token: str) -> Issuer | None:
         try:
@@ -133,7 +159,8 @@ class OutsideTokens:
         name = claims.get(issuer.username_claim)
         if not isinstance(name, str) or not name:
             raise Unauthorized(f"the token has no claim {issuer.username_claim!r}")
-        return _Verified(f"{issuer.prefix}{name}", float(expires))
+        user = OutsideUser(f"{issuer.prefix}{name}", namespaces_of(issuer, claims))
+        return _Verified(user, float(expires))
 
     async def _keys_of(self, issuer: Issuer, *, refresh: bool) -> KeySet:
         found = self._keys.get(issuer.address)
@@ -159,3 +186,18 @@ class OutsideTokens:
             return KeySet.import_key_set(keys)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, JoseError) as error:
             raise Unavailable(f"the keys of {base} cannot be read: {error}") from None
+
+
+def namespaces_of(issuer: Issuer, claims: Mapping[str, Any]) -> frozenset[str]:
+    """Where a user with these claims may appear without having been declared."""
+    granted = (
+        rule.namespaces
+        for rule in issuer.namespace_rules
+        if _has(claims.get(rule.claim), rule.value)
+    )
+    return issuer.namespaces.union(*granted)
+
+
+def _has(claim: object, value: str) -> bool:
+    """Whether a claim is the value, or a list with the value in it."""
+    return claim == value or (isinstance(claim, list) and value in claim)

@@ -19,7 +19,7 @@ from bullpen.controllers.credentials import subject_of, token_of
 from bullpen.controllers.views import Views
 from bullpen.errors import AlreadyExists, BadRequest, Forbidden, NotFound, Unauthorized
 from bullpen.identity import subjects
-from bullpen.identity.oidc import OutsideTokens
+from bullpen.identity.oidc import OutsideTokens, OutsideUser
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Signer
 from bullpen.kit.clock import Clock
@@ -65,10 +65,10 @@ class Callers:
             raise BadRequest("this call is for clients; jumpstarter-kind must be Client")
         client = self._views.clients.get(claim.namespace, claim.name)
         if self._outside.knows(claim.token):
-            username = await self._outside.username(claim.token)
+            user = await self._outside.identity(claim.token)
             if client is None:
-                client = await self._provision(claim, username)
-            return _named(claim, client, username)
+                client = await self._provision(claim, user)
+            return _named(claim, client, user.username)
         return self._proven(claim, client)
 
     async def exporter(self, claim: Claim) -> Exporter:
@@ -80,13 +80,14 @@ class Callers:
             return _named(claim, exporter, await self._outside.username(claim.token))
         return self._proven(claim, exporter)
 
-    async def _provision(self, claim: Claim, username: str) -> Client | None:
-        """A new Client for a user nobody has declared, where that is allowed."""
-        if not self._provisioning or claim.name != subjects.object_name(username):
+    async def _provision(self, claim: Claim, user: OutsideUser) -> Client | None:
+        """A new Client for a user that was not declared, where the issuer's users may appear."""
+        own_name = claim.name == subjects.object_name(user.username)
+        if not self._provisioning or not own_name or claim.namespace not in user.namespaces:
             return None
         fresh = Client(
             metadata=ObjectMeta(name=claim.name, namespace=claim.namespace),
-            spec=ClientSpec(username=username),
+            spec=ClientSpec(username=user.username),
         )
         try:
             made = await self._objects.create(fresh)
@@ -95,12 +96,18 @@ class Callers:
         self._views.clients.observe(made)
         return made
 
-    def _proven(self, claim: Claim, value: T | None) -> T:
-        """The object one of our own tokens was made for, if it is the current one."""
-        claims = self._signer.verify(claim.token, now=self._clock.now())
-        found = _found(claim, value)
-        if claims.subject != subject_of(claim.role, found):
-            raise Forbidden(f"the token is not for {claim.role.lower()} {claim.name}")
+    def _proven(self, claim: Claim, found: T | None) -> T:
+        """The object one of our own tokens was made for, if it is the current one.
+
+        Whether an object exists is told only to the bearer of a token that names it.
+        """
+        named = self._signer.verify(claim.token, now=self._clock.now()).subject
+        kind = claim.role.lower()
+        own = (named.role, named.namespace, named.name) == (claim.role, claim.namespace, claim.name)
+        if found is None and own:
+            raise NotFound(f"there is no {kind} {claim.name} in namespace {claim.namespace}")
+        if found is None or named != subject_of(claim.role, found):
+            raise Forbidden(f"the token is not for {kind} {claim.name}")
         secret = self._views.secrets.get(
             claim.namespace, subjects.secret_name(claim.role, claim.name)
         )
@@ -109,16 +116,14 @@ class Callers:
         return found
 
 
-def _named(claim: Claim, value: T | None, username: str) -> T:
-    """The object an outside user may act as."""
-    found = _found(claim, value)
-    if username not in subjects.usernames(subject_of(claim.role, found), found.spec.username):
-        raise Forbidden(f"{username} is not the user of {claim.role.lower()} {claim.name}")
-    return found
-
-
-def _found(claim: Claim, value: T | None) -> T:
-    if value is None:
+def _named(claim: Claim, found: T | None, username: str) -> T:
+    """The object an outside user may act as; one that does not exist is refused like any other."""
+    if found is None or username not in subjects.usernames(
+        subject_of(claim.role, found), found.spec.username
+    ):
         kind = claim.role.lower()
-        raise NotFound(f"there is no {kind} {claim.name} in namespace {claim.namespace}")
-    return value
+        raise Forbidden(
+            f"{username} may not act as {kind} {claim.name} in namespace {claim.namespace};"
+            f" an administrator can name the user in spec.username of that {kind}"
+        )
+    return found

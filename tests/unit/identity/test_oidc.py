@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,14 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
 from bullpen.errors import TooManyRequests, Unauthorized, Unavailable
-from bullpen.identity.oidc import REFRESH_PAUSE, VERIFYING_MAX, Issuer, OutsideTokens
+from bullpen.identity.oidc import (
+    REFRESH_PAUSE,
+    VERIFYING_MAX,
+    Issuer,
+    NamespaceRule,
+    OutsideTokens,
+    namespaces_of,
+)
 from bullpen.kit.clock import VirtualClock
 
 ADDRESS = "https://issuer.example"
@@ -163,3 +171,26 @@ async def test_while_the_issuer_does_not_answer_only_so_many_tokens_are_being_ch
         assert isinstance(found, Unavailable)
     with pytest.raises(Unavailable, match="cannot be reached"):
         await tokens.username(provider.token(jti="and again"))
+
+
+LAB = NamespaceRule(claim="groups", value="farm", namespaces=frozenset({"lab"}))
+QA = NamespaceRule(claim="department", value="qa", namespaces=frozenset({"qa", "lab"}))
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        pytest.param({}, {"default"}, id="any user"),
+        pytest.param({"groups": ["x", "farm"]}, {"default", "lab"}, id="a group in a list"),
+        pytest.param({"groups": "farm"}, {"default", "lab"}, id="one group"),
+        pytest.param({"groups": ["farmers"]}, {"default"}, id="part of a name is not it"),
+        pytest.param({"groups": {"farm": True}}, {"default"}, id="not a list"),
+        pytest.param({"department": "qa"}, {"default", "qa", "lab"}, id="another claim"),
+    ],
+)
+def test_the_namespaces_of_a_user_come_from_its_issuer_and_its_claims(
+    claims: dict[str, Any], expected: set[str]
+) -> None:
+    issuer = replace(ISSUER, namespaces=frozenset({"default"}), namespace_rules=(LAB, QA))
+    assert namespaces_of(issuer, claims) == expected
+    assert namespaces_of(ISSUER, claims) == frozenset(), "nowhere unless it is said"
