@@ -256,3 +256,24 @@ def test_nothing_is_kept_of_leases_that_are_over(world: LabWorld) -> None:
             assert not world.switchboard._lines
 
     world.run(story)
+
+
+def test_calls_that_are_queued_when_the_lease_ends_are_never_picked_up(world: LabWorld) -> None:
+    """The exporter still listens, and was busy with the call before."""
+
+    async def story(world: LabWorld) -> None:
+        async with leased(world):
+            stream = world.switchboard.listen(world.exporter(), "one")
+            first = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0)
+            await dial(world)
+            await first
+            await dial(world)
+            await world.edit_lease("one", release=True)
+            await world.ended("one")
+            late = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(1)
+            assert not late.done(), "a call of an ended lease was handed out"
+            late.cancel()
+
+    world.run(story)

@@ -290,6 +290,19 @@ async def test_an_exporter_gives_its_lease_back_and_no_other(
     free(lab, "one")
 
 
+async def test_request_lease_refuses_match_expressions_it_does_not_know(
+    lab: Lab, alice: Path
+) -> None:
+    """Without them the lease would be for more than was asked."""
+    expression = {"key": "board", "operator": "Near", "values": ["two"]}
+    selector = {"match_labels": {"board": "two"}, "match_expressions": [expression]}
+    async with calling(alice) as caller:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await caller.controller("RequestLease", duration={"seconds": 60}, selector=selector)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "'Near' is not an operator" in str(refused.value.details())
+
+
 async def test_health_and_reflection_answer(lab: Lab, alice: Path) -> None:
     async with calling(alice) as caller:
         health: Any = health_pb2_grpc.HealthStub(caller.channel)

@@ -115,6 +115,24 @@ class Peer:
     def greet(self) -> None:
         self.say(frames.PREFACE + frames.settings({}))
 
+    def token(self, stream: str, *, role: Role = Role.CLIENT, lease: str = "lease-1") -> str:
+        now = CLOCK.now()
+        expires = now + STREAM_LIFETIME
+        ticket = Ticket(stream=stream, lease=lease, epoch=1, role=role, expires=expires)
+        return TICKETS.mint(ticket, now=now)
+
+    @property
+    def credit(self) -> int:
+        """Bytes the connection's window was given so far, the first time included."""
+        at, found, sent = 0, 0, bytes(self.wire.sent)
+        while at + frames.HEAD_SIZE <= len(sent):
+            length, kind, _, stream = frames.parse_head(sent, at)
+            start = at + frames.HEAD_SIZE
+            if kind == frames.WINDOW_UPDATE and stream == 0:
+                found += int.from_bytes(sent[start : start + 4], "big")
+            at = start + length
+        return found
+
     @property
     def goaway(self) -> int | None:
         """The code of the GOAWAY that was sent, if any."""
@@ -129,8 +147,11 @@ class Peer:
         return None
 
 
-def request(stream: int, *, path: str = PATH, end: int = frames.END_HEADERS) -> bytes:
-    block = frames.header_block(((":method", "POST"), (":path", path)))
+def request(
+    stream: int, *, path: str = PATH, end: int = frames.END_HEADERS, token: str = ""
+) -> bytes:
+    shown = (("authorization", f"Bearer {token}"),) if token else ()
+    block = frames.header_block(((":method", "POST"), (":path", path), *shown))
     return frames.head(len(block), frames.HEADERS, end, stream) + block
 
 

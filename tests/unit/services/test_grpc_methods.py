@@ -10,14 +10,14 @@ from typing import Any
 
 import grpc
 import pytest
-from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc
+from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc, kubernetes_pb2
 
 from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
-from bullpen.errors import Forbidden, Unauthorized
+from bullpen.errors import BadRequest, Forbidden, Unauthorized
 from bullpen.services.callers import Claim
-from bullpen.services.grpc.controller import ControllerServicer
+from bullpen.services.grpc.controller import ControllerServicer, selector_of
 from bullpen.services.grpc.methods import Admits, Methods, method
 
 CALLS = 100
@@ -154,3 +154,22 @@ async def test_a_refused_stream_has_no_message_before_its_status() -> None:
         )
         with pytest.raises(grpc.aio.AioRpcError):
             assert [message async for message in call] == []
+
+
+@pytest.mark.parametrize("operator", ["Near", "", "in"])
+def test_a_match_expression_that_is_not_understood_is_refused(operator: str) -> None:
+    expression = kubernetes_pb2.LabelSelectorRequirement(
+        key="board", operator=operator, values=["a"]
+    )
+    asked = kubernetes_pb2.LabelSelector(match_labels={"lab": "x"}, match_expressions=[expression])
+    with pytest.raises(BadRequest, match="is not an operator"):
+        selector_of(asked)
+
+
+def test_match_expressions_become_requirements() -> None:
+    expressions = [
+        kubernetes_pb2.LabelSelectorRequirement(key="board", operator="In", values=["a", "b"]),
+        kubernetes_pb2.LabelSelectorRequirement(key="broken", operator="DoesNotExist"),
+    ]
+    asked = kubernetes_pb2.LabelSelector(match_labels={"lab": "x"}, match_expressions=expressions)
+    assert str(selector_of(asked)) == "board in (a,b),!broken,lab=x"

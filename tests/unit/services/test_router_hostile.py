@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from router_helpers import CLOCK, Peer, raw, request
 from router_helpers import HOSTILE_LIMITS as LIMITS
-from router_helpers import Peer, raw, request
 
+from bullpen.errors import TooManyRequests
+from bullpen.identity.subjects import Role
+from bullpen.identity.tokens import STREAM_LIFETIME, Ticket
 from bullpen.services.router import frames
+from bullpen.services.router.pairing import LEASE_USED_MAX, LEASE_WAITING_MAX, Pairing
 
 PING = raw(frames.PING, 0, 0, b"x" * 8)
 BIG = b"x" * (LIMITS.header_bytes_max + 1)
@@ -123,6 +127,46 @@ def test_streams_over_the_limit_are_refused_one_by_one() -> None:
         peer.say(request(number * 2 + 1))
     assert peer.wire.open
     assert peer.router.load == 0
+
+
+def test_a_stream_that_closes_early_gives_its_bytes_back_to_the_connection() -> None:
+    """Otherwise a few streams that nobody answers would close the connection for all others."""
+    peer = Peer()
+    peer.greet()
+    before, sent = peer.credit, 0
+    for number in range(1, 20, 2):
+        peer.say(request(number, token=peer.token(f"s{number}")))
+        for _ in range(6):
+            peer.say(raw(frames.DATA, 0, number, b"x" * LIMITS.frame_size_max))
+            sent += LIMITS.frame_size_max
+        peer.say(frames.rst_stream(number, 8))
+    assert peer.wire.open
+    assert sent - (peer.credit - before) < LIMITS.connection_window // 4
+
+
+def test_one_lease_cannot_fill_the_router_for_the_others() -> None:
+    pairing: Pairing[object] = Pairing()
+    now = CLOCK.now()
+
+    def ticket(stream: str, role: Role = Role.CLIENT, lease: str = "flood") -> Ticket:
+        return Ticket(stream=stream, lease=lease, epoch=1, role=role, expires=now + STREAM_LIFETIME)
+
+    for number in range(LEASE_WAITING_MAX):
+        pairing.arrive(ticket(f"s{number}"), object(), now=now)
+    with pytest.raises(TooManyRequests, match="this lease has too many streams"):
+        pairing.arrive(ticket("one-more"), object(), now=now)
+    assert pairing.arrive(ticket("theirs", lease="other"), object(), now=now) is None
+    assert pairing.arrive(ticket("s0", Role.EXPORTER), object(), now=now) is not None
+    pairing.arrive(ticket("room-again"), object(), now=now)
+
+    legs = {number: object() for number in range(LEASE_USED_MAX)}
+    for number, leg in legs.items():
+        pairing.arrive(ticket(f"u{number}", lease="used"), leg, now=now)
+        pairing.leave(ticket(f"u{number}", lease="used"), leg)
+    with pytest.raises(TooManyRequests, match="this lease has too many streams"):
+        pairing.arrive(ticket("used-up", lease="used"), object(), now=now)
+    later = now + STREAM_LIFETIME
+    assert pairing.arrive(ticket("later", lease="used"), object(), now=later) is None
 
 
 def test_a_sweep_forgives_slow_control_frames_and_finds_the_dead() -> None:

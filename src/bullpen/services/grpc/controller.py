@@ -12,7 +12,7 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
 from bullpen.controllers.views import Views
-from bullpen.errors import Forbidden
+from bullpen.errors import BadRequest, Forbidden
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector, requirement
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
@@ -110,7 +110,7 @@ class ControllerServicer:
     @method(Admits.CLIENT)
     async def RequestLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         wish = Wish(
-            selector=str(_selector(request.selector)),
+            selector=str(selector_of(request.selector)),
             duration=convert.span_of(request, "duration"),
             tags={},
         )
@@ -141,13 +141,23 @@ class ControllerServicer:
         """Not supported: no program calls it, and its message was withdrawn from the protocol."""
 
 
-def _selector(message: Any) -> Selector:
+def selector_of(message: Any) -> Selector:
+    """A selector of the older lease calls; raises ``BadRequest`` for what it does not know."""
     found: list[Requirement] = [
         requirement(key, Operator.EQUALS, (value,)) for key, value in message.match_labels.items()
     ]
     found += [
-        requirement(e.key, _OPERATORS[e.operator], tuple(e.values))
+        requirement(e.key, _operator(e.operator), tuple(e.values))
         for e in message.match_expressions
-        if e.operator in _OPERATORS
     ]
     return Selector(tuple(sorted(found, key=lambda item: item.key)))
+
+
+def _operator(name: str) -> Operator:
+    """An expression that is not understood must not be left out: more would match without it."""
+    found = _OPERATORS.get(name)
+    if found is None:
+        raise BadRequest(
+            f"{name!r} is not an operator of match expressions; use {', '.join(_OPERATORS)}"
+        )
+    return found

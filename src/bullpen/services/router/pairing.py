@@ -1,12 +1,12 @@
 """Who meets whom: two sides with tickets for the same stream, lease and epoch, once.
 
-Bounded and without I/O. A ticket that was used is remembered until it runs out, so a
-stolen copy of it opens nothing.
+Bounded, as a whole and for each lease, and without I/O. A ticket that was used is remembered
+until it runs out, so a stolen copy of it opens nothing.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -17,6 +17,15 @@ from bullpen.identity.tokens import Ticket
 WAITING_MAX = 20_000
 USED_MAX = 200_000
 
+LEASE_LEGS_MAX = 2_000
+"""Of one lease, joined and waiting, so that no client takes the router's room from the others."""
+
+LEASE_WAITING_MAX = 200
+LEASE_USED_MAX = 20_000
+"""Tickets of one lease that were used and have not run out: eleven a second for half an hour."""
+
+_WAITING, _USED = "waiting", "used"
+
 L = TypeVar("L")
 
 
@@ -25,8 +34,11 @@ class Pairing(Generic[L]):
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[Ticket, L]] = {}
-        self._used: dict[tuple[str, Role], datetime] = {}
+        self._used: dict[tuple[str, Role], Ticket] = {}
         self._by_lease: defaultdict[str, dict[L, int]] = defaultdict(dict)
+        self._counts: Counter[tuple[str, str]] = Counter()
+        """By lease and what is counted of it."""
+
         self._fences: dict[str, int] = {}
 
     @property
@@ -44,24 +56,45 @@ class Pairing(Generic[L]):
         use = (ticket.stream, ticket.role)
         if use in self._used:
             raise Unauthorized("this stream token was already used")
-        if len(self._waiting) >= WAITING_MAX or len(self._used) >= USED_MAX:
-            raise TooManyRequests("too many streams are waiting for their other side")
         found = self._waiting.get(ticket.stream)
+        self._check_room(ticket.lease, waits=found is None)
         if found is not None and not _belong(found[0], ticket):
             raise Conflict("the other side of this stream has another lease")
-        self._used[use] = ticket.expires
+        self._used[use] = ticket
+        self._count(ticket.lease, _USED, 1)
         self._by_lease[ticket.lease][leg] = ticket.epoch
         if found is None:
             self._waiting[ticket.stream] = (ticket, leg)
+            self._count(ticket.lease, _WAITING, 1)
             return None
-        del self._waiting[ticket.stream]
+        self._stop_waiting(ticket)
         return found[1]
+
+    def _check_room(self, lease: str, *, waits: bool) -> None:
+        """Whoever comes to one that waits makes room, so only the others count as waiting."""
+        if (waits and len(self._waiting) >= WAITING_MAX) or len(self._used) >= USED_MAX:
+            raise TooManyRequests("too many streams are waiting for their other side")
+        if (
+            (waits and self._counts[lease, _WAITING] >= LEASE_WAITING_MAX)
+            or len(self._by_lease.get(lease, ())) >= LEASE_LEGS_MAX
+            or self._counts[lease, _USED] >= LEASE_USED_MAX
+        ):
+            raise TooManyRequests("this lease has too many streams; close some, or try again later")
+
+    def _stop_waiting(self, ticket: Ticket) -> None:
+        del self._waiting[ticket.stream]
+        self._count(ticket.lease, _WAITING, -1)
+
+    def _count(self, lease: str, what: str, step: int) -> None:
+        self._counts[lease, what] += step
+        if not self._counts[lease, what]:
+            del self._counts[lease, what]
 
     def leave(self, ticket: Ticket, leg: L) -> None:
         """A leg ended, joined or not."""
         waiting = self._waiting.get(ticket.stream)
         if waiting is not None and waiting[1] is leg:
-            del self._waiting[ticket.stream]
+            self._stop_waiting(ticket)
         legs = self._by_lease[ticket.lease]
         legs.pop(leg, None)
         if not legs:
@@ -75,10 +108,11 @@ class Pairing(Generic[L]):
     def _forget(self, now: datetime) -> None:
         """Drop used tickets that have run out; they were added in order of time."""
         while self._used:
-            use, expires = next(iter(self._used.items()))
-            if expires > now:
+            use, ticket = next(iter(self._used.items()))
+            if ticket.expires > now:
                 break
             del self._used[use]
+            self._count(ticket.lease, _USED, -1)
         while len(self._fences) > USED_MAX:
             del self._fences[next(iter(self._fences))]
 
