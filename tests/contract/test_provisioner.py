@@ -1,196 +1,33 @@
-"""What every provisioner promises, one sentence per test.
-
-A new one is added to the parameters of ``watcher`` and to nothing else.
-"""
+"""What every provisioner promises, kept by those that are here: see ``bullpen.testing``."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pod_cluster import PodBench, cluster
-from provisioner_helpers import INSTANCES_MAX, TOKEN, FakeBench, Watcher, local_bench
 
-from bullpen.api.exporterset import RecycleStrategy
-from bullpen.errors import NoCapacity, Refused
-from bullpen.provisioners.base import ExitReason, InstancePhase
-
-REUSE = RecycleStrategy.IN_PLACE_REUSE
-BOOTING, RUNNING, EXITED = InstancePhase
+from bullpen.provisioners import mock
+from bullpen.testing.benches import INSTANCES_MAX, Bench, FakeBench
+from bullpen.testing.controller_stub import TOKEN
+from bullpen.testing.provisioner_contract import ProvisionerContract
 
 
-@pytest.fixture(params=["fake", "pod", pytest.param("local", marks=pytest.mark.slow)])
-async def watcher(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Watcher]:
-    if request.param == "fake":
-        yield Watcher(FakeBench())
-        return
-    if request.param == "pod":
+class TestFake(ProvisionerContract):
+    @contextlib.asynccontextmanager
+    async def bench(self, directory: Path) -> AsyncIterator[Bench]:
+        yield FakeBench()
+
+
+class TestPods(ProvisionerContract):
+    @contextlib.asynccontextmanager
+    async def bench(self, directory: Path) -> AsyncIterator[Bench]:
         async with cluster(pods_max=INSTANCES_MAX) as found:
-            yield Watcher(PodBench(found, TOKEN))
-        return
-    async with local_bench(tmp_path) as bench:
-        yield Watcher(bench)
+            yield PodBench(found, TOKEN)
 
 
-async def test_an_instance_is_accepted_at_once_and_runs_later(watcher: Watcher) -> None:
-    accepted = await watcher.bench.provisioner.ensure(watcher.spec("a"))
-
-    assert (accepted.key, accepted.owner_uid) == (("lab", "a"), "uid-1")
-    assert accepted.provisioner == watcher.bench.provisioner.name
-    assert accepted.phase is BOOTING
-    assert ("lab", "a") in watcher.told
-    assert (await watcher.until("a", RUNNING)).reason is None
-
-
-async def test_asking_again_is_asking_once(watcher: Watcher) -> None:
-    spec = watcher.spec("a")
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(10):
-            tasks.create_task(watcher.bench.provisioner.ensure(spec))
-    running = await watcher.until("a", RUNNING)
-
-    assert await watcher.bench.provisioner.ensure(spec) == running
-    assert await watcher.bench.provisioner.observe_all() == (running,)
-
-
-async def test_an_absent_one_is_removed_and_retired_with_success(watcher: Watcher) -> None:
-    await watcher.bench.provisioner.remove(("lab", "never"))
-    await watcher.bench.provisioner.retire(("lab", "never"))
-
-    assert await watcher.bench.provisioner.observe_all() == ()
-
-
-async def test_a_removed_one_is_gone_and_its_name_is_free(watcher: Watcher) -> None:
-    await watcher.running("a")
-    watcher.told.clear()
-    await watcher.bench.provisioner.remove(("lab", "a"))
-
-    assert await watcher.instance("a") is None
-    assert ("lab", "a") in watcher.told
-    assert (await watcher.running("a", owner="uid-2")).owner_uid == "uid-2"
-
-
-async def test_many_may_remove_it_at_once(watcher: Watcher) -> None:
-    await watcher.running("a")
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(5):
-            tasks.create_task(watcher.bench.provisioner.remove(("lab", "a")))
-
-    assert await watcher.instance("a") is None
-
-
-async def test_one_that_boots_can_be_removed(watcher: Watcher) -> None:
-    await watcher.bench.provisioner.ensure(watcher.spec("a"))
-    await watcher.bench.provisioner.remove(("lab", "a"))
-
-    assert await watcher.instance("a") is None
-    await watcher.running("b")
-    assert await watcher.instance("a") is None, "it did not start after all"
-
-
-async def test_one_that_dies_is_told_and_stays_listed_until_it_is_removed(
-    watcher: Watcher,
-) -> None:
-    await watcher.running("a")
-    watcher.bench.crash(("lab", "a"))
-    exited = await watcher.until("a", EXITED)
-
-    assert exited.reason is ExitReason.CRASHED
-    assert exited.detail
-    assert await watcher.bench.provisioner.ensure(watcher.spec("a")) == exited, "not restarted"
-    await watcher.bench.provisioner.remove(("lab", "a"))
-    assert await watcher.instance("a") is None
-
-
-async def test_a_single_use_one_ends_with_its_lease(watcher: Watcher) -> None:
-    await watcher.running("a")
-    await watcher.bench.begin_lease(("lab", "a"))
-    assert (await watcher.until("a", RUNNING)).reason is None
-    await watcher.bench.end_lease(("lab", "a"))
-
-    assert (await watcher.until("a", EXITED)).reason is ExitReason.COMPLETED
-
-
-async def test_one_that_is_used_again_outlives_its_leases(watcher: Watcher) -> None:
-    await watcher.running("a", recycle=REUSE)
-    for _ in range(2):
-        await watcher.bench.begin_lease(("lab", "a"))
-        await watcher.bench.end_lease(("lab", "a"))
-    await watcher.bench.begin_lease(("lab", "a"))
-
-    assert (await watcher.until("a", RUNNING)).reason is None
-
-
-async def test_a_retired_one_without_a_lease_ends_now(watcher: Watcher) -> None:
-    await watcher.running("a", recycle=REUSE)
-    await watcher.bench.provisioner.retire(("lab", "a"))
-
-    assert (await watcher.until("a", EXITED)).reason is ExitReason.COMPLETED
-    await watcher.bench.provisioner.retire(("lab", "a"))
-
-
-async def test_a_retired_one_ends_after_its_lease_and_not_before(watcher: Watcher) -> None:
-    await watcher.running("a", recycle=REUSE)
-    await watcher.bench.begin_lease(("lab", "a"))
-    await watcher.bench.provisioner.retire(("lab", "a"))
-    await watcher.running("b")
-    assert (await watcher.until("a", RUNNING)).reason is None
-    await watcher.bench.end_lease(("lab", "a"))
-
-    assert (await watcher.until("a", EXITED)).reason is ExitReason.COMPLETED
-
-
-async def test_one_that_boots_can_be_retired(watcher: Watcher) -> None:
-    await watcher.bench.provisioner.ensure(watcher.spec("a"))
-    await watcher.bench.provisioner.retire(("lab", "a"))
-
-    assert (await watcher.until("a", EXITED)).reason is ExitReason.COMPLETED
-
-
-async def test_another_owners_instance_is_returned_and_left_alone(watcher: Watcher) -> None:
-    running = await watcher.running("a", owner="uid-1")
-
-    assert await watcher.bench.provisioner.ensure(watcher.spec("a", owner="uid-2")) == running
-
-
-async def test_a_full_backend_says_so_and_has_room_when_one_exits(watcher: Watcher) -> None:
-    for number in range(INSTANCES_MAX):
-        await watcher.running(f"a{number}")
-    with pytest.raises(NoCapacity, match=str(INSTANCES_MAX)):
-        await watcher.bench.provisioner.ensure(watcher.spec("b"))
-    assert await watcher.instance("b") is None
-    watcher.bench.crash(("lab", "a0"))
-    await watcher.until("a0", EXITED)
-
-    await watcher.running("b")
-
-
-async def test_wrong_parameters_are_named_by_path_and_refused(watcher: Watcher) -> None:
-    provisioner = watcher.bench.provisioner
-
-    (cause,) = provisioner.check({"colour": "blue"})
-    assert cause.field == "parameters.colour"
-    assert provisioner.check({}) == ()
-    with pytest.raises(Refused, match=r"parameters\.colour"):
-        await provisioner.ensure(watcher.spec("a", colour="blue"))
-    assert await watcher.instance("a") is None
-
-
-async def test_all_are_listed_in_order_of_their_keys(watcher: Watcher) -> None:
-    for name in ("c", "a", "b"):
-        await watcher.bench.provisioner.ensure(watcher.spec(name))
-
-    found = await watcher.bench.provisioner.observe_all()
-    assert [instance.key[1] for instance in found] == ["a", "b", "c"]
-
-
-async def test_no_secret_is_shown(watcher: Watcher) -> None:
-    spec = replace(watcher.spec("a"), credentials={"password": TOKEN.encode()})
-    assert TOKEN in spec.exporter_config
-    accepted = await watcher.bench.provisioner.ensure(spec)
-
-    assert TOKEN not in repr(spec)
-    assert TOKEN not in repr(accepted)
+@pytest.mark.slow
+class TestLocalProcesses(ProvisionerContract):
+    plugin = mock.PLUGIN

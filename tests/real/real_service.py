@@ -68,8 +68,10 @@ def free_port_base() -> int:
 class Service:
     """A running ``bullpen up`` and ways to use it as a person would."""
 
-    def __init__(self, data: Path, *arguments: str) -> None:
+    def __init__(self, data: Path, *arguments: str, python: Path | None = None) -> None:
+        """``python``: the interpreter of another environment that has the service."""
         self.data = data
+        self.program = [str(BIN / "bullpen")] if python is None else [str(python), "-m", "bullpen"]
         self.arguments = arguments
         self.home = data.parent / f"{data.name}-home"
         self.home.mkdir(exist_ok=True)
@@ -78,7 +80,7 @@ class Service:
 
     def start(self) -> None:
         (self.data / "endpoints.json").unlink(missing_ok=True)
-        command = [str(BIN / "bullpen"), "up", "--data", str(self.data), *self.arguments]
+        command = [*self.program, "up", "--data", str(self.data), *self.arguments]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
         eventually(self._ready, seconds=READY_SECONDS_MAX, what="bullpen up being ready")

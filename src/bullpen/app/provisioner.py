@@ -25,13 +25,13 @@ from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_o
 from bullpen.app.lab import BACKOFF
 from bullpen.app.poolmetrics import PoolMetrics
 from bullpen.app.pools import Pools
-from bullpen.app.wiring import DRIVERS_LOADED, tuning
+from bullpen.app.wiring import tuning
 from bullpen.controllers import authority
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
 from bullpen.core import presence
-from bullpen.errors import BadRequest, NotFound, Refused
+from bullpen.errors import NotFound, Refused
 from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.placements.base import Placement
@@ -40,10 +40,9 @@ from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.placements.pod.rendering import PodSettings
-from bullpen.provisioners.base import Recipe
-from bullpen.provisioners.mock import MockRecipe
+from bullpen.provisioners import plugins
+from bullpen.provisioners.base import Host, Plugin
 from bullpen.provisioners.placed import PlacedProvisioner
-from bullpen.provisioners.qemu import QemuRecipe
 from bullpen.runtime.events import Events
 from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Informer, Key
@@ -75,29 +74,20 @@ class ProvisionerSettings:
 async def run(settings: ProvisionerSettings, *, announce: Callable[[str], None]) -> None:
     """Stand by or lead until SIGTERM or SIGINT; raises if the leadership is lost."""
     clock = SystemClock()
-    recipe = recipe_named(settings.provisioner)
-    name = f"bullpen-provisioner-{recipe.name}"
+    plugin = plugins.load(settings.provisioner)
+    name = f"bullpen-provisioner-{plugin.name}"
     async with joined(settings.join, manager=name, clock=clock, bundles=True) as here:
         announce(f"Standing by for {name} in namespace {here.namespace}.")
         await lead(
             leadership_of(name, here, clock),
             here,
-            lambda: _working(settings, recipe, here, announce),
+            lambda: _working(settings, plugin, here, announce),
         )
-
-
-def recipe_named(name: str) -> Recipe:
-    """What a provisioner makes; raises ``BadRequest`` naming those there are."""
-    recipes: tuple[Recipe, ...] = (QemuRecipe(host_arch=platform.machine()), MockRecipe())
-    found = {recipe.name: recipe for recipe in recipes}
-    if name not in found:
-        raise BadRequest(f"there is no provisioner {name!r}; there are {', '.join(sorted(found))}")
-    return found[name]
 
 
 @contextlib.asynccontextmanager
 async def _working(
-    settings: ProvisionerSettings, recipe: Recipe, here: Joined, announce: Callable[[str], None]
+    settings: ProvisionerSettings, plugin: Plugin, here: Joined, announce: Callable[[str], None]
 ) -> AsyncIterator[str]:
     """Everything a leader does; yields what it says of itself."""
     clock, ids, chance = SystemClock(), RandomIds(), random.SystemRandom()
@@ -106,10 +96,11 @@ async def _working(
     namespace = settings.join.watch_namespace or here.namespace
     ca_pem = await _authority(settings, here.objects, namespace)
     views = Views.of(here.objects, retry=retry)
-    component = f"bullpen-provisioner-{recipe.name}"
+    component = f"bullpen-provisioner-{plugin.name}"
+    recipe = plugin.recipe(Host(arch=platform.machine()))
     events = Events(here.objects, clock=clock, ids=ids, component=component)
     async with (
-        _placement(settings, here.objects, clock, retry) as placement,
+        _placement(settings, plugin, here.objects, clock, retry) as placement,
         asyncio.TaskGroup() as tasks,
     ):
         pools = Pools(
@@ -169,7 +160,11 @@ async def _authority(settings: ProvisionerSettings, objects: Objects, namespace:
 
 @contextlib.asynccontextmanager
 async def _placement(
-    settings: ProvisionerSettings, objects: Objects, clock: Clock, retry: Retry
+    settings: ProvisionerSettings,
+    plugin: Plugin,
+    objects: Objects,
+    clock: Clock,
+    retry: Retry,
 ) -> AsyncIterator[Placement]:
     """Where instances run: as Pods, or as processes of this machine."""
     if settings.pods is not None:
@@ -183,7 +178,7 @@ async def _placement(
     local = LocalSettings(
         data=settings.data,
         limits=host_limits(instances=settings.config.pools.instances_max),
-        zygote=ZygoteSettings(load=DRIVERS_LOADED),
+        zygote=ZygoteSettings(load=plugin.preload),
     )
     async with LocalPlacement(local, clock=clock, ids=RandomIds()).running() as placement:
         yield placement

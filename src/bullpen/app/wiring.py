@@ -9,7 +9,7 @@ import functools
 import platform
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,10 +43,9 @@ from bullpen.kit.ids import Ids
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
-from bullpen.provisioners.base import Provisioner
-from bullpen.provisioners.mock import MockRecipe
+from bullpen.provisioners import plugins
+from bullpen.provisioners.base import Host, Plugin, Provisioner
 from bullpen.provisioners.placed import PlacedProvisioner
-from bullpen.provisioners.qemu import QemuRecipe
 from bullpen.registry.expiry import EventSweeper
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
@@ -62,13 +61,6 @@ from bullpen.store.sqlite import SqliteStore
 
 FIELD_MANAGER = "bullpen"
 NAMESPACES = ("default", "kube-system")
-
-DRIVERS_LOADED = (
-    "bullpen.drivers.qemu",
-    "jumpstarter_driver_composite.driver",
-    "jumpstarter_driver_power.driver",
-)
-"""What the zygote imports once for all exporters; others are imported by those that use them."""
 
 API, CONTROLLER, ROUTER, LOGIN = 0, 2, 3, 6
 """Distance of each port from the base. With the default, all but the API's are upstream's."""
@@ -153,11 +145,12 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             "router": _address(settings.host, ports[ROUTER]),
             "login": f"http://{_address(settings.host, ports[LOGIN])}",
         }
-        placement = await stack.enter_async_context(_placement(settings, layout, world).running())
-        provisioners = (
-            PlacedProvisioner(QemuRecipe(host_arch=platform.machine()), placement),
-            PlacedProvisioner(MockRecipe(), placement),
+        found = plugins.load_all()
+        placement = await stack.enter_async_context(
+            _placement(settings, layout, world, preload=preloaded(found)).running()
         )
+        host = Host(arch=platform.machine())
+        provisioners = tuple(PlacedProvisioner(each.recipe(host), placement) for each in found)
         lab = await stack.enter_async_context(
             _lab(settings, world, registry, certs, signer, tickets, router, provisioners, endpoints)
         )
@@ -238,14 +231,21 @@ def lab_settings(config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings
     )
 
 
-def _placement(settings: Settings, layout: Layout, world: World) -> LocalPlacement:
+def _placement(
+    settings: Settings, layout: Layout, world: World, *, preload: tuple[str, ...]
+) -> LocalPlacement:
     """Where virtual targets run: as processes of this machine."""
     local = LocalSettings(
         data=layout.root,
         limits=host_limits(instances=settings.config.pools.instances_max),
-        zygote=ZygoteSettings(load=DRIVERS_LOADED),
+        zygote=ZygoteSettings(load=preload),
     )
     return LocalPlacement(local, clock=world.clock, ids=world.ids)
+
+
+def preloaded(found: Iterable[Plugin]) -> tuple[str, ...]:
+    """Driver modules of provisioners, each once."""
+    return tuple(dict.fromkeys(module for plugin in found for module in plugin.preload))
 
 
 def tuning(config: PoolConfig) -> Tuning:

@@ -6,7 +6,7 @@ says what it sees. It keeps no opinion about how many there should be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from bullpen.placements.base import (
 __all__ = [
     "Artifact",
     "ExitReason",
+    "Host",
     "Hosting",
     "Instance",
     "InstancePhase",
@@ -34,6 +35,7 @@ __all__ = [
     "Key",
     "Listener",
     "Needs",
+    "Plugin",
     "Provisioner",
     "Recipe",
     "Site",
@@ -127,3 +129,28 @@ class Recipe(Protocol):
 
     def export(self, spec: InstanceSpec, site: Site) -> Mapping[str, object]:
         """The ``export`` section of the exporter's config."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a recipe may know of the machine that its process runs on."""
+
+    arch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """What a package registers under the entry point ``bullpen.provisioners``."""
+
+    name: str
+    """What a VirtualTargetClass writes in ``spec.provisioner``."""
+
+    recipe: Callable[[Host], Recipe]
+    preload: tuple[str, ...] = ()
+    """Modules with its drivers, loaded once and shared by all exporters of a host.
+
+    They must not start threads or open gRPC channels when they are imported.
+    """
+
+    runtime: str = ""
+    """What its targets run in where they are Pods; empty if an exporter is all there is."""

@@ -13,7 +13,7 @@ from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct
 from bullpen.errors import Cause
 from bullpen.provisioners import exports, parameters
-from bullpen.provisioners.base import InstanceSpec, Needs, Site
+from bullpen.provisioners.base import InstanceSpec, Needs, Plugin, Site
 
 NAME = "mock.jumpstarter.dev"
 MEMORY_BYTES = 25 << 20
@@ -45,3 +45,8 @@ class MockRecipe:
 
     def export(self, spec: InstanceSpec, site: Site) -> Document:
         return exports.export_of(spec.drivers) or DEFAULT_EXPORT
+
+
+PLUGIN = Plugin(
+    name=NAME, recipe=lambda host: MockRecipe(), preload=("jumpstarter_driver_power.driver",)
+)

@@ -14,7 +14,7 @@ from bullpen.drivers import sizes
 from bullpen.errors import Cause
 from bullpen.kit import quantities
 from bullpen.provisioners import exports, parameters
-from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Site
+from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Plugin, Site
 from bullpen.provisioners.qemu_parameters import Accel, Disk, File, NetworkAccess, QemuParameters
 
 NAME = "qemu.jumpstarter.dev"
@@ -249,3 +249,11 @@ def _config_causes(index: int, driver: Driver) -> Iterator[Cause]:
             read(str(driver.config.get(name, 1)))
         except ValueError as error:
             yield Cause(field=f"drivers[{index}].config.{name}", message=f"Invalid value: {error}")
+
+
+PLUGIN = Plugin(
+    name=NAME,
+    recipe=lambda host: QemuRecipe(host_arch=host.arch),
+    preload=(*MODULES, "jumpstarter_driver_power.driver"),
+    runtime=RUNTIME,
+)

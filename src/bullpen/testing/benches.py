@@ -1,0 +1,155 @@
+"""Benches: a provisioner under test, and ways to do to its instances what a lab does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from bullpen.api.exporterset import RecycleStrategy
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
+from bullpen.placements.local import layout
+from bullpen.placements.local.capacity import Limits
+from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.placement import LocalPlacement, LocalSettings
+from bullpen.provisioners.base import (
+    Instance,
+    InstancePhase,
+    InstanceSpec,
+    Key,
+    Provisioner,
+    Recipe,
+)
+from bullpen.provisioners.fake import FakeProvisioner
+from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.testing.controller_stub import TOKEN, StubController
+
+INSTANCES_MAX = 3
+"""The room that a bench gives its provisioner."""
+
+SECONDS_MAX = 60.0
+
+
+class Bench(Protocol):
+    """A provisioner with room for ``INSTANCES_MAX``, and the world around it."""
+
+    provisioner: Provisioner
+
+    def config(self, key: Key) -> str: ...
+    async def begin_lease(self, key: Key) -> None: ...
+    async def end_lease(self, key: Key) -> None: ...
+    def crash(self, key: Key) -> None: ...
+
+
+class Watcher:
+    """Hears what a provisioner tells and waits for what a test expects."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.told: list[Key] = []
+        self._news = asyncio.Event()
+        bench.provisioner.listen(self._listen)
+
+    def _listen(self, key: Key) -> None:
+        self.told.append(key)
+        self._news.set()
+
+    def spec(
+        self,
+        name: str,
+        *,
+        owner: str = "uid-1",
+        recycle: RecycleStrategy = RecycleStrategy.EXIT_AND_REPLACE,
+        **parameters: object,
+    ) -> InstanceSpec:
+        key = ("lab", name)
+        return InstanceSpec(
+            key=key,
+            owner_uid=owner,
+            parameters=parameters,
+            exporter_config=self.bench.config(key),
+            recycle=recycle,
+        )
+
+    async def instance(self, name: str) -> Instance | None:
+        for found in await self.bench.provisioner.observe_all():
+            if found.key == ("lab", name):
+                return found
+        return None
+
+    async def until(self, name: str, phase: InstancePhase) -> Instance:
+        """The instance once it is in ``phase``: looked at only when something was told."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                self._news.clear()
+                found = await self.instance(name)
+                if found is not None and found.phase is phase:
+                    return found
+                await self._news.wait()
+
+    async def running(self, name: str, **chosen: Any) -> Instance:
+        await self.bench.provisioner.ensure(self.spec(name, **chosen))
+        return await self.until(name, InstancePhase.RUNNING)
+
+
+class FakeBench:
+    def __init__(self) -> None:
+        self.fake = FakeProvisioner(random.Random(1), instances_max=INSTANCES_MAX)
+        self.provisioner: Provisioner = self.fake
+
+    def config(self, key: Key) -> str:
+        return f"token: {TOKEN}"
+
+    async def begin_lease(self, key: Key) -> None:
+        self.fake.begin_lease(key)
+
+    async def end_lease(self, key: Key) -> None:
+        self.fake.end_lease(key)
+
+    def crash(self, key: Key) -> None:
+        self.fake.crash(key)
+
+
+class LocalBench:
+    """Real processes that register with a controller of ours."""
+
+    def __init__(
+        self, recipe: Recipe, placement: LocalPlacement, controller: StubController
+    ) -> None:
+        self.provisioner: Provisioner = PlacedProvisioner(recipe, placement)
+        self._placement = placement
+        self._controller = controller
+
+    def config(self, key: Key) -> str:
+        return self._controller.config(key)
+
+    async def begin_lease(self, key: Key) -> None:
+        await self._controller.lease(key, leased=True)
+
+    async def end_lease(self, key: Key) -> None:
+        await self._controller.lease(key, leased=False)
+
+    def crash(self, key: Key) -> None:
+        process = layout.read_process(self._placement.layout.instance(key))
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def local_bench(
+    directory: Path, recipe: Recipe, preload: tuple[str, ...] = ()
+) -> AsyncIterator[LocalBench]:
+    """A recipe whose exporters run as processes of this machine, as ``bullpen up`` runs them."""
+    limits = Limits(instances=INSTANCES_MAX, memory_bytes=1 << 40, cpus=100)
+    settings = LocalSettings(
+        data=directory / "data", limits=limits, zygote=ZygoteSettings(load=preload)
+    )
+    placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
+    async with StubController.serving(directory) as controller, placement.running():
+        yield LocalBench(recipe, placement, controller)

@@ -1,0 +1,1 @@
+"""Turtles as test targets."""
