@@ -8,12 +8,7 @@ from typing import Any
 from bullpen.api.document import Document
 from bullpen.api.paths import shown
 from bullpen.errors import Cause
-from bullpen.kit.names import (
-    dns_label_problem,
-    dns_subdomain_problem,
-    label_key_problem,
-    label_value_problem,
-)
+from bullpen.kit.names import dns_label_problem, label_key_problem, label_value_problem
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024
 FINALIZERS_MAX = 100
@@ -23,13 +18,12 @@ _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion"})
 _Problem = Callable[[str], str | None]
 
 
-def metadata_causes(document: Document, *, label_name: bool) -> Iterator[Cause]:
+def metadata_causes(document: Document, name_problem: _Problem) -> Iterator[Cause]:
     """What is wrong with ``document``'s metadata; assumes that its schema holds.
 
-    With ``label_name`` the name must be a DNS label, as for a Namespace.
+    ``name_problem`` says what is wrong with a name of this kind, if anything.
     """
     metadata: Mapping[str, Any] = document.get("metadata") or {}
-    name_problem = dns_label_problem if label_name else dns_subdomain_problem
     yield from _name_causes(metadata, name_problem)
     yield from _text_causes(metadata, "namespace", dns_label_problem)
     yield from _label_causes(metadata.get("labels", {}))

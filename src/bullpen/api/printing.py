@@ -178,12 +178,41 @@ def _event_message(document: Document, now: datetime) -> str:
     return str(_at(document, "message") or "").strip()
 
 
+def _role(document: Document, now: datetime) -> str:
+    return f"{_at(document, 'roleRef', 'kind')}/{_at(document, 'roleRef', 'name')}"
+
+
+def _subjects(kind: str) -> Cell:
+    """The subjects of one kind in a binding, service accounts with their namespace."""
+
+    def cell(document: Document, now: datetime) -> str:
+        found = [item for item in _at(document, "subjects") or () if item.get("kind") == kind]
+        names = [
+            f"{item.get('namespace', '')}/{item.get('name', '')}"
+            if kind == "ServiceAccount"
+            else str(item.get("name", ""))
+            for item in found
+        ]
+        return ", ".join(names)
+
+    return cell
+
+
 def _column(title: str, cell: Cell, *, priority: int = 0) -> tuple[Column, Cell]:
     return Column(name=title, path="", priority=priority), cell
 
 
 _NAME_COLUMN = (_NAME, _text("metadata", "name"))
 _AGE_COLUMN = _column("Age", _age)
+_CREATED_COLUMN = _column("Created At", _text("metadata", "creationTimestamp"))
+_BINDING_COLUMNS = (
+    _NAME_COLUMN,
+    _column("Role", _role),
+    _AGE_COLUMN,
+    _column("Users", _subjects("User"), priority=1),
+    _column("Groups", _subjects("Group"), priority=1),
+    _column("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
+)
 
 _BUILT_IN: Mapping[tuple[str, str], tuple[tuple[Column, Cell], ...]] = {
     ("", "Secret"): (
@@ -210,6 +239,11 @@ _BUILT_IN: Mapping[tuple[str, str], tuple[tuple[Column, Cell], ...]] = {
         _column("Count", _times_seen, priority=1),
         _column("Name", _text("metadata", "name"), priority=1),
     ),
+    ("", "ServiceAccount"): (_NAME_COLUMN, _column("Secrets", _count("secrets")), _AGE_COLUMN),
+    ("rbac.authorization.k8s.io", "Role"): (_NAME_COLUMN, _CREATED_COLUMN),
+    ("rbac.authorization.k8s.io", "ClusterRole"): (_NAME_COLUMN, _CREATED_COLUMN),
+    ("rbac.authorization.k8s.io", "RoleBinding"): _BINDING_COLUMNS,
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _BINDING_COLUMNS,
     ("coordination.k8s.io", "Lease"): (
         _NAME_COLUMN,
         _column("Holder", _text("spec", "holderIdentity")),
@@ -217,6 +251,6 @@ _BUILT_IN: Mapping[tuple[str, str], tuple[tuple[Column, Cell], ...]] = {
     ),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): (
         _NAME_COLUMN,
-        _column("Created At", _text("metadata", "creationTimestamp")),
+        _CREATED_COLUMN,
     ),
 }

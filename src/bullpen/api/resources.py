@@ -34,8 +34,22 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, lease_causes
 from bullpen.api.limits import CAUSES_MAX, oddity
 from bullpen.api.metacheck import metadata_causes
+from bullpen.api.rbac import (
+    ClusterRole,
+    ClusterRoleBinding,
+    Role,
+    RoleBinding,
+    cluster_role_binding_causes,
+    cluster_role_causes,
+    role_binding_causes,
+    role_causes,
+    role_name_problem,
+    with_binding_defaults,
+)
+from bullpen.api.serviceaccount import ServiceAccount
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.errors import Cause
+from bullpen.kit.names import dns_label_problem, dns_subdomain_problem
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator
@@ -94,6 +108,12 @@ class Resource:
     """Has a status subresource: neither side's writes can touch the other's fields."""
 
     scale: Scale | None = None
+    tokens: bool = False
+    """Has a ``token`` subresource, which makes a token when it is created."""
+
+    name_problem: Callable[[str], str | None] = field(default=dns_subdomain_problem, repr=False)
+    """Why a text cannot name an object of this kind; None if it can."""
+
     columns: tuple[Column, ...] = ()
     schema: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Structural OpenAPI v3 schema of the whole object."""
@@ -154,7 +174,7 @@ class Resource:
         checks = () if old is not None and _is_same_wish(document, old) else self.checks
         named = fresh is document or "metadata" in fresh
         return chain(
-            metadata_causes(document, label_name=self.kind == "Namespace") if named else (),
+            metadata_causes(document, self.name_problem) if named else (),
             validation.duplicate_causes(_keyed_lists(self), fresh),
             cel.rule_causes(_rules(self), document, old),
             *(check(document, old) for check in checks),
@@ -310,13 +330,45 @@ RESOURCES = Resources(
             namespaced=False,
             status=True,
             short_names=("ns",),
+            name_problem=dns_label_problem,
         ),
         _resource(Secret, "secrets", custom=False, fold=fold_string_data, checks=(secret_causes,)),
         _resource(
             ConfigMap, "configmaps", custom=False, short_names=("cm",), checks=(configmap_causes,)
         ),
         _resource(Event, "events", custom=False, short_names=("ev",)),
+        _resource(
+            ServiceAccount, "serviceaccounts", custom=False, short_names=("sa",), tokens=True
+        ),
         _resource(CoordinationLease, "leases", custom=False),
+        _resource(
+            Role, "roles", custom=False, name_problem=role_name_problem, checks=(role_causes,)
+        ),
+        _resource(
+            RoleBinding,
+            "rolebindings",
+            custom=False,
+            name_problem=role_name_problem,
+            fold=with_binding_defaults,
+            checks=(role_binding_causes,),
+        ),
+        _resource(
+            ClusterRole,
+            "clusterroles",
+            custom=False,
+            namespaced=False,
+            name_problem=role_name_problem,
+            checks=(cluster_role_causes,),
+        ),
+        _resource(
+            ClusterRoleBinding,
+            "clusterrolebindings",
+            custom=False,
+            namespaced=False,
+            name_problem=role_name_problem,
+            fold=with_binding_defaults,
+            checks=(cluster_role_binding_causes,),
+        ),
         _resource(
             CustomResourceDefinition,
             "customresourcedefinitions",

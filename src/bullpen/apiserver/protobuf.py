@@ -47,7 +47,8 @@ def decode(body: bytes) -> Document:
     envelope = _message(body[len(MAGIC) :], _UNKNOWN, 0)
     type_meta = envelope.get("typeMeta", {})
     api_version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
-    table = KINDS.get((api_version, kind))
+    # Typed clients write options in the version of the group they are for.
+    table = KINDS.get(("v1" if kind == "DeleteOptions" else api_version, kind))
     if table is None:
         raise UnsupportedMediaType(
             f"{kind or 'this kind'} of {api_version or 'an unknown version'} is not accepted"
@@ -177,6 +178,13 @@ def _entry(read_value: Callable[[Any, int], Any]) -> Callable[[Any, int], Docume
     return _nested({1: Field("key", _text), 2: Field("value", read_value)})
 
 
+def _items(raw: Any, depth: int) -> list[str]:
+    found: list[str] = _nested({1: Field("items", _text, repeated=True)})(raw, depth).get(
+        "items", []
+    )
+    return found
+
+
 def _texts(name: str) -> Field:
     return Field(name, _entry(_text), mapped=True)
 
@@ -236,6 +244,55 @@ _REFERENCE: Message = {
 
 _META_FIELD = Field("metadata", _nested(_META))
 
+_LABEL_SELECTOR: Message = {
+    1: _texts("matchLabels"),
+    2: Field(
+        "matchExpressions",
+        _nested(
+            {
+                1: Field("key", _text),
+                2: Field("operator", _text),
+                3: Field("values", _text, repeated=True),
+            }
+        ),
+        repeated=True,
+    ),
+}
+
+_RULES = Field(
+    "rules",
+    _nested(
+        {
+            1: Field("verbs", _text, repeated=True),
+            2: Field("apiGroups", _text, repeated=True),
+            3: Field("resources", _text, repeated=True),
+            4: Field("resourceNames", _text, repeated=True),
+            5: Field("nonResourceURLs", _text, repeated=True),
+        }
+    ),
+    repeated=True,
+)
+
+_BINDING: Message = {
+    1: _META_FIELD,
+    2: Field(
+        "subjects",
+        _nested(
+            {
+                1: Field("kind", _text),
+                2: Field("apiGroup", _text),
+                3: Field("name", _text),
+                4: Field("namespace", _text),
+            }
+        ),
+        repeated=True,
+    ),
+    3: Field(
+        "roleRef",
+        _nested({1: Field("apiGroup", _text), 2: Field("kind", _text), 3: Field("name", _text)}),
+    ),
+}
+
 _ACCESS: Message = {
     1: Field(
         "resourceAttributes",
@@ -252,6 +309,22 @@ _ACCESS: Message = {
         ),
     ),
     2: Field("nonResourceAttributes", _nested({1: Field("path", _text), 2: Field("verb", _text)})),
+}
+
+_SUBJECT_ACCESS: Message = {
+    1: _META_FIELD,
+    2: Field(
+        "spec",
+        _nested(
+            {
+                **_ACCESS,
+                3: Field("user", _text),
+                4: Field("groups", _text, repeated=True),
+                5: Field("extra", _entry(_items), mapped=True),
+                6: Field("uid", _text),
+            }
+        ),
+    ),
 }
 
 KINDS: dict[tuple[str, str], Message] = {
@@ -319,6 +392,55 @@ KINDS: dict[tuple[str, str], Message] = {
         4: Field("propagationPolicy", _text),
         5: Field("dryRun", _text, repeated=True),
     },
+    ("v1", "ServiceAccount"): {
+        1: _META_FIELD,
+        2: Field("secrets", _nested(_REFERENCE), repeated=True),
+        3: Field("imagePullSecrets", _nested({1: Field("name", _text)}), repeated=True),
+        4: Field("automountServiceAccountToken", _boolean),
+    },
+    ("rbac.authorization.k8s.io/v1", "Role"): {1: _META_FIELD, 2: _RULES},
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): {
+        1: _META_FIELD,
+        2: _RULES,
+        3: Field(
+            "aggregationRule",
+            _nested({1: Field("clusterRoleSelectors", _nested(_LABEL_SELECTOR), repeated=True)}),
+        ),
+    },
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): _BINDING,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): _BINDING,
+    ("authentication.k8s.io/v1", "TokenRequest"): {
+        1: _META_FIELD,
+        2: Field(
+            "spec",
+            _nested(
+                {
+                    1: Field("audiences", _text, repeated=True),
+                    3: Field(
+                        "boundObjectRef",
+                        _nested(
+                            {
+                                1: Field("kind", _text),
+                                2: Field("apiVersion", _text),
+                                3: Field("name", _text),
+                                4: Field("uid", _text),
+                            }
+                        ),
+                    ),
+                    4: Field("expirationSeconds", _integer),
+                }
+            ),
+        ),
+    },
+    ("authentication.k8s.io/v1", "TokenReview"): {
+        1: _META_FIELD,
+        2: Field(
+            "spec",
+            _nested({1: Field("token", _text), 2: Field("audiences", _text, repeated=True)}),
+        ),
+    },
+    ("authorization.k8s.io/v1", "SubjectAccessReview"): _SUBJECT_ACCESS,
+    ("authorization.k8s.io/v1", "LocalSubjectAccessReview"): _SUBJECT_ACCESS,
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): {
         1: _META_FIELD,
         2: Field("spec", _nested(_ACCESS)),

@@ -29,6 +29,8 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 REFRESH_PAUSE = timedelta(seconds=30)
 CLOCK_SKEW = timedelta(seconds=60)
 VERIFIED_MAX = 10_000
+GROUPS_MAX = 1_000
+"""Groups of one user that are looked at."""
 
 VERIFYING_MAX = 64
 """Tokens that are being checked at once. A check may wait for the issuer, and anybody can send
@@ -57,14 +59,17 @@ class Issuer:
 
     namespace_rules: tuple[NamespaceRule, ...] = ()
     """Where some of them may besides."""
+    groups_claim: str = "groups"
+    groups_prefix: str = "oidc:"
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideUser:
-    """Whom a token names, with the issuer's prefix, and where the user may appear."""
+    """Whom a token names, with the issuer's prefixes, and where the user may appear."""
 
     username: str
     namespaces: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class OutsideTokens:
         return (await self.identity(token)).username
 
     async def identity(self, token: str) -> OutsideUser:
-        """The user whom the token names; raises ``Unauthorized``."""
+        """The user and the groups that the token names; raises ``Unauthorized``."""
         now = self._clock.now().timestamp()
         found = self._verified.get(token)
         if found is None:
@@ -159,7 +164,9 @@ class OutsideTokens:
         name = claims.get(issuer.username_claim)
         if not isinstance(name, str) or not name:
             raise Unauthorized(f"the token has no claim {issuer.username_claim!r}")
-        user = OutsideUser(f"{issuer.prefix}{name}", namespaces_of(issuer, claims))
+        groups = tuple(f"{issuer.groups_prefix}{group}" for group in _groups(issuer, claims))
+        namespaces = namespaces_of(issuer, claims)
+        user = OutsideUser(f"{issuer.prefix}{name}", namespaces, groups)
         return _Verified(user, float(expires))
 
     async def _keys_of(self, issuer: Issuer, *, refresh: bool) -> KeySet:
@@ -201,3 +208,9 @@ def namespaces_of(issuer: Issuer, claims: Mapping[str, Any]) -> frozenset[str]:
 def _has(claim: object, value: str) -> bool:
     """Whether a claim is the value, or a list with the value in it."""
     return claim == value or (isinstance(claim, list) and value in claim)
+
+
+def _groups(issuer: Issuer, claims: dict[str, Any]) -> tuple[str, ...]:
+    found = claims.get(issuer.groups_claim)
+    listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    return tuple(group for group in listed[:GROUPS_MAX] if isinstance(group, str) and group)

@@ -48,6 +48,16 @@ def subject(
     )
 
 
+def groups(subject: Subject) -> tuple[str, ...]:
+    """The groups of a subject where roles can be bound to them.
+
+    Not system:authenticated: Jumpstarter's identities have no right at all at the API server
+    unless a binding names them or their groups.
+    """
+    group = f"jumpstarter:{subject.role.lower()}s"
+    return (group, f"{group}:{subject.namespace}")
+
+
 def usernames(expected: Subject, username: str) -> frozenset[str]:
     """Everyone who may act as an object: its own token, and ``spec.username`` if set."""
     own = f"{PREFIX}{expected}"

@@ -44,6 +44,10 @@ class FieldSelector:
     def matches(self, document: Mapping[str, Any]) -> bool:
         return all(term.matches(document) for term in self.terms)
 
+    def exact(self, field: str) -> str | None:
+        """The only value of ``field`` that can match; None if several can."""
+        return next((term.value for term in self.terms if term.equal and term.field == field), None)
+
     def __str__(self) -> str:
         return ",".join(str(term) for term in self.terms)
 

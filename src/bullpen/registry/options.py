@@ -6,9 +6,11 @@ them is the caller's work; deciding what they mean is the registry's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bullpen.api.document import Document
 from bullpen.store.base import Entry
 
 OBJECT_BYTES_MAX = 1_572_864
@@ -16,6 +18,10 @@ OBJECT_BYTES_MAX = 1_572_864
 
 ATTEMPTS_MAX = 8
 """How often a write is tried again when only its timing was unlucky."""
+
+
+Admit = Callable[[Document, Document | None], None]
+"""Given the next state of an object and its current one, raises if the write is refused."""
 
 
 class FieldValidation(StrEnum):
@@ -56,6 +62,8 @@ class WriteOptions:
     """Apply only: take fields from other managers instead of failing."""
 
     field_validation: FieldValidation = FieldValidation.WARN
+    admit: Admit | None = field(default=None, compare=False)
+    """Asked about the very state that is committed, after defaults and validation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

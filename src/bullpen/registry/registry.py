@@ -150,6 +150,7 @@ class Registry:
                 name = metadata.generated_name(given["generateName"], self._ids.suffix())
             place = self._enter(resource, namespace, name)
             new = preparing.to_create(resource, document, place, options, time=self._time())
+            _admit(options, new, None)
             warnings = warnings_about(resource, document, options)
             key = resource.key(place.namespace, name)
             value = await self._commits.create(key, new, dry_run=options.dry_run)
@@ -278,6 +279,7 @@ class Registry:
             document = change(old)
             check_document(resource, document, old, options)
             new = preparing.to_update(resource, document, old, options, time=self._time())
+            _admit(options, new, old)
             warnings = warnings_about(resource, document, options)
             value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
             if value is not None:
@@ -299,6 +301,7 @@ class Registry:
                 old = self.document(head.value)
                 check_document(resource, config, old, options)
                 new = preparing.to_apply(resource, config, old, options, time=self._time())
+                _admit(options, new, old)
                 value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
             if value is not None:
                 value = rendered(resource, value, options.subresource)
@@ -313,6 +316,7 @@ class Registry:
         metadata.check_place(config, namespace=namespace, name=name)
         place = self._enter(resource, namespace, name)
         new = preparing.to_apply_new(resource, config, place, options, time=self._time())
+        _admit(options, new, None)
         key = resource.key(namespace, name)
         return await self._commits.create(key, new, dry_run=options.dry_run)
 
@@ -362,6 +366,11 @@ class Registry:
 
     def _time(self) -> str:
         return times.text(self._clock.now())
+
+
+def _admit(options: WriteOptions, new: Document, old: Document | None) -> None:
+    if options.admit is not None:
+        options.admit(new, old)
 
 
 def _prefix(resource: Resource, namespace: str | None) -> str:

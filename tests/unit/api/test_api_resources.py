@@ -50,12 +50,13 @@ def test_keys_in_the_store() -> None:
 
 
 def test_the_order_is_stable_and_each_group_comes_once() -> None:
-    assert len(RESOURCES) == len(list(RESOURCES)) == 12
+    assert len(RESOURCES) == len(list(RESOURCES)) == 17
     assert RESOURCES.group_versions() == (
         ("jumpstarter.dev", "v1alpha1"),
         ("virtualtarget.jumpstarter.dev", "v1alpha1"),
         ("", "v1"),
         ("coordination.k8s.io", "v1"),
+        ("rbac.authorization.k8s.io", "v1"),
         ("apiextensions.k8s.io", "v1"),
     )
     assert list(Resources(RESOURCES)) == list(RESOURCES)
@@ -67,6 +68,7 @@ def test_short_names_are_kubernetes_own() -> None:
         "namespaces": ("ns",),
         "configmaps": ("cm",),
         "events": ("ev",),
+        "serviceaccounts": ("sa",),
         "customresourcedefinitions": ("crd", "crds"),
     }
 
@@ -75,7 +77,12 @@ def test_what_is_not_ours_is_not_custom() -> None:
     custom = {item.group for item in RESOURCES if item.custom}
     assert custom == {"jumpstarter.dev", "virtualtarget.jumpstarter.dev"}
     cluster_wide = {item.kind for item in RESOURCES if not item.namespaced}
-    assert cluster_wide == {"Namespace", "CustomResourceDefinition"}
+    assert cluster_wide == {
+        "Namespace",
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    }
     assert RESOURCES.of(CustomResourceDefinition).categories == ("api-extensions",)
 
 

@@ -1,0 +1,114 @@
+"""Tokens of ServiceAccounts: signed JWTs in Kubernetes' own form.
+
+A token names its account with the uid, so that it ends with the account, and the audiences
+it is meant for. Whether the account still exists is the caller's to check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, KeySet
+
+from bullpen.errors import Unauthorized
+from bullpen.identity.tokens import payload_of
+
+ISSUER = "https://kubernetes.default.svc"
+API_AUDIENCE = ISSUER
+"""The audience of this API server, as in Kubernetes the same as its issuer."""
+
+LIFETIME_DEFAULT = timedelta(hours=1)
+LIFETIME_MIN = timedelta(minutes=10)
+LIFETIME_MAX = timedelta(days=365)
+"""A longer lifetime is shortened to this; the answer says when the token expires."""
+
+AUDIENCES_MAX = 20
+VERIFIED_MAX = 10_000
+"""Tokens whose signature was checked and is remembered."""
+
+_PRIVATE = "kubernetes.io"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountClaims:
+    """What a verified token says."""
+
+    namespace: str
+    name: str
+    uid: str
+    token_id: str
+    audiences: frozenset[str]
+    expires: datetime
+
+
+class AccountTokens:
+    """Signs and verifies tokens of ServiceAccounts."""
+
+    def __init__(self, keys: tuple[ECKey, ...]) -> None:
+        assert keys, "there is always a key to sign with"
+        self._newest = keys[0]
+        self._all = KeySet(list(keys))
+        self._verified: dict[bytes, AccountClaims] = {}
+
+    def issue(self, claims: AccountClaims, *, now: datetime) -> str:
+        """A token that says ``claims``."""
+        content = {
+            "iss": ISSUER,
+            "aud": sorted(claims.audiences),
+            "sub": f"system:serviceaccount:{claims.namespace}:{claims.name}",
+            "iat": int(now.timestamp()),
+            "nbf": int(now.timestamp()),
+            "exp": int(claims.expires.timestamp()),
+            "jti": claims.token_id,
+            _PRIVATE: {
+                "namespace": claims.namespace,
+                "serviceaccount": {"name": claims.name, "uid": claims.uid},
+            },
+        }
+        return jwt.encode({"alg": "ES256", "kid": self._newest.kid}, content, self._newest)
+
+    def knows(self, token: str) -> bool:
+        """Whether the token says that it is one of these; nothing is checked yet."""
+        try:
+            return payload_of(token).get("iss") == ISSUER
+        except (ValueError, AttributeError):
+            return False
+
+    def verify(self, token: str, *, now: datetime) -> AccountClaims:
+        """What the token says; raises ``Unauthorized`` unless it is signed here and current."""
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        found = self._verified.get(digest)
+        if found is None:
+            found = self._check(token)
+            if len(self._verified) >= VERIFIED_MAX:
+                self._verified.clear()
+            self._verified[digest] = found
+        if found.expires <= now:
+            raise Unauthorized("the token has expired; request a new one")
+        return found
+
+    def _check(self, token: str) -> AccountClaims:
+        try:
+            claims = jwt.decode(token, self._all, algorithms=["ES256"]).claims
+            return _claims(claims)
+        except (JoseError, ValueError, KeyError, TypeError):
+            raise Unauthorized("the token is not valid here; request a new one") from None
+
+
+def _claims(claims: dict[str, Any]) -> AccountClaims:
+    if claims["iss"] != ISSUER:
+        raise ValueError("issuer")
+    private = claims[_PRIVATE]
+    return AccountClaims(
+        namespace=str(private["namespace"]),
+        name=str(private["serviceaccount"]["name"]),
+        uid=str(private["serviceaccount"]["uid"]),
+        token_id=str(claims.get("jti", "")),
+        audiences=frozenset(map(str, claims["aud"])),
+        expires=datetime.fromtimestamp(int(claims["exp"]), UTC),
+    )
