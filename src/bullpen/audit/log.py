@@ -1,0 +1,171 @@
+"""The audit log as files: JSON lines, written by a thread, rotated by size, count and age.
+
+``record`` puts an event into a bounded queue and returns. When the disk is stuck or full,
+events are dropped, counted and reported in the service's own log, because a lab that stops
+working when its log cannot be written would be worse.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from bullpen.api.document import encode
+from bullpen.audit.events import SUPPRESSED, AuditEvent, document
+from bullpen.kit.clock import Clock
+
+log = logging.getLogger("bullpen.audit")
+
+CURRENT = "audit.log"
+ROTATED = "audit-*.log"
+QUEUE_MAX = 10_000
+BATCH_MAX = 500
+CLOSE_SECONDS_MAX = 5.0
+REPORT_PAUSE = timedelta(minutes=1)
+"""At most one log line about dropped events in this time."""
+
+ANONYMOUS_PER_MINUTE_MAX = 60
+"""Refusals of unauthenticated callers that are recorded; a flood of them must not push
+everything else out of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """When a file is closed, and how long closed files are kept."""
+
+    bytes_max: int
+    keep: int
+    age_max: timedelta
+
+
+class AuditLog:
+    """An ``AuditSink`` that writes to a directory."""
+
+    def __init__(self, directory: Path, rotation: Rotation, *, clock: Clock) -> None:
+        self._directory = directory
+        self._rotation = rotation
+        self._clock = clock
+        self._queue: queue.Queue[AuditEvent | None] = queue.Queue(QUEUE_MAX)
+        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
+        self._budget = _AnonymousBudget()
+        self.recorded = 0
+        """Events taken so far."""
+
+        self.dropped = 0
+        """Events lost because the queue was full or the disk refused."""
+
+        self._reported = 0
+        self._report_after: datetime | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def record(self, event: AuditEvent) -> None:
+        """Take note of ``event``; never blocks and never fails."""
+        allowed = self._budget.take(event)
+        if allowed is None:
+            return
+        try:
+            self._queue.put_nowait(allowed)
+            self.recorded += 1
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Write what is queued and stop, within ``CLOSE_SECONDS_MAX``."""
+        try:
+            self._queue.put(None, timeout=CLOSE_SECONDS_MAX)
+        except queue.Full:
+            self._report()
+            return
+        self._thread.join(CLOSE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch = self._next_batch()
+            ended = batch[-1] is None
+            events = [event for event in batch if event is not None]
+            try:
+                self._write(events)
+            except OSError as error:
+                self.dropped += len(events)
+                log.warning(
+                    "audit events not written",
+                    extra={"key": str(self._directory), "cause": error.strerror},
+                )
+            self._report()
+
+    def _next_batch(self) -> list[AuditEvent | None]:
+        batch = [self._queue.get()]
+        while batch[-1] is not None and len(batch) < BATCH_MAX:
+            try:
+                batch.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return batch
+
+    def _write(self, events: list[AuditEvent]) -> None:
+        if not events:
+            return
+        data = b"".join(encode(document(event)) + b"\n" for event in events)
+        path = self._directory / CURRENT
+        if path.exists() and path.stat().st_size + len(data) > self._rotation.bytes_max:
+            self._rotate(path)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+
+    def _rotate(self, path: Path) -> None:
+        now = self._clock.now()
+        path.rename(path.with_name(f"audit-{now:%Y%m%dT%H%M%S.%fZ}.log"))
+        closed = sorted(self._directory.glob(ROTATED))
+        old = closed[: max(0, len(closed) - self._rotation.keep)]
+        limit = (now - self._rotation.age_max).timestamp()
+        old += [found for found in closed if found.stat().st_mtime < limit]
+        for found in dict.fromkeys(old):
+            found.unlink(missing_ok=True)
+
+    def _report(self) -> None:
+        if self.dropped == self._reported:
+            return
+        now = self._clock.now()
+        if self._report_after is None or now >= self._report_after:
+            self._report_after = now + REPORT_PAUSE
+            log.error(
+                "audit events dropped",
+                extra={"key": str(self._directory), "count": self.dropped - self._reported},
+            )
+            self._reported = self.dropped
+
+
+class _AnonymousBudget:
+    """Lets only so many events of unauthenticated callers through in a minute."""
+
+    def __init__(self) -> None:
+        self._minute: datetime | None = None
+        self._taken = 0
+        self._suppressed = 0
+
+    def take(self, event: AuditEvent) -> AuditEvent | None:
+        """The event to record, with how many were left out before it; None for none."""
+        if not event.anonymous:
+            return event
+        minute = event.completed.replace(second=0, microsecond=0)
+        if minute != self._minute:
+            self._minute, self._taken = minute, 0
+        self._taken += 1
+        if self._taken > ANONYMOUS_PER_MINUTE_MAX:
+            self._suppressed += 1
+            return None
+        if not self._suppressed:
+            return event
+        noted = {**event.annotations, SUPPRESSED: str(self._suppressed)}
+        self._suppressed = 0
+        return replace(event, annotations=noted)
