@@ -20,12 +20,13 @@ from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
-from bullpen.apiserver.auth import Role, TokenTable, User
+from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
 from bullpen.app.httpserver import bind, serving
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.access import Access, Token
 from bullpen.cluster.objects import ClusterObjects, Scope
+from bullpen.core.authorization import MASTERS, User
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.garbage import GarbageCollector
@@ -64,7 +65,7 @@ async def registry_home() -> AsyncIterator[tuple[Home, Registry]]:
 @contextlib.asynccontextmanager
 async def http_home() -> AsyncIterator[Home]:
     """Behind our own API server."""
-    user = User(name="admin", role=Role.ADMIN)
+    user = User(name="admin", groups=(MASTERS,))
     async with registry_home() as (home, registry):
         service = ApiService(
             registry,

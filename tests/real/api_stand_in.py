@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bullpen.api.pod import CLUSTER_RESOURCES
 from bullpen.apiserver.asgi import Asgi
-from bullpen.apiserver.auth import Role, TokenTable
+from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
 from bullpen.app import certificates, credentials
 from bullpen.app.files import SECRET, write_atomically
@@ -40,7 +40,7 @@ async def main(directory: Path) -> None:
         registry,
         resources=CLUSTER_RESOURCES,
         clock=clock,
-        authenticators=(TokenTable({TOKEN: credentials.USERS[Role.ADMIN]}),),
+        authenticators=(TokenTable({TOKEN: credentials.USERS[credentials.Role.ADMIN]}),),
         version="stand-in",
     )
     with contextlib.closing(bind("127.0.0.1", 0)) as listener:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,9 +51,10 @@ class Provider:
             return None
         return {"access_token": self.token(user), "token_type": "Bearer", "expires_in": 3600}
 
-    def token(self, user: str, *, lasts: int = 3600) -> str:
+    def token(self, user: str, *, lasts: int = 3600, groups: Sequence[str] = ()) -> str:
         now = int(time.time())
         claims = {
+            "groups": list(groups),
             "iss": self.address,
             "aud": "jumpstarter-cli",
             "sub": user,

@@ -57,10 +57,18 @@ def test_health_needs_no_token(service: Service) -> None:
 def test_a_reader_reads_but_neither_writes_nor_sees_secrets(service: Service) -> None:
     token = token_in(service.data / "kubeconfig-view")
     assert call(service, LEASES, token)[0] == 200
-    assert call(service, "/api/v1/namespaces/default/secrets", token)[0] == 403
+    secrets = "/api/v1/namespaces/default/secrets"
+    for path in (secrets, f"{secrets}?watch=1", "/api/v1/secrets?watch=1", f"{secrets}/x?watch=1"):
+        assert call(service, path, token)[0] == 403
+    for resource in ("clusterroles", "customresourcedefinitions", "namespaces", "events"):
+        view = str(service.data / "kubeconfig-view")
+        assert service.kubectl("get", resource, "-A", KUBECONFIG=view).returncode == 0
     code, body = call(service, f"{LEASES}/x", token, "DELETE")
     assert code == 403
-    assert "may not delete leases" in json.loads(body)["message"]
+    assert json.loads(body)["message"] == (
+        'leases.jumpstarter.dev "x" is forbidden: User "bullpen:view" cannot delete resource'
+        ' "leases" in API group "jumpstarter.dev" in the namespace "default"'
+    )
     view = str(service.data / "kubeconfig-view")
     assert service.kubectl("auth", "can-i", "list", "leases", KUBECONFIG=view).stdout == "yes\n"
     done = service.kubectl("auth", "can-i", "create", "leases", check=False, KUBECONFIG=view)

@@ -83,3 +83,15 @@ def test_the_shelf_comes_first_and_the_pool_takes_what_is_too_many(tmp_path: Pat
     assert "gateway-0" not in alone, "the shelf was free, so the pool stayed empty"
     assert "gateway-0" in both
     assert "by rule LeasesWaiting" in said
+
+
+def test_a_team_gets_its_own_namespace(tmp_path: Path) -> None:
+    said = follow("access-control.md", tmp_path)
+    assert "refused, as it should be" in said
+    assert "nobody grants what they do not have" in said
+    may, may_not, *_ = [line for line in said.splitlines() if line in ("yes", "no")]
+    assert (may, may_not) == ("yes", "no")
+    assert re.search(r"Username +alice\nGroups +\[team-a system:authenticated\]", said)
+    log = said.split("OUTCOME", maxsplit=1)[1]
+    assert re.search(r"alice +list +leases +default +127.0.0.1 +403 Forbidden", log)
+    assert re.search(r"bullpen:admin as adam +create +rolebindings +team-a", log)

@@ -75,6 +75,39 @@ KINDS: dict[str, dict[str, Any]] = {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15},
     },
     "namespaces": {"apiVersion": "v1", "kind": "Namespace"},
+    "serviceaccounts": {"apiVersion": "v1", "kind": "ServiceAccount"},
+    "roles.rbac.authorization.k8s.io": {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}],
+    },
+    "clusterroles.rbac.authorization.k8s.io": {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+    },
+    "rolebindings.rbac.authorization.k8s.io": {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "view",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "x", "namespace": "default"}],
+    },
+    "clusterrolebindings.rbac.authorization.k8s.io": {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "view",
+        },
+        "subjects": [
+            {"kind": "User", "name": "x", "apiGroup": "rbac.authorization.k8s.io"},
+        ],
+    },
 }
 CUSTOM = [name for name in KINDS if "jumpstarter.dev" in name]
 

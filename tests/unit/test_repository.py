@@ -107,6 +107,7 @@ def test_every_condition_and_event_reason_is_documented(package: str) -> None:
 
 def test_every_setting_is_documented() -> None:
     from bullpen.app.config import (
+        AuditConfig,
         BackupConfig,
         Config,
         ExporterConfig,
@@ -123,6 +124,7 @@ def test_every_setting_is_documented() -> None:
         "leases.": LeaseConfig,
         "exporters.": ExporterConfig,
         "backups.": BackupConfig,
+        "audit.": AuditConfig,
         "labels.": LabelConfig,
         "pools.": PoolConfig,
         "oidc[].": OidcIssuer,
@@ -132,7 +134,7 @@ def test_every_setting_is_documented() -> None:
         f"{prefix}{field}"
         for prefix, section in sections.items()
         for field in section.__struct_encode_fields__
-        if f"{prefix}{field}" not in ("leases", "exporters", "backups", "labels", "pools")
+        if f"{prefix}{field}" not in ("leases", "exporters", "backups", "labels", "pools", "audit")
     ]
     assert [name for name in names if f"`{name}`" not in text] == []
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from typing import Any
 
+from bullpen.apiserver import impersonation
 from bullpen.apiserver.http import BODY_MAX, Request, Response, parse_query
 from bullpen.apiserver.service import ApiService
 from bullpen.apiserver.status import failure_response
@@ -23,6 +25,9 @@ BODY_SECONDS_MAX = 30.0
 """How long a caller may take to send its body."""
 
 LENGTH_DIGITS_MAX = 20
+
+CLIENT_CERTIFICATE = "bullpen_client_certificate"
+"""Key of the verified client certificate (DER) in the scope's ``tls`` extension."""
 
 
 class Disconnected(Exception):
@@ -47,29 +52,33 @@ class Asgi:
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         try:
             request = _head(scope)
-            user = self._service.authenticate(request)
+        except LabError as error:
+            return failure_response(error)
+        try:
+            caller = await self._service.authenticate(request)
+        except LabError as error:
+            return self._service.refuse(request, error)
+        try:
             body = await _body(request, receive)
         except LabError as error:
             return failure_response(error)
-        complete = Request(
-            method=request.method,
-            path=request.path,
-            query=request.query,
-            headers=request.headers,
-            body=body,
-        )
-        return await self._service.respond(complete, user)
+        return await self._service.respond(replace(request, body=body), caller)
 
 
 def _head(scope: Scope) -> Request:
     path = scope.get("raw_path") or scope["path"].encode()
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+    ]
+    client = scope.get("client")
     return Request(
         method=scope["method"],
         path=path.decode("ascii", errors="replace"),
         query=parse_query(scope["query_string"]),
-        headers={
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        },
+        headers=dict(headers),
+        impersonation=tuple(item for item in headers if item[0].startswith(impersonation.PREFIX)),
+        certificate=scope.get("extensions", {}).get("tls", {}).get(CLIENT_CERTIFICATE, b""),
+        source=client[0] if client else "",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bullpen.api.document import Document
 from bullpen.api.resources import Resource, Resources
 from bullpen.apiserver.http import JSON
-from bullpen.apiserver.routes import REVIEWS
+from bullpen.apiserver.routes import NAMESPACED_REVIEWS, REVIEWS
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
@@ -82,7 +82,7 @@ def _aggregated_resource(resource: Resource) -> Document:
         {
             "subresource": name,
             "responseKind": _kind(group, version, kind),
-            "verbs": ["get", "patch", "update"],
+            "verbs": _subresource_verbs(name),
         }
         for name, group, version, kind in _subresources(resource)
     ]
@@ -95,7 +95,7 @@ def _aggregated_review(group: str, version: str, plural: str, kind: str) -> Docu
     return {
         "resource": plural,
         "responseKind": _kind(group, version, kind),
-        "scope": "Cluster",
+        "scope": "Namespaced" if kind in NAMESPACED_REVIEWS else "Cluster",
         "singularResource": kind.lower(),
         "verbs": ["create"],
     }
@@ -111,7 +111,13 @@ def _subresources(resource: Resource) -> list[tuple[str, str, str, str]]:
         found.append(("status", resource.group, resource.version, resource.kind))
     if resource.scale:
         found.append(("scale", "autoscaling", "v1", "Scale"))
+    if resource.tokens:
+        found.append(("token", "authentication.k8s.io", "v1", "TokenRequest"))
     return found
+
+
+def _subresource_verbs(name: str) -> list[str]:
+    return ["create"] if name == "token" else ["get", "patch", "update"]
 
 
 def api_versions() -> Document:
@@ -151,7 +157,7 @@ def api_resources(resources: Resources, group: str, version: str) -> Document | 
         {
             "name": plural,
             "singularName": kind.lower(),
-            "namespaced": False,
+            "namespaced": kind in NAMESPACED_REVIEWS,
             "kind": kind,
             "verbs": ["create"],
         }
@@ -187,7 +193,7 @@ def _legacy_entries(resource: Resource) -> list[Document]:
             "singularName": "",
             "namespaced": resource.namespaced,
             "kind": kind,
-            "verbs": ["get", "patch", "update"],
+            "verbs": _subresource_verbs(name),
         }
         if kind != resource.kind:
             entry.update(group=group, version=version)

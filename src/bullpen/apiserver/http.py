@@ -32,6 +32,14 @@ class Request:
     """Lower-case names. A repeated header keeps its last value."""
 
     body: bytes = b""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """The ``Impersonate-*`` headers in the order they were sent, with lower-case names."""
+
+    certificate: bytes = field(default=b"", repr=False)
+    """The caller's certificate (DER), verified by the TLS handshake; empty for none."""
+
+    source: str = ""
+    """The address the request came from."""
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter; present without a value means true."""

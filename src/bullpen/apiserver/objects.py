@@ -15,6 +15,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.fieldselectors import FieldSelector, parse_fields
 from bullpen.kit.selectors import Selector, parse_labels
 from bullpen.registry.options import (
+    Admit,
     DeleteOptions,
     FieldValidation,
     Propagation,
@@ -46,8 +47,10 @@ class Objects:
         for watch in self._watches:
             watch.close()
 
-    async def handle(self, route: ObjectRoute, request: Request, verb: str) -> Response:
-        """Do what ``verb`` says, as ``verb_of`` named it."""
+    async def handle(
+        self, route: ObjectRoute, request: Request, verb: str, admit: Admit | None = None
+    ) -> Response:
+        """Do what ``verb`` says, as ``verb_of`` named it; ``admit`` is asked before a write."""
         if route.resource.read_only and verb not in ("get", "list", "watch"):
             raise MethodNotAllowed(
                 f"{route.resource.plural} are part of this server and cannot be changed here"
@@ -60,11 +63,11 @@ class Objects:
             case "watch":
                 return self._watch(route, request)
             case "create":
-                return await self._create(route, request)
+                return await self._create(route, request, admit)
             case "update":
-                return await self._update(route, request)
+                return await self._update(route, request, admit)
             case "patch":
-                return await self._patch(route, request)
+                return await self._patch(route, request, admit)
             case "delete":
                 return await self._delete(route, request)
             case _:
@@ -135,24 +138,24 @@ class Objects:
             self._watches.discard(watch)
             watch.close()
 
-    async def _create(self, route: ObjectRoute, request: Request) -> Response:
+    async def _create(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:
         document = bodies.document(request)
-        options = _write_options(route, request)
+        options = _write_options(route, request, admit)
         namespace = route.namespace
         if namespace is None:
             raise MethodNotAllowed("create in a namespace: /namespaces/NAMESPACE/…")
         written = await self._registry.create(route.resource, namespace, document, options)
         return self._written(route, request, written, status=201)
 
-    async def _update(self, route: ObjectRoute, request: Request) -> Response:
+    async def _update(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:
         document = bodies.document(request)
-        options = _write_options(route, request)
+        options = _write_options(route, request, admit)
         written = await self._registry.update(
             route.resource, route.namespace or "", route.name, document, options
         )
         return self._written(route, request, written)
 
-    async def _patch(self, route: ObjectRoute, request: Request) -> Response:
+    async def _patch(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:
         patch_type, patch = bodies.patch(request, strategic=not route.resource.custom)
         written = await self._registry.patch(
             route.resource,
@@ -160,7 +163,7 @@ class Objects:
             route.name,
             patch_type,
             patch,
-            _write_options(route, request),
+            _write_options(route, request, admit),
         )
         return self._written(route, request, written, status=201 if written.created else 200)
 
@@ -216,13 +219,15 @@ class Objects:
 
 def verb_of(route: ObjectRoute, request: Request) -> str:
     """The Kubernetes verb of a request; raises ``MethodNotAllowed`` where none fits."""
-    if request.method == "GET":
+    if request.method == "GET" and route.subresource != "token":
         if request.flag("watch"):
             return "watch"
         return "get" if route.name else "list"
     named = {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}
     whole = {"POST": "create", "DELETE": "deletecollection"}
     verb = (named if route.name else whole).get(request.method)
+    if route.subresource == "token":
+        verb = "create" if request.method == "POST" else None
     if verb is None or (route.subresource and verb == "delete"):
         raise MethodNotAllowed(f"{request.method} does not apply to {request.path}")
     return verb
@@ -238,7 +243,7 @@ def _watch_seconds(request: Request) -> float:
     return min(float(seconds) or WATCH_SECONDS_DEFAULT, WATCH_SECONDS_MAX)
 
 
-def _write_options(route: ObjectRoute, request: Request) -> WriteOptions:
+def _write_options(route: ObjectRoute, request: Request, admit: Admit | None) -> WriteOptions:
     validation = request.query.get("fieldValidation", "")
     try:
         field_validation = FieldValidation(validation or "Warn")
@@ -250,6 +255,7 @@ def _write_options(route: ObjectRoute, request: Request) -> WriteOptions:
         field_manager=_field_manager(request),
         force=request.flag("force"),
         field_validation=field_validation,
+        admit=admit,
     )
 
 

@@ -1,65 +1,157 @@
-"""Questions a caller asks about itself: who am I, may I, what may I."""
+"""Questions that are answered and not stored: who am I, may I, may they, what may I."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bullpen.api import codec
 from bullpen.api.document import Document
-from bullpen.apiserver.auth import Action, Role, User, permits
-from bullpen.errors import BadRequest
+from bullpen.apiserver.authentication import Authenticator, user_of_token
+from bullpen.apiserver.routes import ReviewRoute
+from bullpen.core.authorization import AccessIndex, Attributes, User
+from bullpen.errors import BadRequest, Cause
+from bullpen.identity.serviceaccounts import API_AUDIENCE
+from bullpen.registry.refusals import invalid_kind
 
 
-def answer(kind: str, question: Document, user: User) -> Document:
-    """The review with its ``status`` filled in."""
-    if question.get("kind", kind) != kind:
-        raise BadRequest(f"this path takes a {kind}, not a {question.get('kind')}")
-    spec = question.get("spec") or {}
-    if not isinstance(spec, dict):
-        raise BadRequest("spec must be an object")
-    if kind == "SelfSubjectReview":
-        status = _who(user)
-    elif kind == "SelfSubjectAccessReview":
-        status = _may(spec, user)
-    else:
-        status = _rules(user)
-    group = "authentication" if kind == "SelfSubjectReview" else "authorization"
-    return {
-        "kind": kind,
-        "apiVersion": f"{group}.k8s.io/v1",
-        "metadata": {"creationTimestamp": None},
-        "spec": spec,
-        "status": status,
+class Reviews:
+    def __init__(self, index: AccessIndex, authenticators: tuple[Authenticator, ...]) -> None:
+        self._index = index
+        self._authenticators = authenticators
+
+    async def answer(self, route: ReviewRoute, question: Document, user: User) -> Document:
+        """The review with its ``status`` filled in."""
+        if question.get("kind", route.kind) != route.kind:
+            raise BadRequest(f"this path takes a {route.kind}, not a {question.get('kind')}")
+        spec = _mapping(question.get("spec") or {}, "spec")
+        if route.kind == "TokenReview":
+            status = await self._token(spec)
+            # The token is not repeated, so that no log of answers holds it.
+            spec = {key: value for key, value in spec.items() if key != "token"}
+        else:
+            status = self._ANSWERS[route.kind](self, route, spec, user)
+        return {
+            "kind": route.kind,
+            "apiVersion": f"{route.group}/v1",
+            "metadata": {"creationTimestamp": None},
+            "spec": spec,
+            "status": status,
+        }
+
+    def _who_am_i(self, route: ReviewRoute, spec: Document, user: User) -> Document:
+        return {"userInfo": _user_info(user)}
+
+    def _may_i(self, route: ReviewRoute, spec: Document, user: User) -> Document:
+        return self._decision(route, user, spec)
+
+    def _may_they(self, route: ReviewRoute, spec: Document, user: User) -> Document:
+        return self._decision(route, _subject(route, spec), spec)
+
+    def _what_may_i(self, route: ReviewRoute, spec: Document, user: User) -> Document:
+        namespace = _text(spec, "namespace")
+        if not namespace:
+            raise BadRequest("no namespace on request")
+        rules = [codec.encode(rule) for rule in self._index.rules_of(user, namespace)]
+        return {
+            "resourceRules": [rule for rule in rules if "resources" in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
+
+    def _decision(self, route: ReviewRoute, user: User, spec: Document) -> Document:
+        attributes = _attributes(route, spec)
+        if route.namespace and attributes.namespace != route.namespace:
+            raise BadRequest(
+                f"spec.resourceAttributes.namespace: must match namespace: {route.namespace}"
+            )
+        decision = self._index.decide(user, attributes)
+        status: Document = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+    async def _token(self, spec: Document) -> Document:
+        token = _text(spec, "token")
+        if not token:
+            raise BadRequest("token must be set in the spec of a TokenReview")
+        audiences = frozenset(_texts(spec, "audiences")) or frozenset({API_AUDIENCE})
+        user = await user_of_token(token, self._authenticators, audiences)
+        if user is None:
+            return {"authenticated": False, "user": {}, "error": "the token is not valid here"}
+        status: Document = {"authenticated": True, "user": _user_info(user)}
+        if spec.get("audiences"):
+            status["audiences"] = sorted(audiences)
+        return status
+
+    _ANSWERS: Mapping[str, Callable[[Reviews, ReviewRoute, Document, User], Document]] = {
+        "SelfSubjectReview": _who_am_i,
+        "SelfSubjectAccessReview": _may_i,
+        "SubjectAccessReview": _may_they,
+        "LocalSubjectAccessReview": _may_they,
+        "SelfSubjectRulesReview": _what_may_i,
     }
 
 
-def _who(user: User) -> Document:
+def _user_info(user: User) -> Document:
     info: Document = {"username": user.name, "groups": list(user.groups)}
     if user.uid:
         info["uid"] = user.uid
-    return {"userInfo": info}
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return info
 
 
-def _may(spec: Document, user: User) -> Document:
-    attributes = spec.get("resourceAttributes")
-    if isinstance(attributes, dict):
-        action = Action(
-            verb=str(attributes.get("verb", "")),
-            group=str(attributes.get("group", "")),
-            resource=str(attributes.get("resource", "")),
-            subresource=str(attributes.get("subresource", "")),
+def _subject(route: ReviewRoute, spec: Document) -> User:
+    user, groups = _text(spec, "user"), _texts(spec, "groups")
+    if not user and not groups:
+        cause = Cause(
+            "spec.user",
+            'Invalid value: "": at least one of user or group must be specified',
         )
-    else:
-        path = spec.get("nonResourceAttributes") or {}
-        if not isinstance(path, dict):
-            raise BadRequest("nonResourceAttributes must be an object")
-        action = Action(verb=str(path.get("verb", "")), path=str(path.get("path", "")))
-    return {"allowed": permits(user, action), "reason": f"role {user.role.value}"}
+        raise invalid_kind(f"{route.kind}.{route.group}", "", (cause,))
+    return User(name=user, uid=_text(spec, "uid"), groups=tuple(groups))
 
 
-def _rules(user: User) -> Document:
-    verbs = {Role.ADMIN: ["*"], Role.VIEW: ["get", "list", "watch"], Role.NONE: []}[user.role]
-    rule = {"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}
-    paths = {"verbs": verbs, "nonResourceURLs": ["*"]}
-    return {
-        "resourceRules": [rule] if verbs else [],
-        "nonResourceRules": [paths] if verbs else [],
-        "incomplete": user.role is Role.VIEW,
-    }
+def _attributes(route: ReviewRoute, spec: Document) -> Attributes:
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) == (path is None):
+        cause = Cause(
+            "spec.resourceAttributes",
+            "Invalid value: exactly one of nonResourceAttributes or resourceAttributes"
+            " must be specified",
+        )
+        raise invalid_kind(f"{route.kind}.{route.group}", "", (cause,))
+    if resource is None:
+        found = _mapping(path, "spec.nonResourceAttributes")
+        return Attributes(verb=_text(found, "verb"), path=_text(found, "path"))
+    found = _mapping(resource, "spec.resourceAttributes")
+    return Attributes(
+        verb=_text(found, "verb"),
+        group=_text(found, "group"),
+        # A question about no resource at all is one about all of them.
+        resource=_text(found, "resource") or "*",
+        subresource=_text(found, "subresource"),
+        namespace=_text(found, "namespace"),
+        name=_text(found, "name"),
+    )
+
+
+def _mapping(value: Any, name: str) -> Document:
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name} must be an object")
+    return value
+
+
+def _text(values: Document, name: str) -> str:
+    found = values.get(name)
+    if found is not None and not isinstance(found, str):
+        raise BadRequest(f"{name} must be a string")
+    return found or ""
+
+
+def _texts(values: Document, name: str) -> list[str]:
+    found = values.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise BadRequest(f"{name} must be a list of strings")
+    return found

@@ -30,10 +30,13 @@ class ObjectRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRoute:
-    """A question about the caller, answered and not stored."""
+    """A question about rights or identities, answered and not stored."""
 
     group: str
     kind: str
+    plural: str
+    namespace: str = ""
+    """Set for a review that is about one namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,18 @@ class PlainRoute:
 
 Route = ObjectRoute | ReviewRoute | PlainRoute
 
+AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+
 REVIEWS = {
-    ("authorization.k8s.io", "v1", "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
-    ("authorization.k8s.io", "v1", "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
-    ("authentication.k8s.io", "v1", "selfsubjectreviews"): "SelfSubjectReview",
+    (AUTHORIZATION, "v1", "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
+    (AUTHORIZATION, "v1", "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
+    (AUTHORIZATION, "v1", "subjectaccessreviews"): "SubjectAccessReview",
+    (AUTHORIZATION, "v1", "localsubjectaccessreviews"): "LocalSubjectAccessReview",
+    (AUTHENTICATION, "v1", "selfsubjectreviews"): "SelfSubjectReview",
+    (AUTHENTICATION, "v1", "tokenreviews"): "TokenReview",
 }
+
+NAMESPACED_REVIEWS = frozenset({"LocalSubjectAccessReview"})
 
 
 def route(path: str, resources: Resources) -> Route:
@@ -72,9 +82,9 @@ def _unquote(part: str) -> str:
 
 
 def _object_route(group: str, version: str, rest: list[str], resources: Resources) -> Route:
-    review = REVIEWS.get((group, version, rest[0]))
-    if review is not None and len(rest) == 1:
-        return ReviewRoute(group=group, kind=review)
+    review = _review_route(group, version, rest)
+    if review is not None:
+        return review
     # /namespaces/NS/PLURAL… is a namespaced collection; /namespaces/NS[/status] is the Namespace.
     if rest[0] == "namespaces" and len(rest) > 2:
         resource = resources.find(group, version, rest[2])
@@ -92,6 +102,16 @@ def _object_route(group: str, version: str, rest: list[str], resources: Resource
     return ObjectRoute(resource=resource, namespace=None)
 
 
+def _review_route(group: str, version: str, rest: list[str]) -> ReviewRoute | None:
+    namespaced = len(rest) == 3 and rest[0] == "namespaces"
+    plural = rest[-1]
+    kind = REVIEWS.get((group, version, plural))
+    if kind is None or namespaced != (kind in NAMESPACED_REVIEWS) or len(rest) not in (1, 3):
+        return None
+    namespace = rest[1] if namespaced else ""
+    return ReviewRoute(group=group, kind=kind, plural=plural, namespace=namespace)
+
+
 def _build(resource: Resource, namespace: str, rest: list[str]) -> ObjectRoute:
     if len(rest) > 2 or (len(rest) == 2 and not _has_subresource(resource, rest[1])):
         raise NotFound("the server could not find the requested resource")
@@ -106,4 +126,6 @@ def _build(resource: Resource, namespace: str, rest: list[str]) -> ObjectRoute:
 def _has_subresource(resource: Resource, name: str) -> bool:
     if name == "status":
         return resource.status
+    if name == "token":
+        return resource.tokens
     return name == "scale" and resource.scale is not None

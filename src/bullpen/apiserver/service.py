@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import assert_never
 
 from bullpen.api.resources import Resource, Resources
-from bullpen.apiserver import bodies, discovery, openapi2, reviews
-from bullpen.apiserver.auth import (
-    PUBLIC_PATHS,
-    Action,
-    Authenticator,
-    Role,
-    User,
-    authenticate,
-    permits,
-)
+from bullpen.apiserver import bodies, discovery, impersonation, openapi2
+from bullpen.apiserver.admission import admission
+from bullpen.apiserver.attributes import attributes_of, refusal
+from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.metrics import CONTENT_TYPE, Metrics
 from bullpen.apiserver.objects import Objects, verb_of
 from bullpen.apiserver.openapi import OpenApi
-from bullpen.apiserver.routes import ObjectRoute, PlainRoute, ReviewRoute, Route, route
+from bullpen.apiserver.recording import Caller, Record
+from bullpen.apiserver.reviews import Reviews
+from bullpen.apiserver.routes import ObjectRoute, PlainRoute, ReviewRoute, route
 from bullpen.apiserver.status import failure_response
+from bullpen.apiserver.tokenrequests import TokenRequests
+from bullpen.audit.events import AuditSink, NoAudit
+from bullpen.core.authorization import AccessIndex, Attributes, User
 from bullpen.errors import (
     BadRequest,
     Forbidden,
@@ -34,8 +34,10 @@ from bullpen.errors import (
     TooManyRequests,
     Unavailable,
 )
+from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.kit import durations
 from bullpen.kit.clock import Clock
+from bullpen.kit.ids import Ids, RandomIds
 from bullpen.registry.registry import Registry
 
 log = logging.getLogger("bullpen.apiserver")
@@ -56,11 +58,26 @@ class ApiService:
         clock: Clock,
         authenticators: tuple[Authenticator, ...],
         version: str,
+        access: AccessIndex | None = None,
+        tokens: AccountTokens | None = None,
+        audit: AuditSink | None = None,
+        ids: Ids | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
+        """Without ``access`` only members of system:masters may do anything.
+
+        Without ``tokens`` no tokens of ServiceAccounts are issued, without ``audit`` nothing
+        is recorded.
+        """
         self._registry = registry
         self._resources = resources
+        self._clock = clock
         self._authenticators = authenticators
+        self._access = access or AccessIndex()
+        self._ids = ids or RandomIds()
+        self._audit = audit or NoAudit()
+        self._reviews = Reviews(self._access, authenticators)
+        self._token_requests = TokenRequests(registry, tokens, clock=clock, ids=self._ids)
         self._objects = Objects(registry, clock)
         self._openapi = OpenApi(resources, version=version)
         self._openapi2 = openapi2.document(resources, version=version)
@@ -75,94 +92,125 @@ class ApiService:
         self._closing = True
         self._objects.close()
 
-    def authenticate(self, request: Request) -> User | None:
-        """The caller, or None where nobody need say who they are.
+    async def authenticate(self, request: Request) -> Caller | None:
+        """The caller, or None for a path that needs no credentials.
 
-        Separate from ``respond`` so that a stranger's body is never read.
+        Separate from ``respond`` so that the body of an unknown caller is never read.
+        Raises ``Unauthorized``, or ``Forbidden`` for an impersonation that is not allowed.
         """
         if request.path in PUBLIC_PATHS:
             return None
-        return authenticate(request.headers, self._authenticators)
+        user = await authenticate(request, self._authenticators)
+        wanted = impersonation.requested(request.impersonation)
+        if wanted is None:
+            return Caller(user=user)
+        for needed in impersonation.required(wanted):
+            if not self._access.decide(user, needed).allowed:
+                raise Forbidden(refusal(user, needed), user=user)
+        return Caller(user=impersonation.impersonated(wanted), impersonator=user)
 
-    async def respond(self, request: Request, user: User | None) -> Response:
+    def refuse(self, request: Request, error: LabError) -> Response:
+        """The answer to a request whose caller ``authenticate`` did not accept."""
+        record = self._record(request, None)
+        user = error.facts.get("user")
+        record.caller = Caller(user=user) if isinstance(user, User) else None
+        with contextlib.suppress(LabError):
+            record.target = route(request.path, self._resources)
+            if isinstance(record.target, ObjectRoute):
+                record.verb = verb_of(record.target, request)
+        return self._finish(record, _refusal(record, error))
+
+    async def respond(self, request: Request, caller: Caller | None) -> Response:
         """Answer; every error becomes a Status, bugs a 500 with a logged traceback."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        target: Route = PlainRoute(request.path)
-        verb = request.method.lower()
+        record = self._record(request, caller)
         try:
-            target = route(request.path, self._resources)
-            if isinstance(target, ObjectRoute):
-                verb = verb_of(target, request)
-            response = await self._bounded(target, request, user, verb)
+            record.target = route(request.path, self._resources)
+            if isinstance(record.target, ObjectRoute):
+                record.verb = verb_of(record.target, request)
+            response = await self._bounded(record)
         except LabError as error:
-            response = _refusal(target, error)
+            response = _refusal(record, error)
         except Exception:
-            log.exception("request failed", extra={"key": request.path, "verb": verb})
-            response = _refusal(target, LabError("internal error; the server's log has the cause"))
+            log.exception("request failed", extra={"key": request.path, "verb": record.verb})
+            response = _refusal(record, LabError("internal error; the server's log has the cause"))
+        if record.verb != "watch":
+            self.metrics.seconds.labels(record.verb).observe(loop.time() - started)
+        return self._finish(record, response)
+
+    def _record(self, request: Request, caller: Caller | None) -> Record:
+        return Record(
+            request=request,
+            received=self._clock.now(),
+            caller=caller,
+            target=PlainRoute(request.path),
+            verb=request.method.lower(),
+        )
+
+    def _finish(self, record: Record, response: Response) -> Response:
+        """Count the answer, and record it if it is a change or a refusal."""
+        target = record.target
         resource = target.resource.plural if isinstance(target, ObjectRoute) else ""
-        self.metrics.requests.labels(verb, resource, str(response.status)).inc()
-        if verb != "watch":
-            self.metrics.seconds.labels(verb).observe(loop.time() - started)
+        self.metrics.requests.labels(record.verb, resource, str(response.status)).inc()
+        if record.wanted(response):
+            now = self._clock.now()
+            self._audit.record(record.event(response, audit_id=self._ids.uid(), now=now))
         return response
 
-    async def _bounded(
-        self, target: Route, request: Request, user: User | None, verb: str
-    ) -> Response:
+    async def _bounded(self, record: Record) -> Response:
         if self._closing:
             raise Unavailable("the server is shutting down; try again shortly")
         if self._in_flight >= IN_FLIGHT_MAX:
             raise TooManyRequests("too many requests in flight; try again shortly")
-        self._authorize(target, request, user, verb)
+        attributes = self._authorized(record)
         self._in_flight += 1
-        seconds = _deadline(request)
+        seconds = _deadline(record.request)
         try:
             async with asyncio.timeout(seconds):
-                return await self._dispatch(target, request, user, verb)
+                return await self._dispatch(record, attributes)
         except TimeoutError:
             raise TimedOut(f"the request did not finish within {seconds:g} s") from None
         finally:
             self._in_flight -= 1
 
-    async def _dispatch(
-        self, target: Route, request: Request, user: User | None, verb: str
-    ) -> Response:
-        match target:
-            case ObjectRoute():
-                return await self._objects.handle(target, request, verb)
-            case ReviewRoute():
-                assert user is not None
+    async def _dispatch(self, record: Record, attributes: Attributes) -> Response:
+        request, caller = record.request, record.caller
+        match record.target:
+            case ObjectRoute(subresource="token") as target:
+                answer = self._token_requests.answer(target, bodies.document(request))
+                return json_response(answer, status=201)
+            case ObjectRoute() as target:
+                assert caller is not None
+                admit = None
+                if record.verb in ("create", "update", "patch"):
+                    admit = admission(self._access, caller.user, target, attributes)
+                return await self._objects.handle(target, request, record.verb, admit)
+            case ReviewRoute() as target:
+                assert caller is not None
                 if request.method != "POST":
                     raise MethodNotAllowed(f"{target.kind} is asked with POST")
-                answer = reviews.answer(target.kind, bodies.document(request), user)
+                question = bodies.document(request)
+                answer = await self._reviews.answer(target, question, caller.user)
                 return json_response(answer, status=201)
             case PlainRoute(path):
                 if request.method not in ("GET", "HEAD"):
                     raise MethodNotAllowed(f"{request.method} does not apply to {path}")
                 return self._plain(path, request)
             case _:
-                assert_never(target)
+                assert_never(record.target)
 
-    def _authorize(self, target: Route, request: Request, user: User | None, verb: str) -> None:
-        if user is None:
-            return
-        match target:
-            case ObjectRoute(resource=resource, subresource=sub):
-                action = Action(
-                    verb=verb, group=resource.group, resource=resource.plural, subresource=sub
-                )
-                what = f"{verb} {resource.plural}"
-            case ReviewRoute(group=group):
-                action, what = Action(verb="create", group=group), "ask"
-            case PlainRoute(path):
-                # Discovery, health and OpenAPI are open to everyone who is somebody here.
-                if user.role is not Role.NONE or path == "/version":
-                    return
-                action, what = Action(verb="get", path=path), f"get {path}"
-            case _:
-                assert_never(target)
-        if not permits(user, action):
-            raise Forbidden(f'user "{user.name}" (role {user.role.value}) may not {what} here')
+    def _authorized(self, record: Record) -> Attributes:
+        """What the request asks for; raises ``Forbidden`` unless the caller may have it."""
+        attributes = attributes_of(record.target, record.request, record.verb)
+        if record.caller is None:
+            assert record.request.path in PUBLIC_PATHS, "every other path has a caller"
+            return attributes
+        user = record.caller.user
+        record.decision = self._access.decide(user, attributes)
+        if not record.decision.allowed:
+            raise Forbidden(refusal(user, attributes))
+        return attributes
 
     def _plain(self, path: str, request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -263,9 +311,10 @@ def _text(body: str, *, status: int = 200) -> Response:
     return Response(status=status, body=body.encode(), content_type="text/plain; charset=utf-8")
 
 
-def _refusal(target: Route, error: LabError) -> Response:
+def _refusal(record: Record, error: LabError) -> Response:
+    record.error = error
     resource: Resource | None = None
     name = ""
-    if isinstance(target, ObjectRoute):
-        resource, name = target.resource, target.name
+    if isinstance(record.target, ObjectRoute):
+        resource, name = record.target.resource, record.target.name
     return failure_response(error, resource=resource, name=name)

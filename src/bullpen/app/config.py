@@ -9,9 +9,12 @@ from typing import Annotated
 import msgspec
 
 from bullpen.api import yaml
+from bullpen.audit.log import Rotation
 from bullpen.core.quotas import Quotas, Rate
 from bullpen.errors import BadRequest
-from bullpen.kit import durations
+from bullpen.kit import durations, quantities
+
+AUDIT_BYTES_MIN = 64 * 1024
 
 
 class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,6 +130,10 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     username_prefix: str = msgspec.field(name="usernamePrefix", default="oidc:")
     """Put before the claim; a Client's ``spec.username`` has both."""
 
+    groups_claim: str = msgspec.field(name="groupsClaim", default="groups")
+    groups_prefix: str = msgspec.field(name="groupsPrefix", default="oidc:")
+    """Put before each group; bindings name the group with it."""
+
     ca_file: str = msgspec.field(name="caFile", default="")
 
     namespaces: tuple[str, ...] = ("default",)
@@ -136,12 +143,34 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """With ``provisioning``: where users with a claim or a group get one besides."""
 
 
+class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    enabled: bool = True
+    max_size: str = msgspec.field(name="maxSize", default="100Mi")
+    """A file that would grow beyond this is closed and a new one begun."""
+
+    keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    """The most closed files that are kept."""
+
+    max_age: str = msgspec.field(name="maxAge", default="720h")
+    """Closed files older than this are deleted."""
+
+    def rotation(self) -> Rotation:
+        size = int(quantities.parse(self.max_size).amount)
+        if size < AUDIT_BYTES_MIN:
+            raise ValueError("audit.maxSize must be at least 64Ki")
+        return Rotation(bytes_max=size, keep=self.keep, age_max=durations.parse(self.max_age))
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leases: LeaseConfig = LeaseConfig()
     exporters: ExporterConfig = ExporterConfig()
     pools: PoolConfig = PoolConfig()
     backups: BackupConfig = BackupConfig()
     labels: LabelConfig = LabelConfig()
+    audit: AuditConfig = AuditConfig()
+    client_ca_file: str = msgspec.field(name="clientCAFile", default="")
+    """Authorities whose client certificates are accepted besides those of the data directory."""
+
     oidc: tuple[OidcIssuer, ...] = ()
     provisioning: bool = False
     """Whether an unknown user of an OIDC issuer gets a Client at the first call."""
@@ -159,6 +188,7 @@ def load(path: Path | None) -> Config:
         config.exporters.stuck()
         config.backups.interval()
         config.backups.age()
+        config.audit.rotation()
         config.pools.boot()
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from None

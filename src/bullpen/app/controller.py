@@ -26,10 +26,12 @@ from bullpen.app.poolmetrics import PoolMetrics
 from bullpen.app.sharing import SharedKeys
 from bullpen.app.tls import TlsFiles
 from bullpen.app.wiring import hosts_of, lab_settings, outside_tokens
+from bullpen.audit.events import NoAudit
 from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
+from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.routing import Routers
 
@@ -138,8 +140,11 @@ async def _keys(settings: ControllerSettings, here: Joined, *, now: datetime) ->
 
 def _grpc(settings: ControllerSettings, server: Pair) -> GrpcServer:
     address = f"{settings.join.listen}:{settings.port}"
+    # The cluster's own audit log has what this process writes.
+    recorder = CallRecorder(NoAudit(), clock=SystemClock(), ids=RandomIds())
+    tls = Tls(chain=server.certificate, key=server.key)
     try:
-        return GrpcServer(address=address, tls=Tls(chain=server.certificate, key=server.key))
+        return GrpcServer(address=address, tls=tls, recorder=recorder)
     except RuntimeError:
         raise Refused(f"{address} cannot be used; choose another --listen or --port") from None
 

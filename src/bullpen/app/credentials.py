@@ -5,43 +5,68 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+from enum import StrEnum
 from pathlib import Path
 
 from bullpen.api.yaml import dump
-from bullpen.apiserver.auth import Role, User
 from bullpen.app.files import SECRET, write_atomically
-from bullpen.errors import Refused, Unauthorized
-from bullpen.identity.subjects import PREFIX
+from bullpen.core.authorization import AUTHENTICATED, MASTERS, User
+from bullpen.core.bootstrap_policy import ADMIN_USER, VIEW_USER
+from bullpen.errors import Refused, Rejected, Unauthorized
+from bullpen.identity import subjects
+from bullpen.identity.serviceaccounts import API_AUDIENCE
 from bullpen.identity.tokens import Signer
 from bullpen.kit.clock import Clock
+from bullpen.services.callers import Callers, Claim
 
 TOKEN_BYTES = 32
 
+
+class Role(StrEnum):
+    """The two tokens in the data directory, as its file calls them."""
+
+    ADMIN = "admin"
+    VIEW = "view"
+
+
 USERS = {
-    Role.ADMIN: User(
-        name="bullpen:admin", role=Role.ADMIN, groups=("system:masters", "system:authenticated")
-    ),
-    Role.VIEW: User(name="bullpen:view", role=Role.VIEW),
+    Role.ADMIN: User(name=ADMIN_USER, groups=(MASTERS, AUTHENTICATED)),
+    Role.VIEW: User(name=VIEW_USER, groups=(AUTHENTICATED,)),
 }
 
 
 class LabTokens:
-    """Recognises tokens of Jumpstarter clients and exporters: known, and without any right."""
+    """Recognises tokens of Jumpstarter clients and exporters, while they are not revoked."""
 
-    def __init__(self, signer: Signer, clock: Clock) -> None:
+    def __init__(self, signer: Signer, callers: Callers, clock: Clock) -> None:
         self._signer = signer
+        self._callers = callers
         self._clock = clock
 
-    def identify(self, token: str) -> User | None:
+    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
+        if API_AUDIENCE not in audiences:
+            return None
         try:
-            claims = self._signer.verify(token, now=self._clock.now())
+            subject = self._signer.verify(token, now=self._clock.now()).subject
         except Unauthorized:
             return None
-        return User(name=f"{PREFIX}{claims.subject}", role=Role.NONE)
+        claim = Claim(
+            token=token, role=subject.role, namespace=subject.namespace, name=subject.name
+        )
+        try:
+            if subject.role is subjects.Role.CLIENT:
+                await self._callers.client(claim)
+            else:
+                await self._callers.exporter(claim)
+        except Rejected:
+            return None
+        return User(
+            name=f"{subjects.PREFIX}{subject}", uid=subject.uid, groups=subjects.groups(subject)
+        )
 
 
 def ensure_tokens(path: Path) -> dict[Role, str]:
-    """The token of each role, made on the first start."""
+    """The token of each user, made on the first start."""
     if path.exists():
         return _read(path)
     tokens = {role: secrets.token_urlsafe(TOKEN_BYTES) for role in USERS}

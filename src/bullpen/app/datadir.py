@@ -64,6 +64,11 @@ class Layout:
         return self.root / "auth" / "stream.key"
 
     @property
+    def audit(self) -> Path:
+        """Directory of the audit log."""
+        return self.root / "audit"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.root / "kubeconfig"
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from bullpen.app.certificates import Certificates
+from bullpen.app.peercerts import PeerCertificateProtocol
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 60
@@ -49,13 +52,19 @@ def bind(host: str, port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def serving(
-    application: Any, listener: socket.socket, certificates: Certificates | None
+    application: Any,
+    listener: socket.socket,
+    certificates: Certificates | None,
+    client_ca: Path | None = None,
 ) -> AsyncIterator[None]:
-    """Serve while the context is open; on exit finish what is in progress, then stop."""
+    """Serve while the context is open; on exit finish what is in progress, then stop.
+
+    With ``client_ca`` clients may show a certificate of one of its authorities.
+    """
     config = uvicorn.Config(
         application,
         loop="none",
-        http="httptools",
+        http=PeerCertificateProtocol if client_ca else "httptools",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -67,6 +76,8 @@ async def serving(
         timeout_graceful_shutdown=DRAIN_SECONDS,
         ssl_certfile=certificates.server_chain if certificates else None,
         ssl_keyfile=certificates.server_key if certificates else None,
+        ssl_ca_certs=str(client_ca) if client_ca else None,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if client_ca else ssl.CERT_NONE,
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as tasks:

@@ -7,9 +7,8 @@ import json
 
 from bullpen.api.client import Client
 from bullpen.api.document import Document
-from bullpen.apiserver.auth import Role
 from bullpen.app.clientconfig import client_config
-from bullpen.app.credentials import USERS, kubeconfig
+from bullpen.app.credentials import USERS, Role, kubeconfig
 from bullpen.app.datadir import Layout
 from bullpen.app.files import PUBLIC, SECRET, write_atomically
 from bullpen.app.wiring import Running, apply

@@ -14,6 +14,7 @@ import uvloop
 from bullpen.api import yaml
 from bullpen.api.document import Document
 from bullpen.app.datadir import DataDirectory
+from bullpen.app.localaudit import applied_event
 from bullpen.app.publishing import publish
 from bullpen.app.wiring import Settings, World, apply, running
 from bullpen.errors import BadRequest
@@ -64,7 +65,10 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     world = World(clock=SystemClock(), ids=RandomIds(), chance=random.SystemRandom())
     async with running(settings, directory.layout, world) as service:
-        applied = [await apply(service.registry, document) for document in documents]
+        applied = []
+        for document in documents:
+            applied.append(await apply(service.registry, document))
+            service.audit.record(applied_event(document, clock=world.clock, ids=world.ids))
         endpoints = await publish(service, directory.layout)
         gc.freeze()
         announce(endpoints, applied)

@@ -18,25 +18,32 @@ from bullpen.api.crds import served_crds
 from bullpen.api.document import Document, decode
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
-from bullpen.apiserver.auth import Role, TokenTable
+from bullpen.apiserver.authentication import OidcTokens, ServiceAccountTokens, TokenTable
 from bullpen.apiserver.service import ApiService
 from bullpen.app import backups, certificates, credentials, keys
+from bullpen.app.access import access_index, ensure_policy
+from bullpen.app.auditmetrics import AuditMetrics
 from bullpen.app.backups import BackupKeeper, Schedule
 from bullpen.app.certificates import Certificates
 from bullpen.app.config import Config, PoolConfig
 from bullpen.app.datadir import Layout
 from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.fetching import fetcher
+from bullpen.app.files import PUBLIC, write_atomically
 from bullpen.app.httpserver import bind, serving
+from bullpen.app.issuing import load as load_certificate
 from bullpen.app.lab import BACKOFF, Lab, LabSettings
 from bullpen.app.lab import running as running_lab
 from bullpen.app.login import LoginDiscovery
 from bullpen.app.poolmetrics import PoolMetrics
+from bullpen.audit.events import AuditSink, NoAudit
+from bullpen.audit.log import AuditLog
 from bullpen.controllers.pooling import Tuning
 from bullpen.core.members import PATIENCE
 from bullpen.core.ramp import RAMP
 from bullpen.errors import BadRequest, Refused
 from bullpen.identity.oidc import Issuer, NamespaceRule, OutsideTokens
+from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -54,6 +61,7 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.supervision import supervise
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
+from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.router.fencing import fencing
 from bullpen.services.router.server import Router, tls_context
@@ -103,9 +111,11 @@ class Running:
     registry: Registry
     lab: Lab
     certificates: Certificates
-    tokens: dict[Role, str]
+    tokens: dict[credentials.Role, str]
     endpoints: dict[str, str]
     """``apiserver``, ``controller``, ``router`` and ``login``."""
+
+    audit: AuditSink
 
 
 @contextlib.asynccontextmanager
@@ -121,6 +131,9 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         stack.push_async_callback(keeper.finish)
         registry = Registry(store, clock=world.clock, ids=world.ids)
         await prepare(registry)
+        objects = RegistryObjects(registry, manager=FIELD_MANAGER)
+        await ensure_policy(objects)
+        audit = _audit(stack, settings.config, layout, world)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         parts = {
             "garbage collector": GarbageCollector(registry).run,
@@ -131,12 +144,14 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         for name, run in parts.items():
             stack.callback(tasks.create_task(supervise(name, run, retry=retry)).cancel)
 
-        signer = Signer(keys.signing_keys(layout.signing_keys))
+        signing_keys = keys.signing_keys(layout.signing_keys)
+        signer, accounts = Signer(signing_keys), AccountTokens(signing_keys)
         tickets = Tickets(keys.stream_key(layout.stream_key))
         router = Router(tickets, clock=world.clock)
         grpc = GrpcServer(
             address=_address(settings.listen, settings.port(CONTROLLER)),
             tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
+            recorder=CallRecorder(audit or NoAudit(), clock=world.clock, ids=world.ids),
         )
         ports = {name: listener.getsockname()[1] for name, listener in listeners.items()}
         endpoints = {
@@ -151,8 +166,23 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         )
         host = Host(arch=platform.machine())
         provisioners = tuple(PlacedProvisioner(each.recipe(host), placement) for each in found)
+        outside = outside_tokens(settings.config, world.clock)
         lab = await stack.enter_async_context(
-            _lab(settings, world, registry, certs, signer, tickets, router, provisioners, endpoints)
+            _lab(
+                settings,
+                world,
+                registry,
+                certs,
+                signer,
+                outside,
+                tickets,
+                router,
+                provisioners,
+                endpoints,
+            )
+        )
+        access = await stack.enter_async_context(
+            access_index(objects, clock=world.clock, retry=retry, faults=lab.views.faults)
         )
         # Only now: before it knew which leases are over, the router would let their tokens in.
         tls = tls_context(str(certs.server_chain), str(certs.server_key))
@@ -166,18 +196,32 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             clock=world.clock,
             authenticators=(
                 TokenTable({t: credentials.USERS[r] for r, t in tokens.items()}),
-                credentials.LabTokens(signer, world.clock),
+                credentials.LabTokens(signer, lab.callers, world.clock),
+                ServiceAccountTokens(accounts, objects, world.clock),
+                OidcTokens(outside),
             ),
             version=__version__,
+            access=access,
+            tokens=accounts,
+            audit=audit,
+            ids=world.ids,
         )
         service.metrics.collectors.register(PoolMetrics(lab.views.sets.all))
         service.metrics.collectors.register(FaultMetrics(lab.views.faults))
-        await stack.enter_async_context(serving(Asgi(service), listeners[API], certs))
+        if audit is not None:
+            service.metrics.collectors.register(AuditMetrics(audit))
+        client_ca = client_authorities(certs, settings.config, layout)
+        await stack.enter_async_context(serving(Asgi(service), listeners[API], certs, client_ca))
         # Watchers are told first, so that their streams end by themselves.
         stack.callback(service.close)
         keeper.service_ready()
         yield Running(
-            registry=registry, lab=lab, certificates=certs, tokens=tokens, endpoints=endpoints
+            registry=registry,
+            lab=lab,
+            certificates=certs,
+            tokens=tokens,
+            endpoints=endpoints,
+            audit=audit or NoAudit(),
         )
 
 
@@ -188,6 +232,7 @@ async def _lab(
     registry: Registry,
     certs: Certificates,
     signer: Signer,
+    outside: OutsideTokens,
     tickets: Tickets,
     router: Router,
     provisioners: tuple[Provisioner, ...],
@@ -199,7 +244,7 @@ async def _lab(
         RegistryObjects(registry, manager=FIELD_MANAGER),
         lab_settings(settings.config, endpoint=endpoints["controller"], ca_pem=certs.ca_pem()),
         signer=signer,
-        outside=outside_tokens(settings.config, world.clock),
+        outside=outside,
         tickets=tickets,
         routers=routers,
         provisioners=provisioners,
@@ -255,6 +300,34 @@ def tuning(config: PoolConfig) -> Tuning:
     )
 
 
+def _audit(
+    stack: contextlib.AsyncExitStack, config: Config, layout: Layout, world: World
+) -> AuditLog | None:
+    """The audit log, unless it is switched off. It is closed after all that writes to it."""
+    if not config.audit.enabled:
+        return None
+    audit = AuditLog(layout.audit, config.audit.rotation(), clock=world.clock)
+    audit.start()
+    stack.push_async_callback(asyncio.to_thread, audit.close)
+    return audit
+
+
+def client_authorities(certs: Certificates, config: Config, layout: Layout) -> Path:
+    """A file with every authority whose client certificates are accepted."""
+    if not config.client_ca_file:
+        return certs.ca
+    try:
+        added = Path(config.client_ca_file).read_bytes()
+        load_certificate(added)
+    except OSError as error:
+        raise Refused(f"{config.client_ca_file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise Refused(f"{config.client_ca_file} holds no certificate in PEM form") from None
+    path = layout.pki / "client-ca.crt"
+    write_atomically(path, certs.ca_pem() + b"\n" + added, mode=PUBLIC)
+    return path
+
+
 def _backup_keeper(
     config: Config, layout: Layout, store: SqliteStore, world: World
 ) -> BackupKeeper:
@@ -278,6 +351,8 @@ def outside_tokens(config: Config, clock: Clock) -> OutsideTokens:
                 )
                 for rule in item.namespace_rules
             ),
+            groups_claim=item.groups_claim,
+            groups_prefix=item.groups_prefix,
         )
         for item in config.oidc
     )

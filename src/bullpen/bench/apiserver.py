@@ -25,7 +25,7 @@ from pathlib import Path
 from bullpen.api.document import encode
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
-from bullpen.apiserver.auth import Role, TokenTable, User
+from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
 from bullpen.app import certificates
 from bullpen.app.certificates import Certificates
@@ -33,6 +33,7 @@ from bullpen.app.httpserver import bind, serving
 from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
 from bullpen.bench.processes import Served, served
 from bullpen.bench.store import VALUE_BYTES, measure_bare
+from bullpen.core.authorization import MASTERS, User
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.registry import Registry
@@ -72,7 +73,7 @@ async def _serve(pipe: Connection, directory: Path, certs: Certificates) -> None
         registry,
         resources=RESOURCES,
         clock=clock,
-        authenticators=(TokenTable({TOKEN: User(name="bench", role=Role.ADMIN)}),),
+        authenticators=(TokenTable({TOKEN: User(name="bench", groups=(MASTERS,))}),),
         version="bench",
     )
     listener = bind("127.0.0.1", 0)

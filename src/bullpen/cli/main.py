@@ -22,6 +22,7 @@ COMMANDS = {
     "scale": ("bullpen.cli.scale:scale", "Move a pool's ceiling."),
     "delete": ("bullpen.cli.delete:delete", "Delete objects."),
     "events": ("bullpen.cli.events:events", "Show what happened."),
+    "audit": ("bullpen.cli.audit:audit", "Show who changed what, and who was refused."),
     "logs": ("bullpen.cli.logs:logs", "Show what a virtual target's exporter said."),
     "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),

@@ -30,15 +30,19 @@ def restore(data: Path | None, chosen: str, listing: bool, output: str) -> None:
     What was written after the backup was made is lost. The database that was there is kept.
     """
     from bullpen.app.datadir import Layout
+    from bullpen.app.localaudit import record_restore
     from bullpen.app.restoring import restore as run
     from bullpen.app.restoring import survey
     from bullpen.kit.clock import SystemClock
+    from bullpen.kit.ids import RandomIds
 
     root = (data or default_data_directory()).resolve()
     if listing:
         _echo_list([_row(finding) for finding in survey(Layout(root))], root, output)
         return
-    done = run(root, chosen, now=SystemClock().now())
+    clock = SystemClock()
+    done = run(root, chosen, now=clock.now())
+    record_restore(Layout(root), done.backup.name, clock=clock, ids=RandomIds())
     if output == "table":
         _echo(done, root)
     else:

@@ -15,10 +15,15 @@ from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc, kubernet
 from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
-from bullpen.errors import BadRequest, Forbidden, Unauthorized
+from bullpen.audit.events import ANONYMOUS, AuditEvent
+from bullpen.errors import BadRequest, Forbidden, NotFound, TooManyRequests, Unauthorized
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
 from bullpen.services.callers import Claim
 from bullpen.services.grpc.controller import ControllerServicer, selector_of
 from bullpen.services.grpc.methods import Admits, Methods, method
+from bullpen.services.grpc.recording import CHANGES, CLAIMED, UNCHANGING, Call, CallRecorder
+from bullpen.services.grpc.server import SERVICES
 
 CALLS = 100
 MESSAGE_BYTES = 100_000
@@ -43,11 +48,44 @@ def _check(claim: Claim) -> None:
         raise Unauthorized("the token is not valid here")
 
 
+class Audit:
+    """A sink that keeps the newest event, so that refused calls leave nothing behind."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: AuditEvent | None = None
+
+    def record(self, event: AuditEvent) -> None:
+        self.count += 1
+        self.last = event
+
+
 class Servicer(ControllerServicer):
     """Refuses what it has read, as our services do for many reasons."""
 
     def __init__(self) -> None:
         self.read = 0
+        self.audit = Audit()
+
+    @method(Admits.CLIENT)
+    async def RequestLease(self, client: Client, request: Any) -> Any:  # noqa: N802
+        return jumpstarter_pb2.RequestLeaseResponse(name="fresh")
+
+    @method(Admits.CLIENT)
+    async def Dial(self, client: Client, request: Any) -> Any:  # noqa: N802
+        raise TooManyRequests("10 streams are open; the limit is 10")
+
+    @method(Admits.EITHER)
+    async def ReleaseLease(self, caller: Client | Exporter, request: Any) -> Any:  # noqa: N802
+        raise NotFound(f"there is no lease {request.name}")
+
+    @method(Admits.EXPORTER)
+    async def ReportStatus(self, exporter: Exporter, request: Any) -> Any:  # noqa: N802
+        return jumpstarter_pb2.ReportStatusResponse()
+
+    @method(Admits.CLIENT)
+    async def ListLeases(self, client: Client, request: Any) -> Any:  # noqa: N802
+        return jumpstarter_pb2.ListLeasesResponse()
 
     @method(Admits.CLIENT)
     async def GetLease(self, client: Client, request: Any) -> Any:  # noqa: N802
@@ -65,7 +103,8 @@ class Servicer(ControllerServicer):
 
 @contextlib.asynccontextmanager
 async def serving(servicer: Servicer) -> AsyncIterator[Any]:
-    methods: Any = Methods()
+    recorder = CallRecorder(servicer.audit, clock=SystemClock(), ids=RandomIds())
+    methods: Any = Methods(recorder)
     methods.admit(Gate())
     server = grpc.aio.server(interceptors=(methods,))
     jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, methods)  # type: ignore[arg-type]
@@ -173,3 +212,107 @@ def test_match_expressions_become_requirements() -> None:
     ]
     asked = kubernetes_pb2.LabelSelector(match_labels={"lab": "x"}, match_expressions=expressions)
     assert str(selector_of(asked)) == "board in (a,b),!broken,lab=x"
+
+
+async def recorded(name: str, request: Any, token: str = "good") -> AuditEvent:
+    """The audit event of one call, which must be the only one."""
+    servicer = Servicer()
+    async with serving(servicer) as channel:
+        await refused(channel, name, request.SerializeToString(), headers(token))
+    assert servicer.audit.count == 1
+    assert servicer.audit.last is not None
+    return servicer.audit.last
+
+
+async def test_a_call_that_changes_something_is_recorded_with_who_from_where_and_what() -> None:
+    event = await recorded("RequestLease", jumpstarter_pb2.RequestLeaseRequest())
+    assert (event.verb, event.code, event.source) == ("create", 200, "127.0.0.1")
+    assert event.user.name.startswith("internal:client:default:alice:")
+    assert event.user.groups == ("jumpstarter:clients", "jumpstarter:clients:default")
+    assert event.uri == "/jumpstarter.v1.ControllerService/RequestLease"
+    assert event.user_agent.startswith("grpc-python")
+    assert event.target is not None
+    assert (event.target.resource, event.target.namespace, event.target.name) == (
+        "leases",
+        "default",
+        "fresh",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "code", "reason"),
+    [
+        pytest.param(
+            "Dial", jumpstarter_pb2.DialRequest(lease_name="l"), 429, "TooManyRequests", id="quota"
+        ),
+        pytest.param(
+            "ReleaseLease",
+            jumpstarter_pb2.ReleaseLeaseRequest(name="l"),
+            404,
+            "NotFound",
+            id="a change that failed",
+        ),
+        pytest.param(
+            "GetLease",
+            jumpstarter_pb2.GetLeaseRequest(name="l"),
+            403,
+            "Forbidden",
+            id="a read that was refused",
+        ),
+    ],
+)
+async def test_a_refused_call_is_recorded_with_its_reason(
+    name: str, request_: Any, code: int, reason: str
+) -> None:
+    event = await recorded(name, request_)
+    assert (event.code, event.reason) == (code, reason)
+    assert event.target is None or event.target.name == "l"
+
+
+async def test_a_stranger_s_call_is_recorded_as_what_it_claims_and_without_its_token() -> None:
+    request = jumpstarter_pb2.RequestLeaseRequest()
+    event = await recorded("RequestLease", request, token="hunter2")
+    assert (event.user, event.code) == (ANONYMOUS, 401)
+    assert event.annotations == {CLAIMED: "Client default alice"}
+    assert "hunter2" not in repr(event)
+
+
+async def test_reads_and_reports_are_not_recorded() -> None:
+    servicer = Servicer()
+    async with serving(servicer) as channel:
+        for name, request, kind in (
+            ("ListLeases", jumpstarter_pb2.ListLeasesRequest(), "Client"),
+            ("ReportStatus", jumpstarter_pb2.ReportStatusRequest(), "Exporter"),
+        ):
+            data = request.SerializeToString()
+            code = await refused(channel, name, data, headers("good", kind))
+            assert code is grpc.StatusCode.OK
+        assert servicer.audit.count == 0
+        releasing = jumpstarter_pb2.ReportStatusRequest(release_lease=True).SerializeToString()
+        await refused(channel, "ReportStatus", releasing, headers("good", "Exporter"))
+    assert servicer.audit.count == 1
+
+
+def test_every_method_is_known_to_change_something_or_not() -> None:
+    from jumpstarter_protocol import client_pb2
+
+    found = {
+        name
+        for module, service in zip((jumpstarter_pb2, client_pb2), SERVICES, strict=True)
+        for name in module.DESCRIPTOR.services_by_name[service.rpartition(".")[2]].methods_by_name
+    }
+    assert found == set(CHANGES) | UNCHANGING
+    assert not set(CHANGES) & UNCHANGING
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:192.0.2.1:5000", "192.0.2.1"),
+        ("ipv6:%5B2001:db8::1%5D:5000", "2001:db8::1"),
+        ("unix:/run/x", "/run/x"),
+    ],
+)
+def test_the_source_of_a_call_is_its_address(peer: str, address: str) -> None:
+    now = SystemClock().now()
+    assert Call(method="/s/M", received=now, peer=peer, metadata=()).source == address

@@ -10,6 +10,7 @@ and with them the request in a reference cycle until the next run of the garbage
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -27,6 +28,7 @@ from bullpen.identity.subjects import Role
 from bullpen.services.callers import Callers, Claim
 from bullpen.services.grpc.errors import Answer, answer_to
 from bullpen.services.grpc.metadata import claim
+from bullpen.services.grpc.recording import CallRecorder
 
 log = logging.getLogger("bullpen.grpc")
 
@@ -66,9 +68,11 @@ def method(admits: Admits, *, human: bool = False) -> Callable[[F], F]:
 class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Stands in for a server while the generated code adds its methods, then serves them."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: CallRecorder) -> None:
+        """``recorder`` is told of changes and refusals, for the audit log."""
         self._methods: dict[str, _Method] = {}
         self._callers: Callers | None = None
+        self._recorder = recorder
 
     def admit(self, callers: Callers) -> None:
         """Have these say who is calling; to be called before the server starts."""
@@ -79,7 +83,8 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         for name, handler in handlers.items():
-            self._methods[f"/{service}/{name}"] = _Method(name, handler)
+            full_name = f"/{service}/{name}"
+            self._methods[full_name] = _Method(full_name, handler, self._recorder)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
@@ -94,11 +99,23 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         try:
             caller = await self._caller(found.terms.admits, claim(details.invocation_metadata))
         except LabError as error:
-            return refusing(answer_to(error, human=found.terms.human))
+            answer = answer_to(error, human=found.terms.human)
+            return refusing(answer, self._turned_away(details, error))
         except Exception:
             log.exception("caller not identified", extra={"key": found.name})
             return refusing(FAILED)
-        return found.serving(caller)
+        return found.serving(caller, details.invocation_metadata)
+
+    def _turned_away(self, details: Any, error: LabError) -> Callable[[Any], None]:
+        """Has a refusal recorded, when its context is known."""
+        method, metadata = details.method, details.invocation_metadata
+        # The frames of the traceback would live as long as the handler.
+        error = error.with_traceback(None)
+
+        def record(context: Any) -> None:
+            self._recorder.turned_away(self._recorder.call(method, metadata, context), error)
+
+        return record
 
     async def _caller(self, admits: Admits, who: Claim) -> Client | Exporter:
         assert self._callers is not None, "the server serves nobody before it knows its callers"
@@ -108,14 +125,16 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return await self._callers.client(who)
 
 
-def refusing(answer: Answer) -> Any:
+def refusing(answer: Answer, record: Callable[[Any], None] = lambda context: None) -> Any:
     """A handler that answers without receiving the message.
 
     One for streams, whatever the method is: gRPC receives a single request before it calls the
     handler, and sends a single response, though an empty one, before the status of a refusal.
+    ``record`` is called with the context of the call.
     """
 
     async def refuse(requests: Any, context: Any) -> AsyncGenerator[bytes, None]:
+        record(context)
         answer.give(context)
         return
         yield b""
@@ -126,8 +145,10 @@ def refusing(answer: Answer) -> Any:
 class _Method:
     """One method as the generated code describes it, and what its definition says."""
 
-    def __init__(self, name: str, handler: Any) -> None:
-        self.name = name
+    def __init__(self, full_name: str, handler: Any, recorder: CallRecorder) -> None:
+        self.name = full_name.rpartition("/")[2]
+        self._full_name = full_name
+        self._recorder = recorder
         self._read = handler.request_deserializer
         self._write = handler.response_serializer
         self._streams = bool(handler.response_streaming)
@@ -139,38 +160,56 @@ class _Method:
         )
         self.terms: Terms | None = getattr(self._behaviour, "terms", None)
 
-    def serving(self, caller: Client | Exporter) -> Any:
+    def serving(self, caller: Client | Exporter, metadata: Any) -> Any:
         """A handler of gRPC for one call of this caller."""
         if self._streams:
             return grpc.unary_stream_rpc_method_handler(
-                self._stream(caller), response_serializer=self._write
+                self._stream(caller, metadata), response_serializer=self._write
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(caller), response_serializer=self._write
+            self._unary(caller, metadata), response_serializer=self._write
         )
 
-    def _unary(self, caller: Client | Exporter) -> Callable[[bytes, Any], Awaitable[Any]]:
-        async def call(data: bytes, context: Any) -> Any:
-            try:
-                return await self._behaviour(caller, self._read(data))
-            except Exception as error:
-                self._answer(error).give(context)
+    def _unary(
+        self, caller: Client | Exporter, metadata: Any
+    ) -> Callable[[bytes, Any], Awaitable[Any]]:
+        recorder = self._recorder
 
-        return call
+        async def serve(data: bytes, context: Any) -> Any:
+            call, request = recorder.call(self._full_name, metadata, context), None
+            try:
+                request = self._read(data)
+                response = await self._behaviour(caller, request)
+            except Exception as error:
+                recorder.failed(call, caller, request, error)
+                self._answer(error).give(context)
+                return None
+            except asyncio.CancelledError as error:
+                recorder.failed(call, caller, request, error)
+                raise
+            recorder.answered(call, caller, request, response)
+            return response
+
+        return serve
 
     def _stream(
-        self, caller: Client | Exporter
+        self, caller: Client | Exporter, metadata: Any
     ) -> Callable[[bytes, Any], AsyncGenerator[Any, None]]:
-        async def call(data: bytes, context: Any) -> AsyncGenerator[Any, None]:
+        recorder = self._recorder
+
+        async def serve(data: bytes, context: Any) -> AsyncGenerator[Any, None]:
+            call, request = recorder.call(self._full_name, metadata, context), None
             try:
+                request = self._read(data)
                 # Closed at once when the caller leaves.
-                async with aclosing(self._behaviour(caller, self._read(data))) as messages:
+                async with aclosing(self._behaviour(caller, request)) as messages:
                     async for message in messages:
                         yield message
             except Exception as error:
+                recorder.failed(call, caller, request, error)
                 self._answer(error).give(context)
 
-        return call
+        return serve
 
     def _answer(self, error: Exception) -> Answer:
         if isinstance(error, DecodeError):

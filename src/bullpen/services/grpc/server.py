@@ -15,6 +15,7 @@ from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.grpc.methods import Methods
 from bullpen.services.grpc.public import Health, Reflection
+from bullpen.services.grpc.recording import CallRecorder
 
 STOP_SECONDS = 0.5
 
@@ -61,8 +62,8 @@ class Tls:
 class GrpcServer:
     """Takes its port when made, so that the port can be told before anybody is served."""
 
-    def __init__(self, *, address: str, tls: Tls) -> None:
-        self._methods = Methods()
+    def __init__(self, *, address: str, tls: Tls, recorder: CallRecorder) -> None:
+        self._methods = Methods(recorder)
         self._server = grpc.aio.server(
             interceptors=(self._methods,), options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX
         )

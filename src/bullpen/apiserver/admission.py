@@ -1,0 +1,79 @@
+"""What a caller may write, checked on the very state that is about to be committed.
+
+The rights to a request are checked before it is carried out. Two things depend on the object
+as it will be: whether a role or a binding gives away rights its writer does not have, and
+whether a patch creates the object instead of changing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from bullpen.api import codec
+from bullpen.api.document import Document
+from bullpen.api.fields import Kind
+from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from bullpen.apiserver.attributes import refusal
+from bullpen.apiserver.routes import ObjectRoute
+from bullpen.core.authorization import AccessIndex, Attributes, User
+from bullpen.core.escalation import binding_refusal, role_refusal
+from bullpen.errors import Forbidden
+from bullpen.registry.options import Admit
+from bullpen.registry.refusals import forbidden
+
+K = TypeVar("K", bound=Kind)
+_Refusal = Callable[[Document, Document | None], str | None]
+
+
+def admission(
+    index: AccessIndex, user: User, route: ObjectRoute, request: Attributes
+) -> Admit | None:
+    """The check of one write; None where there is nothing to check."""
+    refused = _escalation(index, user, route)
+    if refused is None and request.verb != "patch":
+        return None
+
+    def admit(new: Document, old: Document | None) -> None:
+        if old is None and request.verb == "patch":
+            create = Attributes(
+                verb="create",
+                group=request.group,
+                resource=request.resource,
+                namespace=request.namespace,
+                name=request.name,
+            )
+            if not index.decide(user, create).allowed:
+                raise Forbidden(refusal(user, create))
+        why = refused(new, old) if refused else None
+        if why:
+            raise forbidden(route.resource, new["metadata"]["name"], why)
+
+    return admit
+
+
+def _escalation(index: AccessIndex, user: User, route: ObjectRoute) -> _Refusal | None:
+    value = route.resource.value
+    for role in (Role, ClusterRole):
+        if value is role:
+            return _role_check(index, user, role)
+    for binding in (RoleBinding, ClusterRoleBinding):
+        if value is binding:
+            return _binding_check(index, user, binding)
+    return None
+
+
+def _role_check(index: AccessIndex, user: User, kind: type[Role | ClusterRole]) -> _Refusal:
+    return lambda new, old: role_refusal(index, user, codec.decode(kind, new), _decoded(kind, old))
+
+
+def _binding_check(
+    index: AccessIndex, user: User, kind: type[RoleBinding | ClusterRoleBinding]
+) -> _Refusal:
+    return lambda new, old: binding_refusal(
+        index, user, codec.decode(kind, new), _decoded(kind, old)
+    )
+
+
+def _decoded(kind: type[K], document: Document | None) -> K | None:
+    return None if document is None else codec.decode(kind, document)

@@ -1,0 +1,153 @@
+"""Who is asking: bearer tokens and client certificates.
+
+Each way of proving an identity is an ``Authenticator``; the first that knows a token
+answers. Tokens of people are kept and compared as digests only, so that nothing readable at
+run time can be replayed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from bullpen.api.objects import Objects
+from bullpen.api.serviceaccount import ServiceAccount, groups, username
+from bullpen.apiserver.http import Request
+from bullpen.core.authorization import AUTHENTICATED, User
+from bullpen.errors import NotFound, Unauthorized
+from bullpen.identity.oidc import OutsideTokens
+from bullpen.identity.serviceaccounts import API_AUDIENCE, AccountTokens
+from bullpen.kit.clock import Clock
+
+PUBLIC_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
+"""Answered without a token, for load balancers; they say nothing but up or down."""
+
+RESERVED = "system:"
+"""Names and groups that begin so are given by this server alone, never by outside issuers."""
+
+CERTIFICATES_CACHED_MAX = 1_000
+
+
+class Authenticator(Protocol):
+    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
+        """The user this token belongs to; None if the token means nothing here.
+
+        A token that names audiences must name one of ``audiences``.
+        """
+
+
+class TokenTable:
+    """A fixed set of opaque tokens, for this API server only."""
+
+    def __init__(self, users: Mapping[str, User]) -> None:
+        self._users = {digest(token): user for token, user in users.items()}
+
+    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
+        # A dict lookup on a digest leaks nothing about the token by its timing.
+        found = self._users.get(digest(token))
+        return found if API_AUDIENCE in audiences else None
+
+
+class ServiceAccountTokens:
+    """Tokens made by the ``token`` subresource, while their ServiceAccount exists."""
+
+    def __init__(self, tokens: AccountTokens, objects: Objects, clock: Clock) -> None:
+        self._tokens = tokens
+        self._objects = objects
+        self._clock = clock
+
+    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
+        if not self._tokens.knows(token):
+            return None
+        try:
+            claims = self._tokens.verify(token, now=self._clock.now())
+            account = await self._objects.get(ServiceAccount, claims.namespace, claims.name)
+        except (Unauthorized, NotFound):
+            return None
+        if account.metadata.uid != claims.uid or not claims.audiences & audiences:
+            return None
+        return User(
+            name=username(claims.namespace, claims.name),
+            uid=claims.uid,
+            groups=(*groups(claims.namespace), AUTHENTICATED),
+            extra={"authentication.kubernetes.io/credential-id": (f"JTI={claims.token_id}",)},
+        )
+
+
+class OidcTokens:
+    """Tokens of the configured OpenID Connect issuers."""
+
+    def __init__(self, outside: OutsideTokens) -> None:
+        self._outside = outside
+
+    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
+        if API_AUDIENCE not in audiences or not self._outside.knows(token):
+            return None
+        try:
+            found = await self._outside.identity(token)
+        except Unauthorized:
+            return None
+        if found.username.startswith(RESERVED):
+            return None
+        named = tuple(group for group in found.groups if not group.startswith(RESERVED))
+        return User(name=found.username, groups=(*named, AUTHENTICATED))
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+async def authenticate(request: Request, authenticators: tuple[Authenticator, ...]) -> User:
+    """The caller; raises ``Unauthorized`` for no credentials, or for unknown ones.
+
+    A bearer token goes before a certificate, as in Kubernetes' clients.
+    """
+    header = request.headers.get("authorization", "")
+    scheme, _, token = header.partition(" ")
+    token = token.strip()
+    if scheme.lower() == "bearer" and token:
+        user = await user_of_token(token, authenticators, frozenset({API_AUDIENCE}))
+        if user is None:
+            raise Unauthorized(
+                "the bearer token is not valid here; use the kubeconfig of this server"
+            )
+        return user
+    if request.certificate:
+        return user_of_certificate(request.certificate)
+    raise Unauthorized(
+        "no bearer token or client certificate was sent; use the kubeconfig in the data directory"
+    )
+
+
+async def user_of_token(
+    token: str, authenticators: tuple[Authenticator, ...], audiences: frozenset[str]
+) -> User | None:
+    for authenticator in authenticators:
+        user = await authenticator.identify(token, audiences)
+        if user is not None:
+            return user
+    return None
+
+
+@lru_cache(maxsize=CERTIFICATES_CACHED_MAX)
+def user_of_certificate(certificate: bytes) -> User:
+    """The user of a client certificate (DER) that the TLS handshake has verified.
+
+    The common name is the user, each organization a group, as in Kubernetes.
+    """
+    try:
+        subject = x509.load_der_x509_certificate(certificate).subject
+    except ValueError:
+        raise Unauthorized("the client certificate cannot be read") from None
+    names = [str(item.value) for item in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if not names or not names[0]:
+        raise Unauthorized("the client certificate has no common name, so it names no user")
+    organizations = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    user = User(name=names[0], groups=tuple(str(item.value) for item in organizations))
+    return replace(user, groups=(*dict.fromkeys((*user.groups, AUTHENTICATED)),))
