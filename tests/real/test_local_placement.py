@@ -29,6 +29,7 @@ from real_service import Service, eventually, free_port_base
 
 from bullpen.api.exporterset import Driver, RecycleStrategy
 from bullpen.errors import Refused, Unreachable
+from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout
 from bullpen.provisioners.base import ExitReason, InstancePhase
 from bullpen.provisioners.mock import NAME as MOCK
@@ -402,8 +403,12 @@ async def test_secrets_are_in_no_argument_no_environment_and_no_file(
             files = [path for path in data.rglob("*") if path.is_file()]
             assert files
             assert not [path for path in files if token.encode() in path.read_bytes()]
-        for path in (lab.placement.layout.instance(key), lab.placement.layout.instances):
-            assert path.stat().st_mode & 0o077 == 0
+        assert lab.placement.layout.instances.stat().st_mode & 0o077 == 0
+        own = lab.placement.layout.instance(key)
+        state = layout.read_state(own)
+        assert state is not None
+        assert own.stat().st_mode & 0o027 == 0, "nobody but the instance's own group enters"
+        assert not own.stat().st_mode & 0o050 or own.stat().st_gid == state.user
 
 
 @pytest.mark.parametrize(

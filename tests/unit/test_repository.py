@@ -116,6 +116,7 @@ def test_every_setting_is_documented() -> None:
         NamespaceRule,
         OidcIssuer,
         PoolConfig,
+        SandboxConfig,
     )
 
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
@@ -127,6 +128,7 @@ def test_every_setting_is_documented() -> None:
         "audit.": AuditConfig,
         "labels.": LabelConfig,
         "pools.": PoolConfig,
+        "sandbox.": SandboxConfig,
         "oidc[].": OidcIssuer,
         "oidc[].namespaceRules[].": NamespaceRule,
     }
@@ -134,7 +136,8 @@ def test_every_setting_is_documented() -> None:
         f"{prefix}{field}"
         for prefix, section in sections.items()
         for field in section.__struct_encode_fields__
-        if f"{prefix}{field}" not in ("leases", "exporters", "backups", "labels", "pools", "audit")
+        if f"{prefix}{field}"
+        not in ("leases", "exporters", "backups", "labels", "pools", "audit", "sandbox")
     ]
     assert [name for name in names if f"`{name}`" not in text] == []
 

@@ -13,6 +13,7 @@ from bullpen.audit.log import Rotation
 from bullpen.core.quotas import Quotas, Rate
 from bullpen.errors import BadRequest
 from bullpen.kit import durations, quantities
+from bullpen.placements.local.confinement import SandboxMode
 
 AUDIT_BYTES_MIN = 64 * 1024
 
@@ -80,6 +81,19 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def boot(self) -> timedelta:
         return durations.parse(self.boot_timeout)
+
+
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    mode: SandboxMode = SandboxMode.PREFERRED
+    """What to do where the host does not allow every layer of an instance's sandbox."""
+
+    first_user: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = msgspec.field(
+        name="firstUser", default=0
+    )
+    """First of 1024 uids for instances of a service that is root; 0 to choose them."""
+
+    paths: tuple[str, ...] = ()
+    """Files and directories of the host that instances may read."""
 
 
 class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,6 +179,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     leases: LeaseConfig = LeaseConfig()
     exporters: ExporterConfig = ExporterConfig()
     pools: PoolConfig = PoolConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     backups: BackupConfig = BackupConfig()
     labels: LabelConfig = LabelConfig()
     audit: AuditConfig = AuditConfig()

@@ -25,7 +25,7 @@ from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_o
 from bullpen.app.lab import BACKOFF
 from bullpen.app.poolmetrics import PoolMetrics
 from bullpen.app.pools import Pools
-from bullpen.app.wiring import tuning
+from bullpen.app.wiring import sandbox_settings, tuning
 from bullpen.controllers import authority
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.labs import Labs
@@ -179,6 +179,7 @@ async def _placement(
         data=settings.data,
         limits=host_limits(instances=settings.config.pools.instances_max),
         zygote=ZygoteSettings(load=plugin.preload),
+        sandbox=sandbox_settings(settings.config.sandbox),
     )
     async with LocalPlacement(local, clock=clock, ids=RandomIds()).running() as placement:
         yield placement

@@ -25,7 +25,7 @@ from bullpen.app.access import access_index, ensure_policy
 from bullpen.app.auditmetrics import AuditMetrics
 from bullpen.app.backups import BackupKeeper, Schedule
 from bullpen.app.certificates import Certificates
-from bullpen.app.config import Config, PoolConfig
+from bullpen.app.config import Config, PoolConfig, SandboxConfig
 from bullpen.app.datadir import Layout
 from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.fetching import fetcher
@@ -49,6 +49,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.outfitting import SandboxSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.provisioners import plugins
 from bullpen.provisioners.base import Host, Plugin, Provisioner
@@ -284,6 +285,7 @@ def _placement(
         data=layout.root,
         limits=host_limits(instances=settings.config.pools.instances_max),
         zygote=ZygoteSettings(load=preload),
+        sandbox=sandbox_settings(settings.config.sandbox),
     )
     return LocalPlacement(local, clock=world.clock, ids=world.ids)
 
@@ -291,6 +293,10 @@ def _placement(
 def preloaded(found: Iterable[Plugin]) -> tuple[str, ...]:
     """Driver modules of provisioners, each once."""
     return tuple(dict.fromkeys(module for plugin in found for module in plugin.preload))
+
+
+def sandbox_settings(config: SandboxConfig) -> SandboxSettings:
+    return SandboxSettings(mode=config.mode, first_user=config.first_user, paths=config.paths)
 
 
 def tuning(config: PoolConfig) -> Tuning:

@@ -75,6 +75,14 @@ def read_header(beginning: bytes, *, file_bytes: int) -> ImageHeader:
     return _read_qcow2(beginning)
 
 
+def backing_name(beginning: bytes) -> str:
+    """The backing file that a qcow2 image names; empty if it has none."""
+    if not beginning.startswith(_QCOW2_MAGIC) or len(beginning) < _QCOW2_HEADER.size:
+        return ""
+    _, _, offset, length, *_ = _QCOW2_HEADER.unpack_from(beginning)
+    return beginning[offset : offset + length].decode(errors="surrogateescape") if offset else ""
+
+
 def _read_qcow2(beginning: bytes) -> ImageHeader:
     if len(beginning) < _QCOW2_HEADER.size:
         raise ImageRefused("the image is cut off within its qcow2 header")

@@ -21,11 +21,11 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Literal
 
 from jumpstarter.driver import export
-from jumpstarter_driver_network.driver import TcpNetwork, VsockNetwork
+from jumpstarter_driver_network.driver import VsockNetwork
 from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
-from bullpen.drivers import launching, sizes
+from bullpen.drivers import launching, sandbox, sizes
 from bullpen.drivers.console import Console
 from bullpen.drivers.flashing import (
     FIRMWARE_BYTES_MAX,
@@ -36,10 +36,13 @@ from bullpen.drivers.flashing import (
     QemuFlasher,
     too_large,
 )
+from bullpen.drivers.forwarding import ForwardedPort
 from bullpen.drivers.launching import Launched
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
+from bullpen.drivers.qemu_files import image_chain, named_paths
 from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
+from bullpen.drivers.sandbox import Access, Program
 
 OFF_SECONDS_MAX = 5.0
 UNDECLARED_DISK_BYTES_MAX = 16 << 30
@@ -56,7 +59,7 @@ class QemuPower(published.QemuPower):
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
-        self._running: subprocess.Popen[bytes] | Launched | None = None
+        self._running: Program | Launched | None = None
         self._cloud_init: TemporaryDirectory[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
 
@@ -83,7 +86,9 @@ class QemuPower(published.QemuPower):
             )
             # From a copy each, because a transport closes its socket when it likes.
             await self.parent.console.line.plug(serial.dup())
-            self._running = self._start(command(machine), (machine.qmp, machine.serial))
+            self._running = self._start(
+                command(machine), (machine.qmp, machine.serial), self.parent.access(machine)
+            )
             their_qmp.close()
             their_serial.close()
             await self._let_go(qmp.dup())
@@ -100,20 +105,24 @@ class QemuPower(published.QemuPower):
             raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
 
     def _start(
-        self, line: tuple[str, ...], inherited: tuple[int, ...]
-    ) -> subprocess.Popen[bytes] | Launched:
+        self, line: tuple[str, ...], inherited: tuple[int, ...], access: Access
+    ) -> Program | Launched:
         self.logger.info("starting %s", " ".join(line))
-        process: subprocess.Popen[bytes] | Launched
+        process: Program | Launched
         if self.parent.launcher_socket:
             handed = {1: 1, **{number: number for number in inherited}}
             process = Launched(self.parent.launcher_socket, line, handed)
         else:
-            process = _child(line, inherited)
+            process = self.parent.sandbox.start(
+                line,
+                access=access,
+                inherited=inherited,
+                connected=self.parent.is_connected(),
+            )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 
-    def _listen(self, process: subprocess.Popen[bytes] | Launched) -> None:
-        assert process.stderr is not None
+    def _listen(self, process: Program | Launched) -> None:
         with process.stderr as lines:
             for line in lines:
                 text = line.decode(errors="replace").rstrip()
@@ -133,18 +142,6 @@ class QemuPower(published.QemuPower):
         if self._cloud_init is not None:
             self._cloud_init.cleanup()
             self._cloud_init = None
-
-
-def _child(line: tuple[str, ...], inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    # A machine must not outlive its exporter, however that ends.
-    guard = shutil.which("setpriv")
-    prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
-    return subprocess.Popen(
-        (*prefix, *line),
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=inherited,
-    )
 
 
 class _KeptDirectory:
@@ -193,6 +190,7 @@ class Qemu(published.Qemu):
             self._tmp_dir.cleanup()
             self._tmp_dir: Any = _KeptDirectory()
         self._images = ImageTool(self.launcher_socket)
+        self.sandbox = sandbox.current()
         self.occupation = Occupation()
         self._granted_memory = sizes.memory_bytes(self.mem)
         self._granted_disk_size = self.disk_size
@@ -208,7 +206,11 @@ class Qemu(published.Qemu):
         if self.network == "restricted" and isinstance(children.get("ssh"), VsockNetwork):
             del children["ssh"]  # it would lead from the guest to the host as well
         for name in self.forwards:
-            children[name] = TcpNetwork(host=LOOPBACK, port=0)  # type: ignore[abstract]
+            port = ForwardedPort(host=LOOPBACK, port=0)  # type: ignore[abstract]
+            if not self.is_connected():
+                port.sandbox = self.sandbox
+                port.enable_address = self.sandbox.room is None
+            children[name] = port
 
     @property
     def _vnc(self) -> str:
@@ -223,6 +225,30 @@ class Qemu(published.Qemu):
 
     def is_on(self) -> bool:
         return self._power.is_on()
+
+    def is_connected(self) -> bool:
+        """Whether the machine is in the host's network, because its class says so."""
+        return self.network == "user" or bool(self.hostfwd)
+
+    def access(self, machine: Machine) -> Access:
+        """The files that the machine needs, and no others."""
+        bases = [disk.base for disk in self._disks.values() if disk.base]
+        root = self.default_partitions.get("root")
+        images = (*bases, *((root,) if root else ()))
+        return Access(
+            readable=(
+                *(path for path in (machine.bios, machine.kernel, machine.initrd) if path),
+                *((machine.flash[0],) if machine.flash else ()),
+                *(str(file) for image in images for file in image_chain(image)),
+                *named_paths(self.extra_args),
+                *((machine.cidata,) if machine.cidata else ()),
+            ),
+            writable=(self._tmp_dir.name, self._sockets.name),
+            devices=(
+                *(("/dev/kvm",) if machine.accel == "kvm" else ()),
+                *(("/dev/vhost-vsock",) if machine.vsock_cid is not None else ()),
+            ),
+        )
 
     def partition_name(self, partition: str | None) -> str:
         """The partition that is meant; raises ``ValueError`` if there is none of that name."""

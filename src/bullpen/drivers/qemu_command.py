@@ -19,6 +19,11 @@ DEFAULT_CPUS = {
 
 _WITH_PCI = ("virt", "q35", "pc")
 LOOPBACK = "127.0.0.1"
+TRANSLATION_MIB_MAX = 256
+"""Memory for translated code; QEMU would take a gibibyte beside its guest's memory."""
+
+SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+"""System calls that a machine has no use for end QEMU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +93,9 @@ def command(machine: Machine) -> tuple[str, ...]:
     return (
         f"qemu-system-{machine.arch}",
         *("-nodefaults", "-nographic", "-S"),
+        *("-sandbox", SECCOMP),
         *("-machine", board),
-        *("-accel", machine.accel),
+        *("-accel", "kvm" if machine.accel == "kvm" else f"tcg,tb-size={TRANSLATION_MIB_MAX}"),
         *(("-cpu", cpu) if cpu else ()),
         *("-smp", str(machine.smp)),
         *("-m", machine.memory),

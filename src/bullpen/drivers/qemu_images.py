@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from anyio import run_process
 from pydantic import BaseModel
 
-from bullpen.drivers import launching
+from bullpen.drivers import launching, sandbox
 from bullpen.drivers.qemu_command import Drive, standalone_name
+from bullpen.drivers.sandbox import Access
 
 
 class Disk(BaseModel):
@@ -47,7 +47,8 @@ class ImageTool:
     async def resize(self, path: Path, image_format: str, size: int) -> None:
         """Give a flashed image this size, without opening any other file for it."""
         name = standalone_name(Drive(name="", path=str(path), format=image_format))
-        await self._run("resize", "-q", name, str(size))
+        # What a lessee sent is opened here, so this does not see more than that.
+        await self._run("resize", "-q", name, str(size), access=Access(writable=(str(path),)))
 
     async def info(self, path: Path, image_format: str = "") -> dict[str, Any]:
         chosen = ("-f", image_format) if image_format else ()
@@ -55,11 +56,9 @@ class ImageTool:
         found: dict[str, Any] = json.loads(printed)
         return found
 
-    async def _run(self, *arguments: str) -> bytes:
+    async def _run(self, *arguments: str, access: Access | None = None) -> bytes:
         command = ("qemu-img", *arguments)
         if self.launcher:
             return await launching.run(self.launcher, command)
-        done = await run_process(command, check=False)
-        if done.returncode:
-            raise RuntimeError(f"qemu-img {arguments[0]}: {done.stderr.decode().strip()}")
-        return done.stdout
+        chosen = sandbox.Sandbox() if access is None else sandbox.current()
+        return await chosen.run(command, access=access or Access())

@@ -98,6 +98,15 @@ class Needs:
     kvm_for: str = ""
     """Architecture of a guest that would like KVM; empty if nobody asks."""
 
+    memory_bytes_max: int = 0
+    """The most it may use, whatever is accounted for; 0 if nobody knows."""
+
+    cpus_max: float = 0.0
+    """As many as it may keep busy; 0 for as many as there are."""
+
+    file_bytes_max: int = 0
+    """The largest file it may write; 0 if nobody knows."""
+
     runtime: str = ""
     """What the target itself runs in, such as ``qemu``; empty if it is only an exporter."""
 

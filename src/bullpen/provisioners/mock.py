@@ -20,6 +20,9 @@ MEMORY_BYTES = 25 << 20
 CPUS = 0.01
 """An idle exporter's share; three hundred of them fit on a small machine."""
 
+MEMORY_BYTES_MAX = 512 << 20
+"""The most an exporter may use, with whatever drivers its template names."""
+
 DEFAULT_EXPORT: Document = {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}}
 
 
@@ -41,7 +44,9 @@ class MockRecipe:
         )
 
     def needs(self, spec: InstanceSpec) -> Needs:
-        return Needs(memory_bytes=MEMORY_BYTES, cpus=CPUS)
+        return Needs(
+            memory_bytes=MEMORY_BYTES, cpus=CPUS, memory_bytes_max=MEMORY_BYTES_MAX, cpus_max=1
+        )
 
     def export(self, spec: InstanceSpec, site: Site) -> Document:
         return exports.export_of(spec.drivers) or DEFAULT_EXPORT

@@ -30,6 +30,12 @@ RUNTIME = "qemu"
 OVERHEAD_BYTES = 160 << 20
 """Of QEMU beside its guest's memory, and of the exporter."""
 
+OVERHEAD_BYTES_MAX = 640 << 20
+"""The most of it: half is for translated code, which is bounded, and what the kernel keeps."""
+
+UNDECLARED_DISK_BYTES_MAX = 16 << 30
+"""As in the driver."""
+
 SIZE_BYTES_MIN = 1 << 20
 SIZE_BYTES_MAX = 64 << 40
 
@@ -69,6 +75,9 @@ class QemuRecipe:
         return Needs(
             memory_bytes=memory + OVERHEAD_BYTES,
             cpus=cpus,
+            memory_bytes_max=memory + OVERHEAD_BYTES_MAX,
+            cpus_max=cpus + 1,
+            file_bytes_max=_file_bytes_max(wanted, spec.drivers),
             artifacts=tuple(dict.fromkeys(_artifact(file) for file in _files(wanted))),
             kvm_for=arch if asks else "",
             runtime=RUNTIME,
@@ -133,12 +142,27 @@ def _completed(driver: Driver, machine: Document) -> Driver:
 
 def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, int]:
     """Memory and CPUs of the machine, also where the template says so and not the parameters."""
-    config = next((d.config for d in drivers if d.type in (PUBLISHED_DRIVER, DRIVER)), {})
+    config = _machine_config(drivers)
     memory = sizes.memory_bytes(str(config["mem"])) if "mem" in config else None
     return (
         _bytes(wanted.resources.memory) if memory is None else memory,
         int(str(config.get("smp", wanted.resources.cpu))),
     )
+
+
+def _file_bytes_max(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> int:
+    """The largest image, with what its format adds; 0 if a disk is as large as its base."""
+    disks = _all_disks(wanted)
+    if any(not disk.size for disk in disks):
+        return 0
+    config = _machine_config(drivers)
+    root = sizes.parsed(str(config["disk_size"])) if config.get("disk_size") else 0
+    largest = max((UNDECLARED_DISK_BYTES_MAX, root, *(_bytes(disk.size) for disk in disks)))
+    return largest + largest // 16
+
+
+def _machine_config(drivers: tuple[Driver, ...]) -> Mapping[str, object]:
+    return next((d.config for d in drivers if d.type in (PUBLISHED_DRIVER, DRIVER)), {})
 
 
 def _files(wanted: QemuParameters) -> Iterator[File]:

@@ -24,7 +24,9 @@ UBOOT = Machine(
 
 def test_an_aarch64_board_with_uboot() -> None:
     assert " ".join(command(UBOOT)) == (
-        "qemu-system-aarch64 -nodefaults -nographic -S -machine virt -accel tcg -cpu cortex-a57"
+        "qemu-system-aarch64 -nodefaults -nographic -S"
+        " -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+        " -machine virt -accel tcg,tb-size=256 -cpu cortex-a57"
         " -smp 1 -m 128M -chardev socket,id=qmp,fd=7 -mon chardev=qmp,mode=control"
         " -chardev socket,id=serial0,fd=8 -serial chardev:serial0"
         " -vnc unix:/run/vnc -bios /u-boot.bin -netdev user,id=eth0,restrict=on,ipv6=off"
@@ -52,7 +54,9 @@ def test_an_x86_machine_with_everything() -> None:
         extra=("-rtc", "base=utc"),
     )
     assert " ".join(command(machine)) == (
-        "qemu-system-x86_64 -nodefaults -nographic -S -machine q35 -accel kvm -cpu host -smp 4"
+        "qemu-system-x86_64 -nodefaults -nographic -S"
+        " -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+        " -machine q35 -accel kvm -cpu host -smp 4"
         " -m 2048M -chardev socket,id=qmp,fd=9 -mon chardev=qmp,mode=control"
         " -chardev socket,id=serial0,fd=10 -serial chardev:serial0"
         " -drive file=/code.fd,if=pflash,format=raw,unit=0,readonly=on"

@@ -146,6 +146,7 @@ def test_what_the_class_requests_is_accounted_instead_of_an_estimate() -> None:
 def test_a_mock_target_needs_little_and_exports_power() -> None:
     recipe = MockRecipe()
 
-    assert recipe.needs(spec()) == Needs(memory_bytes=MEMORY_BYTES, cpus=CPUS)
+    needs = recipe.needs(spec())
+    assert (needs.memory_bytes, needs.cpus, needs.runtime) == (MEMORY_BYTES, CPUS, "")
     assert list(recipe.export(spec(), Site(artifacts={}))) == ["power"]
     assert recipe.check({}, (Driver(name="x", ref="y.z"),))[0].field == "drivers[0].ref"

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from bullpen.api.exporterset import Driver
 from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Site
-from bullpen.provisioners.qemu import DRIVER, OVERHEAD_BYTES, PUBLISHED_DRIVER, QemuRecipe
+from bullpen.provisioners.qemu import (
+    DRIVER,
+    OVERHEAD_BYTES,
+    OVERHEAD_BYTES_MAX,
+    PUBLISHED_DRIVER,
+    QemuRecipe,
+)
 
 RECIPE = QemuRecipe(host_arch="x86_64")
 DIGEST = f"sha256:{'a' * 64}"
@@ -151,6 +157,8 @@ def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
     assert needs == Needs(
         memory_bytes=256 * MIB + OVERHEAD_BYTES,
         cpus=2,
+        memory_bytes_max=256 * MIB + OVERHEAD_BYTES_MAX,
+        cpus_max=3,
         artifacts=(
             Artifact(path="/u-boot.bin"),
             Artifact(url="https://lab/base", digest=DIGEST),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from bullpen.placements.base import Artifact
 
 ARTIFACT_BYTES_MAX = 16 << 30
 CHUNK_BYTES = 1 << 20
+EVERYONE_READS = 0o444
 SILENCE_SECONDS_MAX = 60.0
 """A server that sends nothing for this long will not send the rest."""
 
@@ -40,6 +42,8 @@ class ArtifactCache:
         async with self._fetching.setdefault(artifact.digest, asyncio.Lock()):
             if not path.exists():
                 await self._fetch(artifact, path)
+            elif not path.stat().st_mode & stat.S_IROTH:
+                path.chmod(EVERYONE_READS)
         return path
 
     async def _fetch(self, artifact: Artifact, path: Path) -> None:
@@ -52,6 +56,8 @@ class ArtifactCache:
                     digest.update(chunk)
                     file.write(chunk)
             _check(artifact, digest.hexdigest())
+            # For instances, which are other users; nobody else can enter the cache.
+            os.chmod(temporary, EVERYONE_READS)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

@@ -33,6 +33,7 @@ class Child:
         self.directory = Path(spawn.directory)
         self.runtime = Path(spawn.runtime)
         self.retain = spawn.retain
+        self.groups = spawn.confinement.groups_of_limits if spawn.confinement else ()
         self.registered = False
         self.output = output
         self.status = status

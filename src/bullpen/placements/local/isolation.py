@@ -14,7 +14,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from bullpen.placements.local import exporting, layout, processes
+from bullpen.placements.local import confining, exporting, layout, processes
+from bullpen.placements.local.confining import Own
 from bullpen.placements.local.wire import Spawn
 
 _FOREIGN = ("JMP_", "JUMPSTARTER_")
@@ -29,14 +30,8 @@ def become(spawn: Spawn, *, printed: int, report: socket.socket, zygote: int) ->
     code = 1
     try:
         _settle(spawn, printed, zygote)
-        orphaned = threading.Event()
-        try:
-            exporting.run(spawn, report, on_orphaned=lambda: _end_anyway(orphaned))
-            code = 0
-        finally:
-            # The signal of its end may also be quicker than the news of it.
-            if orphaned.is_set() or os.getppid() != zygote:
-                _leave_nothing(spawn)
+        exporting.run(spawn, report, on_orphaned=_end_anyway)
+        code = 0
     except BaseException:
         traceback.print_exc()
     finally:
@@ -62,22 +57,36 @@ def _settle(spawn: Spawn, printed: int, zygote: int) -> None:
         os.dup2(source, target)
     os.close(nothing)
     os.close(printed)
+    os.umask(0o022)
+    _make_runtime(spawn)
+    if spawn.confinement is not None:
+        own = Own(Path(spawn.directory), Path(spawn.runtime))
+        confining.confine(spawn.confinement, own)
+        # Who changes its user is forgotten to be told.
+        processes.die_with_parent(signal.SIGTERM)
+        if os.getppid() != zygote:
+            raise SystemExit("the zygote ended first")
     os.umask(0o077)
     os.chdir(spawn.directory)
     _set_environment(spawn)
     _log_to_standard_error()
 
 
-def _set_environment(spawn: Spawn) -> None:
+def _make_runtime(spawn: Spawn) -> None:
     runtime = Path(spawn.runtime)
     runtime.mkdir(mode=layout.PRIVATE)
+    if spawn.confinement is not None and spawn.confinement.user:
+        os.chown(runtime, spawn.confinement.user, spawn.confinement.user)
+
+
+def _set_environment(spawn: Spawn) -> None:
     environment = os.environ  # noqa: TID251 - this is where an exporter's own is made
     for name in tuple(environment):
         if name.startswith(_FOREIGN):
             del environment[name]
     environment[processes.TOKEN_VARIABLE] = spawn.token
     environment["TMPDIR"] = str(Path(spawn.directory) / layout.TEMPORARY)
-    environment["XDG_RUNTIME_DIR"] = str(runtime)
+    environment["XDG_RUNTIME_DIR"] = spawn.runtime
     tempfile.tempdir = None
 
 
@@ -91,19 +100,10 @@ def _log_to_standard_error() -> None:
     )
 
 
-def _end_anyway(orphaned: threading.Event) -> None:
-    if not orphaned.is_set():
-        orphaned.set()
-        # The signal of the zygote's end may come after the news of it, and cut the tidying short.
-        processes.outlive_parent()
-        timer = threading.Timer(ORPHAN_STOP_SECONDS_MAX, os.killpg, (0, signal.SIGKILL))
-        timer.daemon = True
-        timer.start()
-
-
-def _leave_nothing(spawn: Spawn) -> None:
-    """Nobody is left to do it for us, the last of our own processes included."""
-    processes.kill_others(spawn.token)
-    layout.wipe(Path(spawn.runtime))
-    if not spawn.retain:
-        layout.wipe(Path(spawn.directory))
+def _end_anyway() -> None:
+    """The zygote is gone; its janitor removes what is left, also of one that hangs."""
+    # The signal of its end may come after the news of it, and cut the goodbye short.
+    processes.outlive_parent()
+    timer = threading.Timer(ORPHAN_STOP_SECONDS_MAX, os.killpg, (0, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()

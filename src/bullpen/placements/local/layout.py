@@ -25,6 +25,10 @@ from bullpen.placements.local.processes import ProcessId
 
 PRIVATE = 0o700
 SECRET = 0o600
+GROUP_ENTERS = 0o750
+GROUP_READS = 0o640
+"""For the instance's own group, in which nobody else is."""
+
 NAME_LENGTH_MAX = 150
 """Longer names are cut and told apart by a digest: file names hold 255 bytes."""
 
@@ -51,6 +55,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     cpus: float
     single_use: bool
     retain: bool
+    user: int = 0
+    """Uid it runs as; 0 for the service's own."""
 
 
 class ZygoteState(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +130,7 @@ def make_runtime(base: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="bullpen-", dir=base))
 
 
-def state_of(workload: Workload, *, token: str) -> State:
+def state_of(workload: Workload, *, token: str, user: int = 0) -> State:
     return State(
         key=workload.key,
         owner_uid=workload.owner_uid,
@@ -134,11 +140,16 @@ def state_of(workload: Workload, *, token: str) -> State:
         cpus=workload.needs.cpus,
         single_use=workload.single_use,
         retain=workload.retain,
+        user=user,
     )
 
 
 def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
-    """Make an instance's directory. What an earlier one of this name left is removed."""
+    """Make an instance's directory. What an earlier one of this name left is removed.
+
+    The directory and its records stay the service's, whoever the instance runs as: it may
+    enter, write to what is temporary and read its credentials.
+    """
     wipe(directory)
     directory.mkdir(mode=PRIVATE, parents=True)
     write(directory / STATE, msgspec.json.encode(state))
@@ -146,6 +157,11 @@ def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
     (directory / CREDENTIALS).mkdir(mode=PRIVATE)
     for name, content in files.items():
         write(directory / CREDENTIALS / name, content)
+    if state.user:
+        os.chown(directory / TEMPORARY, state.user, state.user)
+        for path in (directory, directory / CREDENTIALS, *(directory / CREDENTIALS).iterdir()):
+            os.chown(path, 0, state.user)
+            path.chmod(GROUP_ENTERS if path.is_dir() else GROUP_READS)
 
 
 def read_state(directory: Path) -> State | None:

@@ -29,11 +29,13 @@ from bullpen.placements.local import capacity, layout, processes
 from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.placements.local.children import STOP_SECONDS_MAX
+from bullpen.placements.local.confinement import Confinement, Layer
 from bullpen.placements.local.connection import Link, ZygoteSettings
 from bullpen.placements.local.held import Held
 from bullpen.placements.local.keeper import ZygoteKeeper
 from bullpen.placements.local.kvm import Kvm
 from bullpen.placements.local.layout import Layout
+from bullpen.placements.local.outfitting import Outfitter, SandboxSettings
 from bullpen.placements.local.wire import (
     Event,
     Exited,
@@ -59,6 +61,7 @@ class LocalSettings:
     data: Path
     limits: Limits
     zygote: ZygoteSettings = field(default_factory=ZygoteSettings)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
 
 
 class LocalPlacement:
@@ -74,6 +77,7 @@ class LocalPlacement:
         self._keeper = ZygoteKeeper(
             self.layout, settings.zygote, heard=self._heard, lost=self._lost
         )
+        self._outfitter = Outfitter(settings.data, settings.sandbox)
         self._held: dict[Key, Held] = {}
         self._listeners: list[Listener] = []
         self._tasks: asyncio.TaskGroup | None = None
@@ -87,6 +91,7 @@ class LocalPlacement:
         """
         self.layout.instances.mkdir(mode=layout.PRIVATE, parents=True, exist_ok=True)
         await self._recover()
+        await self._outfitter.prepare(held.state.token for held in self._held.values())
         failed = True
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -103,6 +108,12 @@ class LocalPlacement:
                 self._keeper.leave()
             else:
                 await self._keeper.end()
+                self._outfitter.close()
+
+    @property
+    def sandbox_layers(self) -> tuple[Layer, ...]:
+        """Each layer, and why it cannot be had here if it cannot; none without a sandbox."""
+        return self._outfitter.layers
 
     # What a provisioner uses
 
@@ -116,6 +127,7 @@ class LocalPlacement:
             return held.instance
         if self._keeper.problem:
             raise Unreachable(self._keeper.problem)
+        self._outfitter.refuse()
         problem = capacity.shortage(
             workload.needs,
             self._usage(),
@@ -178,7 +190,8 @@ class LocalPlacement:
 
     def _accept(self, workload: Workload) -> Instance:
         assert self._tasks is not None, "used outside of running()"
-        state = layout.state_of(workload, token=self._ids.uid())
+        user = self._outfitter.user({held.state.user for held in self._held.values()})
+        state = layout.state_of(workload, token=self._ids.uid(), user=user)
         held = Held(state, self.layout.instance(workload.key), detail="accepted")
         self._held[workload.key] = held
         held.launching = self._tasks.create_task(self._launch(held, workload))
@@ -190,6 +203,7 @@ class LocalPlacement:
             site = await self._site(workload)
             config = workload.render(site)
             layout.prepare(held.directory, held.state, workload.files)
+            confinement = self._outfitter.confinement(held.state, workload.needs, site)
             link = await self._keeper.ready()
         except LabError as error:
             self._exit(held, ExitReason.START_FAILED, error.message)
@@ -200,7 +214,7 @@ class LocalPlacement:
             self._exit(held, ExitReason.START_FAILED, f"{type(error).__name__}: {error}")
         else:
             held.spawned = True
-            link.send(_spawn(held, config, link))
+            link.send(_spawn(held, config, link, confinement))
 
     async def _site(self, workload: Workload) -> Site:
         needs = workload.needs
@@ -320,7 +334,7 @@ class LocalPlacement:
             listener(key)
 
 
-def _spawn(held: Held, config: str, link: Link) -> Spawn:
+def _spawn(held: Held, config: str, link: Link, confinement: Confinement | None) -> Spawn:
     return Spawn(
         key=held.key,
         token=held.state.token,
@@ -329,4 +343,5 @@ def _spawn(held: Held, config: str, link: Link) -> Spawn:
         config=config,
         single_use=held.state.single_use,
         retain=held.state.retain,
+        confinement=confinement,
     )

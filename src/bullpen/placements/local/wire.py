@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from bullpen.placements.base import ExitReason, Key
+from bullpen.placements.local.confinement import Confinement
 
 FRAME_BYTES_MAX = 4 << 20
 """A config with its certificates is a few KiB; anything near this is a mistake."""
@@ -31,6 +32,8 @@ class Spawn(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     config: str
     single_use: bool
     retain: bool
+    confinement: Confinement | None = None
+    """Its sandbox; none if it has none."""
 
 
 class Stop(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -94,7 +97,7 @@ Event = Hello | Spawned | Registered | Exited
 M = TypeVar("M")
 
 
-def frame(message: Command | Event) -> bytes:
+def frame(message: msgspec.Struct) -> bytes:
     """The bytes to send for ``message``."""
     body = msgspec.json.encode(message)
     assert len(body) <= FRAME_BYTES_MAX, f"{type(message).__name__} has {len(body)} bytes"

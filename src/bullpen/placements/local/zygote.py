@@ -25,8 +25,9 @@ import msgspec
 
 from bullpen import __version__
 from bullpen.placements.base import ExitReason, Key
-from bullpen.placements.local import isolation, layout, processes
+from bullpen.placements.local import cgroups, isolation, layout, processes
 from bullpen.placements.local.children import Child
+from bullpen.placements.local.janitor import Janitor
 from bullpen.placements.local.logs import RotatedLog
 from bullpen.placements.local.wire import (
     COMMANDS,
@@ -66,8 +67,11 @@ CORE = (
 
 
 class Zygote:
-    def __init__(self, listener: socket.socket, *, orphan_seconds_max: float) -> None:
+    def __init__(
+        self, listener: socket.socket, janitor: Janitor, *, orphan_seconds_max: float
+    ) -> None:
         self._listener = listener
+        self._janitor = janitor
         self._orphan_seconds_max = orphan_seconds_max
         self._selector = selectors.DefaultSelector()
         self._children: dict[Key, Child] = {}
@@ -227,6 +231,7 @@ class Zygote:
         output, printed = os.pipe2(os.O_CLOEXEC)
         status, report = socket.socketpair()
         zygote = os.getpid()
+        self._janitor.begin(command)
         pid = os.fork()
         if pid == 0:
             self._forget()
@@ -249,6 +254,7 @@ class Zygote:
         """In a fork: nothing of the zygote is the child's business."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
+        self._janitor.forget()
         for source in (self._listener, self._supervisor, self._wakeups, self._wake):
             if source is not None:
                 source.close()
@@ -294,6 +300,8 @@ class Zygote:
         child.close()
         del self._children[child.key]
         layout.wipe(child.runtime)
+        cgroups.remove(child.groups)
+        self._janitor.over(child.token)
         self._ended[child.key] = child
         self._send(child.verdict())
 
@@ -308,6 +316,9 @@ def main() -> None:
     parser.add_argument("--orphan-seconds-max", type=float, default=ORPHAN_SECONDS_MAX)
     chosen = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    listener = socket.socket(fileno=chosen.listener)
+    listener.set_inheritable(False)
+    janitor = Janitor(listener)
     processes.adopt_orphans()
     processes.call_self("bullpen-zygote")
     _allow_many_files()
@@ -316,14 +327,14 @@ def main() -> None:
     # What is here now is shared with every fork; the collector must not touch it.
     gc.collect()
     gc.freeze()
-    listener = socket.socket(fileno=chosen.listener)
-    listener.set_inheritable(False)
-    zygote = Zygote(listener, orphan_seconds_max=chosen.orphan_seconds_max)
+    zygote = Zygote(listener, janitor, orphan_seconds_max=chosen.orphan_seconds_max)
     try:
         zygote.run()
     finally:
         chosen.state.unlink(missing_ok=True)
         layout.wipe(chosen.runtime)
+    # Not after a failure: then it has something to do.
+    janitor.dismiss()
     # Only of interest after a failure, and that has been raised.
     chosen.state.with_name(layout.ZYGOTE_LOG).unlink(missing_ok=True)
 

@@ -1,0 +1,41 @@
+"""A port of the guest as a driver: reached in the machine's own network, if it has one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from anyio.abc import SocketStream
+from jumpstarter.driver import exportstream
+from jumpstarter_driver_network.driver import TcpNetwork
+
+from bullpen.drivers.sandbox import Sandbox
+
+CONNECT_SECONDS_MAX = 10.0
+
+
+@dataclass(kw_only=True)
+class ForwardedPort(TcpNetwork):
+    """Clients see a TCP network."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self.sandbox = Sandbox()
+        """The one that the machine was started in."""
+
+    @exportstream  # type: ignore[untyped-decorator]
+    @contextlib.asynccontextmanager
+    async def connect(self) -> AsyncIterator[SocketStream]:
+        if not self.port:
+            raise RuntimeError("the machine is off; switch it on first")
+        made = self.sandbox.stream_socket()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                await asyncio.get_running_loop().sock_connect(made, (self.host, self.port))
+        except BaseException:
+            made.close()
+            raise
+        async with await SocketStream.from_socket(made) as stream:
+            yield stream

@@ -1,0 +1,153 @@
+"""Control groups: how much memory, how many processes and how much CPU an instance gets.
+
+Both versions are used as they are found: version 1 with a tree for each controller, version 2
+where its controllers are on for the service's own group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTROLLERS = ("memory", "pids", "cpu")
+CPU_PERIOD = 100_000
+MOUNTS = Path("/proc/self/mountinfo")
+MEMBERSHIP = Path("/proc/self/cgroup")
+PROCESSES = "cgroup.procs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most an instance gets; 0 for as much as there is."""
+
+    memory_bytes: int
+    processes: int
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trees:
+    """The service's own groups, by controller."""
+
+    version: int
+    places: Mapping[str, Path]
+
+
+class CgroupsMissing(Exception):
+    """Why the host has no control groups for us."""
+
+
+def find(*, mounts: str | None = None, membership: str | None = None) -> Trees:
+    """The groups of this process. Raises ``CgroupsMissing``."""
+    mounts = MOUNTS.read_text() if mounts is None else mounts
+    membership = MEMBERSHIP.read_text() if membership is None else membership
+    own = _own(membership)
+    found: dict[str, Path] = {}
+    for root, point, kind, names in _mounted(mounts):
+        if kind == "cgroup":
+            for name in set(CONTROLLERS) & names & own.keys():
+                found[name] = _below(point, root, own[name])
+        elif kind == "cgroup2" and "" in own:
+            place = _below(point, root, own[""])
+            for name in _enabled(place):
+                found.setdefault(name, place)
+    absent = [name for name in CONTROLLERS if name not in found]
+    if absent:
+        raise CgroupsMissing(f"the controllers {', '.join(absent)} are not there for this process")
+    return Trees(version=2 if len(set(found.values())) == 1 else 1, places=found)
+
+
+def _own(membership: str) -> dict[str, str]:
+    """The path of this process by controller; of version 2 by the empty name."""
+    lines = [line.split(":", 2) for line in membership.splitlines() if line.count(":") >= 2]
+    return {name: path for _, names, path in lines for name in names.split(",")}
+
+
+def _mounted(mounts: str) -> Iterator[tuple[str, str, str, set[str]]]:
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("cgroup"):
+            root, point = before.split()[3:5]
+            kind, _, options = after.split()[:3]
+            yield root, point, kind, set(options.split(","))
+
+
+def _below(point: str, root: str, path: str) -> Path:
+    inside = path.removeprefix(root) if root != "/" else path
+    return Path(point) / inside.lstrip("/")
+
+
+def _enabled(place: Path) -> set[str]:
+    with contextlib.suppress(OSError):
+        words = (place / "cgroup.subtree_control").read_text().split()
+        return set(words) & set(CONTROLLERS)
+    return set()
+
+
+class Cgroups:
+    """The groups of one service's instances."""
+
+    def __init__(self, trees: Trees, data: Path) -> None:
+        self._version = trees.version
+        name = f"bullpen-{hashlib.sha256(str(data).encode()).hexdigest()[:12]}"
+        self._parents = {controller: place / name for controller, place in trees.places.items()}
+
+    def prepare(self) -> None:
+        """Make the groups above the instances'. Raises ``OSError`` if we may not."""
+        for place in self._directories():
+            place.mkdir(exist_ok=True)
+            if self._version == 2:
+                wanted = " ".join(f"+{name}" for name in CONTROLLERS)
+                (place / "cgroup.subtree_control").write_text(wanted)
+
+    def make(self, name: str, limits: Limits) -> tuple[str, ...]:
+        """Groups for one instance, and where they are."""
+        for controller, parent in self._parents.items():
+            group = parent / name
+            group.mkdir(exist_ok=True)
+            for file, value in self._settings(controller, limits):
+                (group / file).write_text(value)
+        return tuple(str(parent / name) for parent in self._directories())
+
+    def remove_others(self, names: Iterable[str]) -> None:
+        """Remove what instances that are gone have left."""
+        kept = set(names)
+        for parent in self._directories():
+            for group in parent.iterdir() if parent.exists() else ():
+                if group.is_dir() and group.name not in kept:
+                    remove((str(group),))
+
+    def close(self) -> None:
+        remove(map(str, self._directories()))
+
+    def _directories(self) -> list[Path]:
+        return list(dict.fromkeys(self._parents.values()))
+
+    def _settings(self, controller: str, limits: Limits) -> Iterator[tuple[str, str]]:
+        quota = int(limits.cpus * CPU_PERIOD)
+        if controller == "memory" and limits.memory_bytes:
+            name = "memory.max" if self._version == 2 else "memory.limit_in_bytes"
+            yield name, str(limits.memory_bytes)
+        if controller == "pids" and limits.processes:
+            yield "pids.max", str(limits.processes)
+        if controller == "cpu" and limits.cpus and self._version == 2:
+            yield "cpu.max", f"{quota} {CPU_PERIOD}"
+        elif controller == "cpu" and limits.cpus:
+            yield "cpu.cfs_quota_us", str(quota)
+
+
+def join(groups: Iterable[str]) -> None:
+    """Move this process, and so all it starts, into these groups."""
+    for group in groups:
+        (Path(group) / PROCESSES).write_text(str(os.getpid()))
+
+
+def remove(groups: Iterable[str]) -> None:
+    """Remove groups in which nothing runs; one that is still busy is removed at the next start."""
+    for group in groups:
+        with contextlib.suppress(OSError):
+            Path(group).rmdir()

@@ -1,0 +1,114 @@
+"""What an instance may see and use on this host. Pure: the fork carries it out in ``confining``."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+PRIVATE_PLACES = ("/root", "/home", "/tmp", "/var/tmp", "/run/user")
+"""Where people and programs keep what is nobody else's business."""
+
+FIRST_USER = 1_900_000_000
+"""In a range that neither distributions, containers nor directories give out."""
+
+USERS_PER_SERVICE = 1024
+SERVICES_APART = 1 << 16
+OPEN_FILES_MAX = 4096
+PROCESSES_MAX = 512
+"""Threads of the exporter and of its machine included."""
+
+
+class SandboxMode(StrEnum):
+    """What to do where the host does not allow every layer."""
+
+    REQUIRED = "required"
+    """Start no instance."""
+
+    PREFERRED = "preferred"
+    """Start instances with the layers there are."""
+
+    OFF = "off"
+    """Use none of them."""
+
+
+class LayerName(StrEnum):
+    USER = "user"
+    FILES = "files"
+    NETWORK = "network"
+    PROGRAMS = "programs"
+    LIMITS = "limits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One part of the sandbox, and why it cannot be had here if it cannot."""
+
+    name: LayerName
+    problem: str = ""
+    remedy: str = ""
+
+    @property
+    def available(self) -> bool:
+        return not self.problem
+
+
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
+    """The sandbox of one instance. What is empty or false is not used."""
+
+    user: int = 0
+    """Uid and gid to become; 0 to stay who the service is."""
+
+    groups: tuple[int, ...] = ()
+    namespace: bool = False
+    """Enter a user namespace: what root has, for a service that is not root."""
+
+    files: bool = False
+    data: str = ""
+    """The data directory, of which nothing is seen but what follows."""
+
+    readable: tuple[str, ...] = ()
+    room: bool = False
+    wrapper: str = ""
+    groups_of_limits: tuple[str, ...] = ()
+    """Directories of control groups to join."""
+
+    file_bytes_max: int = 0
+    kvm: bool = False
+
+
+def missing(layers: Collection[Layer]) -> str:
+    """What the host does not allow, in one line; empty if it allows everything."""
+    return "; ".join(f"{layer.name}: {layer.problem}" for layer in layers if layer.problem)
+
+
+def user_range(data: Path, *, first: int = 0) -> range:
+    """The users of a service: those it was told, else some that depend on its data directory.
+
+    Two services on one host then seldom share a user, and a restarted one finds its own.
+    """
+    if first:
+        return range(first, first + USERS_PER_SERVICE)
+    place = zlib.crc32(str(data).encode()) % SERVICES_APART
+    start = FIRST_USER + place * USERS_PER_SERVICE
+    return range(start, start + USERS_PER_SERVICE)
+
+
+def free_user(users: range, taken: Collection[int]) -> int:
+    """A user that no other instance has; 0 if all are taken."""
+    return next((user for user in users if user not in taken), 0)
+
+
+def covered(path: Path, places: Collection[Path]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
+
+
+def outermost(places: Collection[Path]) -> Iterator[Path]:
+    """Those that are not inside another."""
+    for place in sorted(set(places)):
+        if not any(place != other and place.is_relative_to(other) for other in places):
+            yield place

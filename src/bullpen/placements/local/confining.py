@@ -1,0 +1,138 @@
+"""Carried out in a fresh fork: give up the host, keep what the instance needs.
+
+The order matters. Limits and namespaces come first, while there are rights to have them; then
+the view of files; then the thread that lives in the machine's network; rights go last.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bullpen.drivers import linux, sandbox
+from bullpen.drivers.sandbox import NetworkRoom, Sandbox
+from bullpen.placements.local import cgroups, views
+from bullpen.placements.local.confinement import (
+    OPEN_FILES_MAX,
+    PRIVATE_PLACES,
+    PROCESSES_MAX,
+    Confinement,
+    covered,
+    outermost,
+)
+
+KVM = "/dev/kvm"
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What belongs to the instance and is written to."""
+
+    directory: Path
+    runtime: Path
+
+
+def confine(chosen: Confinement, own: Own) -> None:
+    """Leave this process only what ``chosen`` says. Raises ``OSError`` naming what failed."""
+    cgroups.join(chosen.groups_of_limits)
+    _limit(chosen)
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    if chosen.namespace:
+        _enter_user_namespace()
+    if chosen.user or chosen.namespace:
+        # Counted for each user, in each namespace: not before there is one of its own.
+        _lower(resource.RLIMIT_NPROC, PROCESSES_MAX)
+    if chosen.files:
+        _hide_files(chosen, own)
+    room = NetworkRoom(drop_rights=not chosen.user) if chosen.room else None
+    if room is not None:
+        room.enter()
+    _give_up_rights(chosen)
+    sandbox.use(Sandbox(wrapper=chosen.wrapper, room=room, readable=chosen.readable))
+
+
+def _limit(chosen: Confinement) -> None:
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES_MAX)
+    if chosen.file_bytes_max:
+        _lower(resource.RLIMIT_FSIZE, chosen.file_bytes_max)
+
+
+def _lower(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard == resource.RLIM_INFINITY or hard > most:
+        resource.setrlimit(kind, (most, most))
+
+
+def _enter_user_namespace() -> None:
+    user, group = os.geteuid(), os.getegid()
+    linux.unshare(linux.CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def _hide_files(chosen: Confinement, own: Own) -> None:
+    """Everything read-only, private places empty, the instance's own as it is."""
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    data = Path(chosen.data)
+    seen = [*map(Path, chosen.readable), *_interpreter()]
+    writable = [own.directory, own.runtime]
+    hidden = [*map(Path, PRIVATE_PLACES), own.runtime.parent]
+    if chosen.user:
+        hidden += [place for path in (*seen, *writable) for place in views.closed_above(path)]
+    hidden = [place for place in outermost(hidden) if place.is_dir()]
+    handles = {path: os.open(path, os.O_PATH) for path in (*seen, *writable) if path.exists()}
+    for place in hidden:
+        views.empty(place)
+    for path in handles:
+        if covered(path, hidden) and not covered(data, [path]):
+            views.show(handles[path], path)
+    # Last, because a directory that is shown again may hold it.
+    if data.is_dir() and not covered(data, hidden):
+        views.empty(data)
+        hidden.append(data)
+        for path in handles:
+            if covered(path, [data]):
+                views.show(handles[path], path)
+    if chosen.kvm:
+        _own_kvm(chosen.user, hidden[0])
+    linux.set_read_only("/", read_only=True, recursive=True)
+    # A process writes about itself below /proc: who it is in a namespace, for one.
+    for path in (*writable, Path("/proc")):
+        linux.set_read_only(str(path), read_only=False)
+    for handle in handles.values():
+        os.close(handle)
+
+
+def _interpreter() -> Iterator[Path]:
+    """What Python may still load."""
+    found = (sys.prefix, sys.base_prefix, *sys.path)
+    for path in dict.fromkeys(Path(item).resolve() for item in found if item):
+        if path != Path("/"):
+            yield path
+
+
+def _own_kvm(user: int, place: Path) -> None:
+    """The device for this user, whoever owns the host's."""
+    node = place / ".kvm"
+    os.mknod(node, stat.S_IFCHR | 0o600, os.stat(KVM).st_rdev)
+    os.chown(node, user, user)
+    linux.mount(str(node), KVM, "", linux.MS_BIND)
+
+
+def _give_up_rights(chosen: Confinement) -> None:
+    if chosen.user:
+        os.setgroups(chosen.groups)
+        os.setresgid(chosen.user, chosen.user, chosen.user)
+        os.setresuid(chosen.user, chosen.user, chosen.user)
+        # Otherwise it could not look at its own processes.
+        linux.prctl(linux.PR_SET_DUMPABLE, 1)
+    elif chosen.namespace:
+        linux.drop_capabilities()

@@ -1,0 +1,130 @@
+"""Cleans up after a zygote that was killed, and only then.
+
+Exporters have given up the rights to remove what is around them, so they cannot do it. This
+process is forked from the zygote before anything is loaded, is told what there is to clean,
+and sleeps until the zygote is gone. It does nothing if the zygote ended in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from bullpen.placements.local import cgroups, layout, processes
+from bullpen.placements.local.wire import Frames, Spawn, frame
+
+KILL_LOOKS_MAX = 500
+KILL_LOOK_SECONDS = 0.02
+READ_BYTES = 1 << 16
+
+
+class Begun(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """An instance is about to be forked."""
+
+    token: str
+    directory: str
+    runtime: str
+    retain: bool
+    groups: tuple[str, ...]
+
+
+class Over(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Nothing of the instance runs any more; its supervisor cleans up."""
+
+    token: str
+
+
+class Done(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """The zygote ends in order."""
+
+
+News = Begun | Over | Done
+NEWS: msgspec.json.Decoder[News] = msgspec.json.Decoder(News)
+
+
+class Janitor:
+    """The zygote's end: tells the process what there is."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Fork it. Where supervisors connect is not its business."""
+        self._line, theirs = socket.socketpair()
+        if os.fork() == 0:
+            self._line.close()
+            listener.close()
+            # Forked twice, so that it is no child of the zygote and no exporter's sibling.
+            if os.fork() == 0:
+                _wait(theirs)
+            os._exit(0)
+        theirs.close()
+        os.wait()
+
+    def begin(self, spawn: Spawn) -> None:
+        groups = spawn.confinement.groups_of_limits if spawn.confinement else ()
+        self._tell(
+            Begun(
+                token=spawn.token,
+                directory=spawn.directory,
+                runtime=spawn.runtime,
+                retain=spawn.retain,
+                groups=groups,
+            )
+        )
+
+    def over(self, token: str) -> None:
+        self._tell(Over(token=token))
+
+    def dismiss(self) -> None:
+        """Let it go, and wait until it is gone."""
+        self._tell(Done())
+        with contextlib.suppress(OSError):
+            self._line.recv(1)
+        self.forget()
+
+    def forget(self) -> None:
+        """In a fork: it is not the child's business."""
+        self._line.close()
+
+    def _tell(self, news: News) -> None:
+        # One that was killed is missed only if the zygote is killed too.
+        with contextlib.suppress(OSError):
+            self._line.sendall(frame(news))
+
+
+def _wait(line: socket.socket) -> None:
+    os.setsid()
+    processes.call_self("bullpen-janitor")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    known: dict[str, Begun] = {}
+    frames = Frames(NEWS)
+    with contextlib.suppress(OSError):
+        while data := line.recv(READ_BYTES):
+            for news in frames.feed(data):
+                if isinstance(news, Done):
+                    return
+                if isinstance(news, Begun):
+                    known[news.token] = news
+                else:
+                    known.pop(news.token, None)
+    clean(known)
+
+
+def clean(known: dict[str, Begun]) -> None:
+    """End what is left of these instances and remove what they had."""
+    leaders = {token: layout.read_process(Path(begun.directory)) for token, begun in known.items()}
+    for _ in range(KILL_LOOKS_MAX):
+        if not processes.kill_instances(leaders):
+            break
+        time.sleep(KILL_LOOK_SECONDS)
+    for begun in known.values():
+        cgroups.remove(begun.groups)
+        with contextlib.suppress(OSError):
+            layout.wipe(Path(begun.runtime))
+        if not begun.retain:
+            with contextlib.suppress(OSError):
+                layout.wipe(Path(begun.directory))

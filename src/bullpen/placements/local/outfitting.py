@@ -1,0 +1,135 @@
+"""The sandbox that each instance on this host gets: from what the host allows and what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bullpen.drivers.qemu_files import image_chain
+from bullpen.errors import NoCapacity, Refused
+from bullpen.placements.base import Needs, Site
+from bullpen.placements.local import layers, layout
+from bullpen.placements.local.cgroups import Limits
+from bullpen.placements.local.confinement import (
+    PROCESSES_MAX,
+    Confinement,
+    Layer,
+    LayerName,
+    SandboxMode,
+    free_user,
+    missing,
+)
+from bullpen.placements.local.layers import Host
+from bullpen.placements.local.layout import State
+
+log = logging.getLogger("bullpen.placements")
+
+KVM = Path("/dev/kvm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """What an operator has decided about sandboxes."""
+
+    mode: SandboxMode = SandboxMode.PREFERRED
+    first_user: int = 0
+    paths: tuple[str, ...] = ()
+    """Of the host, for every instance to read."""
+
+
+class Outfitter:
+    """Decides what an instance is confined to. Use it after ``prepare``."""
+
+    def __init__(self, data: Path, settings: SandboxSettings) -> None:
+        self._data = data
+        self._settings = settings
+        self._host: Host | None = None
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self._host.layers if self._host else ()
+
+    async def prepare(self, tokens: Iterable[str]) -> None:
+        """Find out what the host allows, and say once what it does not."""
+        if self._settings.mode is SandboxMode.OFF:
+            log.warning("instances run without a sandbox", extra={"key": "sandbox.mode"})
+            return
+        first = self._settings.first_user
+        self._host = await asyncio.to_thread(layers.probe, self._data, first_user=first)
+        if self._host.cgroups is not None:
+            self._host.cgroups.remove_others(map(layout.runtime_name, tokens))
+        for layer in self._host.layers:
+            if layer.problem:
+                facts = {"key": layer.name, "cause": layer.problem, "remedy": layer.remedy}
+                log.warning("a layer of the sandbox cannot be had", extra=facts)
+
+    def close(self) -> None:
+        if self._host is not None and self._host.cgroups is not None:
+            self._host.cgroups.close()
+
+    def refuse(self) -> None:
+        """Raise ``Refused`` if no instance may be started here."""
+        lacking = missing(self.layers)
+        if lacking and self._settings.mode is SandboxMode.REQUIRED:
+            raise Refused(
+                f"this host does not allow the sandbox that sandbox.mode requires ({lacking});"
+                " bullpen doctor says what to do"
+            )
+
+    def user(self, taken: Collection[int]) -> int:
+        """A user for one more instance; 0 for the service's own. Raises ``NoCapacity``."""
+        host = self._host
+        if host is None or host.namespace or not host.has(LayerName.USER):
+            return 0
+        found = free_user(host.users, taken)
+        if not found:
+            raise NoCapacity(f"all {len(host.users)} users for instances are taken")
+        return found
+
+    def confinement(self, state: State, needs: Needs, site: Site) -> Confinement | None:
+        """The sandbox of an instance. Raises ``Refused`` for files that it could not read."""
+        host = self._host
+        if host is None:
+            return None
+        files = [file for path in site.artifacts.values() for file in image_chain(path)]
+        if state.user:
+            _check_readable(files)
+        limits = Limits(
+            memory_bytes=needs.memory_bytes_max, processes=PROCESSES_MAX, cpus=needs.cpus_max
+        )
+        name = layout.runtime_name(state.token)
+        return Confinement(
+            user=state.user,
+            groups=_kvm_group() if state.user else (),
+            namespace=host.namespace and host.has(LayerName.USER),
+            files=host.has(LayerName.FILES),
+            data=str(self._data.resolve()),
+            readable=(*map(str, dict.fromkeys(files)), *self._settings.paths),
+            room=host.has(LayerName.NETWORK),
+            wrapper=host.wrapper if host.has(LayerName.PROGRAMS) else "",
+            groups_of_limits=host.cgroups.make(name, limits) if host.cgroups else (),
+            file_bytes_max=needs.file_bytes_max,
+            kvm=bool(state.user) and host.has(LayerName.FILES) and KVM.exists(),
+        )
+
+
+def _check_readable(files: Iterable[Path]) -> None:
+    for path in files:
+        if path.exists() and not path.stat().st_mode & stat.S_IROTH:
+            raise Refused(
+                f"{path} cannot be read by instances, which run as users of their own;"
+                f" chmod o+r {path}"
+            )
+
+
+def _kvm_group() -> tuple[int, ...]:
+    """Whoever may use the device, where it cannot be had otherwise."""
+    if not KVM.exists():
+        return ()
+    found = os.stat(KVM)
+    return (found.st_gid,) if found.st_gid and found.st_mode & stat.S_IWGRP else ()
