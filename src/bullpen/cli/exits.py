@@ -19,6 +19,7 @@ class Exit(IntEnum):
     UNHEALTHY = 8
     REFUSED = 9
     VIOLATED = 10
+    LACKING = 11
     INTERRUPTED = 130
 
 

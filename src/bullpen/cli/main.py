@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "router": ("bullpen.cli.router:router", "Run one more router, in a process of its own."),
     "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
+    "doctor": ("bullpen.cli.doctor:doctor", "Say what this machine lacks, and what mends it."),
     "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
     "manifests": ("bullpen.cli.install:manifests", "Print what to install in a cluster."),
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),

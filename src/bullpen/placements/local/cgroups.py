@@ -106,6 +106,7 @@ class Cgroups:
 
     def make(self, name: str, limits: Limits) -> tuple[str, ...]:
         """Groups for one instance, and where they are."""
+        self.prepare()
         for controller, parent in self._parents.items():
             group = parent / name
             group.mkdir(exist_ok=True)

@@ -1,0 +1,100 @@
+"""What this machine lacks to run virtual targets as they should be run, and what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bullpen.placements.local import kvm, layers
+
+MACHINES = ("aarch64", "arm", "riscv64", "x86_64")
+PACKAGES = {"aarch64": "qemu-system-arm", "x86_64": "qemu-system-x86"}
+LAYERS = {
+    "user": "a user of their own for virtual targets",
+    "files": "a view of files of their own for virtual targets",
+    "network": "a network of their own for machines",
+    "programs": "bubblewrap around QEMU",
+    "limits": "control groups for memory, CPU and processes",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    about: str
+    problem: str = ""
+    remedy: str = ""
+    needed: bool = True
+    """Whether something is wrong without it; otherwise it is only slower."""
+
+    @property
+    def status(self) -> str:
+        if not self.problem:
+            return "ok"
+        return "missing" if self.needed else "absent"
+
+
+def examine(data: Path) -> tuple[Finding, ...]:
+    """Look at everything. Starts a few programs and takes about a second."""
+    return (*_programs(), *_layers(data), _kvm())
+
+
+def _programs() -> Iterator[Finding]:
+    machines = [arch for arch in MACHINES if shutil.which(f"qemu-system-{arch}")]
+    own = PACKAGES.get(platform.machine(), "qemu-system-misc")
+    yield Finding(
+        name="qemu",
+        about=f"QEMU for {', '.join(machines)}" if machines else "QEMU, which machines run in",
+        problem="" if machines else "no qemu-system-… is in PATH",
+        remedy="" if machines else f"apt-get install {own}",
+    )
+    found = shutil.which("qemu-img")
+    yield Finding(
+        name="qemu-img",
+        about="qemu-img, which makes disks",
+        problem="" if found else "qemu-img is not in PATH",
+        remedy="" if found else "apt-get install qemu-utils",
+    )
+
+
+def _layers(data: Path) -> Iterator[Finding]:
+    host = layers.probe(data)
+    if host.cgroups is not None:
+        host.cgroups.close()
+    for layer in host.layers:
+        yield Finding(
+            name=f"sandbox.{layer.name}",
+            about=LAYERS[layer.name],
+            problem=layer.problem,
+            remedy=layer.remedy,
+        )
+
+
+def _kvm() -> Finding:
+    about = "KVM, which makes guests of this architecture fast"
+    if not kvm.DEVICE.exists():
+        return Finding(
+            name="kvm",
+            about=about,
+            problem="there is no /dev/kvm",
+            remedy="load the module kvm_intel or kvm_amd, or allow nested virtualization",
+            needed=False,
+        )
+    if not os.access(kvm.DEVICE, os.R_OK | os.W_OK):
+        return Finding(
+            name="kvm",
+            about=about,
+            problem="/dev/kvm is not for this user",
+            remedy='usermod -aG kvm "$USER", then log in again',
+            needed=False,
+        )
+    problem = asyncio.run(kvm.try_guest(platform.machine(), accel="kvm"))
+    remedy = "nothing here: the host of this machine does not run its guests" if problem else ""
+    return Finding(name="kvm", about=about, problem=problem, remedy=remedy, needed=False)
