@@ -19,14 +19,14 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
+from bullpen.controllers.exporters.presence_reconciler import Connections, PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
-from bullpen.controllers.presence import Connections, PresenceReconciler
-from bullpen.controllers.sessions import SessionRecorder
+from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
+from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.views import Views
-from bullpen.core.conversation import Notice
-from bullpen.core.quotas import Quotas
+from bullpen.core.exporters.conversation import Notice
+from bullpen.core.leases.quotas import Quotas
 from bullpen.errors import Conflict
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.backoff import Backoff

@@ -26,7 +26,7 @@ from bullpen.app.httpserver import bind, serving
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.access import Access, Token
 from bullpen.cluster.objects import ClusterObjects, Scope
-from bullpen.core.authorization import MASTERS, User
+from bullpen.core.rbac.authorization import MASTERS, User
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.garbage import GarbageCollector

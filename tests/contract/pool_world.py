@@ -32,14 +32,15 @@ from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.app.pools import Pools
-from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
+from bullpen.controllers.exporters.credentials import CredentialReconciler, Holder, watch_holders
+from bullpen.controllers.exporters.presence_reconciler import Connections, PresenceReconciler
 from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
-from bullpen.controllers.presence import Connections, PresenceReconciler
+from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
+from bullpen.controllers.object_edit import change, change_status
 from bullpen.controllers.views import Views
-from bullpen.controllers.writing import change, change_status
-from bullpen.core import conditions, presence
+from bullpen.core import conditions
 from bullpen.core.conditions import condition
+from bullpen.core.exporters import presence
 from bullpen.errors import NotFound
 from bullpen.identity.tokens import Signer
 from bullpen.kit.backoff import Backoff

@@ -12,7 +12,7 @@ import pytest
 
 from bullpen.api.client import Client, ClientSpec
 from bullpen.api.meta import ObjectMeta
-from bullpen.controllers.credentials import CredentialReconciler, token_of
+from bullpen.controllers.exporters.credentials import CredentialReconciler, token_of
 from bullpen.controllers.views import Views
 from bullpen.errors import Forbidden, LabError, NotFound, Unauthorized
 from bullpen.identity.oidc import OutsideUser

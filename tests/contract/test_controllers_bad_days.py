@@ -21,7 +21,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Feed, Seen
-from bullpen.controllers.fleet import Fleet, FleetReconciler
+from bullpen.controllers.targets.instance_view import InstanceView, InstanceViewReconciler
 from bullpen.errors import StorageFailed, Unreachable
 from bullpen.provisioners.base import InstanceSpec
 from bullpen.provisioners.fake import FakeProvisioner
@@ -205,14 +205,14 @@ class SetClock:
 
 async def test_a_clock_that_is_set_back_does_not_stop_looking_at_the_instances() -> None:
     clock, provisioner = SetClock(), FakeProvisioner(random.Random(1))
-    fleet = Fleet((provisioner,), clock=clock)
-    reconciler = FleetReconciler(fleet, clock=clock)
+    instance_view = InstanceView((provisioner,), clock=clock)
+    reconciler = InstanceViewReconciler(instance_view, clock=clock)
     await provisioner.ensure(InstanceSpec(key=("a", "one"), owner_uid="1", exporter_config=""))
     await reconciler.reconcile(provisioner.name)
     await provisioner.ensure(InstanceSpec(key=("a", "two"), owner_uid="2", exporter_config=""))
     clock.time -= timedelta(hours=1)
     await reconciler.reconcile(provisioner.name)
-    assert len(list(fleet.all())) == 2
+    assert len(list(instance_view.all())) == 2
 
 
 class Deaf(RegistryObjects):

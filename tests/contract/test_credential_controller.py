@@ -11,7 +11,7 @@ import pytest
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
-from bullpen.controllers.credentials import CredentialReconciler
+from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.views import Views
 from bullpen.errors import NotFound
 from bullpen.identity.subjects import Role

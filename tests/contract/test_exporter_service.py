@@ -10,7 +10,7 @@ from lab_world import SPACE, LabWorld
 
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
-from bullpen.core.presence import FAILURE_PATIENCE, HOOK_PATIENCE
+from bullpen.core.exporters.presence import FAILURE_PATIENCE, HOOK_PATIENCE
 from bullpen.errors import Conflict, NotFound
 
 S = ExporterStatusValue

@@ -26,29 +26,29 @@ from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
 from bullpen.app.install import rbac
 from bullpen.controllers.views import Views
-from bullpen.core.sessions import Session
+from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
 from bullpen.runtime.informer import Informer
-from bullpen.services.wishes import Wish
+from bullpen.services.lease_requests import LeaseRequest
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
 
 PROCESSES = {
     "bullpen.controllers.authority": ("controller",),
-    "bullpen.controllers.credentials": ("controller",),
-    "bullpen.controllers.leases": ("controller",),
-    "bullpen.controllers.presence": ("controller",),
-    "bullpen.controllers.sessions": ("controller", "router"),
+    "bullpen.controllers.exporters.credentials": ("controller",),
+    "bullpen.controllers.leases.lease_reconciler": ("controller",),
+    "bullpen.controllers.exporters.presence_reconciler": ("controller",),
+    "bullpen.controllers.leases.session_recorder": ("controller", "router"),
     "bullpen.services.callers": ("controller",),
     "bullpen.services.exporters": ("controller",),
     "bullpen.services.leases": ("controller",),
-    "bullpen.controllers.exportersets": ("provisioner",),
-    "bullpen.controllers.instances": ("provisioner",),
+    "bullpen.controllers.pools.exporterset_reconciler": ("provisioner",),
+    "bullpen.controllers.targets.instance_reconciler": ("provisioner",),
     "bullpen.placements.pod.placement": ("provisioner",),
     "bullpen.runtime.events": ("controller", "provisioner", "router"),
 }
-HELPERS = ("bullpen.controllers.writing", "bullpen.runtime.loop", __name__)
+HELPERS = ("bullpen.controllers.object_edit", "bullpen.runtime.loop", __name__)
 
 UNSEEN: dict[str, dict[Right, str]] = {
     "controller": {
@@ -154,8 +154,8 @@ def _tell_of_pools(used: dict[str, set[Right]]) -> None:
 def _tell_of_leases(used: dict[str, set[Right]]) -> None:
     async def story(world: LabWorld) -> None:
         async with world.player():
-            wish = Wish(duration=timedelta(hours=1), selector="board=x", tags={})
-            lease = await world.leases.create(world.client(), wish)
+            asked = LeaseRequest(duration=timedelta(hours=1), selector="board=x", tags={})
+            lease = await world.leases.create(world.client(), asked)
             await world.assigned(lease.metadata.name)
             uid, now = lease.metadata.uid, world.clock.now()
             world.sessions.saw(Session(stream="one", lease=uid, started=now))

@@ -14,8 +14,8 @@ from bullpen.api.core import Event
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease
 from bullpen.api.meta import LocalObjectReference
-from bullpen.core import leasing
-from bullpen.core.leasing import ENDED_LABEL
+from bullpen.core.leases import lifecycle
+from bullpen.core.leases.lifecycle import ENDED_LABEL
 
 S = ExporterStatusValue
 HOUR = timedelta(hours=1)
@@ -97,7 +97,7 @@ def test_a_crash_after_the_end_frees_the_exporter_and_marks_the_lease(world: Lab
             await world.make_lease("one")
             await world.assigned("one")
         lease = await stored(world, "one")
-        status = leasing.ended(lease, reason="Released", message="m", now=world.clock.now())
+        status = lifecycle.ended(lease, reason="Released", message="m", now=world.clock.now())
         await world.objects.update_status(replace(lease, status=status))
         async with world.service():
             await world.settle()
@@ -199,7 +199,7 @@ def test_a_transfer_counts_up_on_both_sides_and_survives_a_crash_in_the_middle(
         halfway = replace(exporter.status, lease_epoch=before + 1)
         await world.objects.update_status(replace(exporter, status=halfway))
         async with world.service():
-            await world.until(lambda: leasing.holder(world.lease("one")) == "bob")
+            await world.until(lambda: lifecycle.holder(world.lease("one")) == "bob")
             await world.settle()
             lease = world.lease("one")
             assert lease.status.epoch == world.exporter().status.lease_epoch > before

@@ -13,7 +13,7 @@ from bullpen.api.accesspolicy import ExporterAccessPolicy, ExporterAccessPolicyS
 from bullpen.api.client import Client
 from bullpen.api.lease import Lease
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.core.quotas import Quotas, Rate
+from bullpen.core.leases.quotas import Quotas, Rate
 from bullpen.errors import (
     AlreadyExists,
     BadRequest,
@@ -24,8 +24,8 @@ from bullpen.errors import (
 )
 from bullpen.kit.selectors import EVERYTHING, parse_labels
 from bullpen.services.dialing import Precondition
+from bullpen.services.lease_requests import Edit, LeaseRequest
 from bullpen.services.leases import FIRST_HOLD_SECONDS_MAX, HOLD_SECONDS_MAX
-from bullpen.services.wishes import Edit, Wish
 
 HOUR = timedelta(hours=1)
 
@@ -35,12 +35,12 @@ def world() -> LabWorld:
     return LabWorld()
 
 
-def wish(**fields: object) -> Wish:
-    return Wish(**{"selector": "board=x", "duration": HOUR, "tags": {}, **fields})  # type: ignore[arg-type]
+def asked(**fields: object) -> LeaseRequest:
+    return LeaseRequest(**{"selector": "board=x", "duration": HOUR, "tags": {}, **fields})  # type: ignore[arg-type]
 
 
 async def create(world: LabWorld, by: str = "alice", /, **fields: object) -> Lease:
-    return await world.leases.create(world.client(by), wish(**fields))
+    return await world.leases.create(world.client(by), asked(**fields))
 
 
 def seconds_since(world: LabWorld, start: object) -> float:

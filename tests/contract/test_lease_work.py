@@ -13,13 +13,14 @@ import pytest
 from lab_world import LabWorld
 
 from bullpen.api.meta import LabelSelector
-from bullpen.controllers import leases as lease_controller
-from bullpen.core import lab_index, scheduling
-from bullpen.core.quotas import Quotas
+from bullpen.controllers.leases import lease_reconciler as lease_controller
+from bullpen.core import lab_index
+from bullpen.core.leases import scheduler
+from bullpen.core.leases.quotas import Quotas
 from bullpen.errors import TooManyRequests
-from bullpen.services.wishes import Wish
+from bullpen.services.lease_requests import LeaseRequest
 
-WISH = Wish(selector="board=x", duration=timedelta(hours=1), tags={})
+REQUEST = LeaseRequest(selector="board=x", duration=timedelta(hours=1), tags={})
 
 FLOOD = 1_000
 """More than any client may have waiting."""
@@ -58,7 +59,7 @@ def test_a_lease_is_six_writes_and_two_events_however_large_the_lab(
             counted(lease_controller, "mend_exporter")
             counted(lease_controller, "mend_lease")
             watch = world.registry.store.watch("", since=world.registry.revision)
-            lease = await world.leases.create(world.client(), WISH)
+            lease = await world.leases.create(world.client(), REQUEST)
             await world.leases.release(world.client(), lease.metadata.name)
             await asyncio.sleep(1)
             keys = [change.key for change in await watch.next()]
@@ -75,9 +76,9 @@ def test_nobody_who_waits_for_something_else_is_decided_about_again(
     monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     decided: list[int] = []
-    real = scheduling.schedule
+    real = scheduler.schedule
 
-    def schedule(lab: scheduling.Lab) -> tuple[scheduling.Decision, ...]:
+    def schedule(lab: scheduler.Lab) -> tuple[scheduler.Decision, ...]:
         decided.append(len(lab.requests))
         return real(lab)
 
@@ -88,8 +89,8 @@ def test_nobody_who_waits_for_something_else_is_decided_about_again(
                 elsewhere = LabelSelector(match_labels={"board": "y"})
                 await world.make_lease(f"waits-{number}", selector=elsewhere)
             await world.settle()
-            monkeypatch.setattr(scheduling, "schedule", schedule)
-            lease = await world.leases.create(world.client(), WISH)
+            monkeypatch.setattr(scheduler, "schedule", schedule)
+            lease = await world.leases.create(world.client(), REQUEST)
             assert lease.status.exporter_ref is not None
             await world.leases.release(world.client(), lease.metadata.name)
             await asyncio.sleep(1)
@@ -103,9 +104,9 @@ def test_a_flood_of_waiting_leases_of_one_client_makes_a_lease_of_another_no_mor
 ) -> None:
     """Whatever the flood asks for, as long as none of it could have what the other one gets."""
     decided: list[int] = []
-    real = scheduling.schedule
+    real = scheduler.schedule
 
-    def schedule(lab: scheduling.Lab) -> tuple[scheduling.Decision, ...]:
+    def schedule(lab: scheduler.Lab) -> tuple[scheduler.Decision, ...]:
         decided.append(len(lab.requests))
         return real(lab)
 
@@ -115,13 +116,13 @@ def test_a_flood_of_waiting_leases_of_one_client_makes_a_lease_of_another_no_mor
             flooding = world.client("bob")
             for number in range(FLOOD):
                 lasts = timedelta(hours=1, seconds=number)
-                wish = replace(WISH, selector=f"off=yes,!x{number}", duration=lasts)
+                asked = replace(REQUEST, selector=f"off=yes,!x{number}", duration=lasts)
                 with contextlib.suppress(TooManyRequests):
-                    await world.leases.create(flooding, wish)
+                    await world.leases.create(flooding, asked)
             assert len(tuple(world.views.leases.all())) == Quotas().waiting_max
             await asyncio.sleep(1)
-            monkeypatch.setattr(scheduling, "schedule", schedule)
-            lease = await world.leases.create(world.client(), WISH)
+            monkeypatch.setattr(scheduler, "schedule", schedule)
+            lease = await world.leases.create(world.client(), REQUEST)
             assert lease.status.exporter_ref is not None
             await world.leases.release(world.client(), lease.metadata.name)
             await asyncio.sleep(1)
@@ -147,7 +148,7 @@ def test_taking_an_exporter_and_telling_the_lease_is_one_commit() -> None:
                 real(count)
 
             store.committed = committed  # type: ignore[attr-defined]
-            await world.leases.create(world.client(), WISH)
+            await world.leases.create(world.client(), REQUEST)
 
     world.run(story)
     assert batches[:2] == [1, 2], "the lease; then the exporter and the lease's status"

@@ -15,7 +15,8 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
 from bullpen.controllers.faults import PROCESSED
 from bullpen.controllers.labs import Labs
-from bullpen.core import conditions, leasing, scheduling
+from bullpen.core import conditions
+from bullpen.core.leases import lifecycle, scheduler
 
 
 @pytest.fixture
@@ -34,12 +35,12 @@ def _raises_for(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _schedule_without(name: str) -> Callable[..., Any]:
-    def odd(lab: scheduling.Lab) -> Any:
+    def odd(lab: scheduler.Lab) -> Any:
         if any(request.name == name for request in lab.requests):
             raise OverflowError("date value out of range")
         return real(lab)
 
-    real = scheduling.schedule
+    real = scheduler.schedule
     return odd
 
 
@@ -48,11 +49,11 @@ def test_a_lease_that_a_pass_fails_on_keeps_no_other_lease_waiting(
     world: LabWorld, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     if place == "due_to_end":
-        monkeypatch.setattr(leasing, place, _raises_for("odd", leasing.due_to_end))
+        monkeypatch.setattr(lifecycle, place, _raises_for("odd", lifecycle.due_to_end))
     elif place == "request":
         monkeypatch.setattr(Labs, place, _raises_for("odd", Labs.request))
     else:
-        monkeypatch.setattr(scheduling, place, _schedule_without("odd"))
+        monkeypatch.setattr(scheduler, place, _schedule_without("odd"))
 
     async def story(world: LabWorld) -> None:
         async with world.player("e1"), world.player("e2"):

@@ -170,8 +170,8 @@ class TestUpdating:
     async def test_leaves_the_status_alone(self, home: Home) -> None:
         made = await home.objects.create(exporter(home))
         held = await home.objects.update_status(taken(made, "l1"))
-        wish = replace(taken(held, "other"), spec=ExporterSpec(enabled=False))
-        changed = await home.objects.update(wish)
+        asked = replace(taken(held, "other"), spec=ExporterSpec(enabled=False))
+        changed = await home.objects.update(asked)
         assert changed.status == held.status
 
     async def test_that_changes_nothing_makes_no_revision(self, home: Home) -> None:
@@ -184,8 +184,8 @@ class TestUpdatingTheStatus:
     async def test_leaves_everything_else_alone(self, home: Home) -> None:
         made = await home.objects.create(exporter(home, labels={"board": "x"}))
         labelled = replace(made, metadata=replace(made.metadata, labels={}))
-        wish = taken(replace(labelled, spec=ExporterSpec(enabled=False)), "l1")
-        changed = await home.objects.update_status(wish)
+        asked = taken(replace(labelled, spec=ExporterSpec(enabled=False)), "l1")
+        changed = await home.objects.update_status(asked)
         assert changed.status.lease_ref == LocalObjectReference(name="l1")
         assert changed.spec.enabled
         assert changed.metadata.labels == {"board": "x"}

@@ -9,8 +9,8 @@ import pytest
 from pool_world import World
 
 from bullpen.api.meta import LocalObjectReference
-from bullpen.controllers.exportersets import ExporterSetReconciler
-from bullpen.core import demand
+from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
+from bullpen.core.pools import demand
 from bullpen.runtime.informer import Key
 from bullpen.runtime.loop import Outcome
 

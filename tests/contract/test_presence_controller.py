@@ -10,8 +10,8 @@ from lab_world import STUCK_AFTER, LabWorld
 
 from bullpen.api.core import Event
 from bullpen.api.exporter import ExporterStatusValue
-from bullpen.core import presence
 from bullpen.core.conditions import get
+from bullpen.core.exporters import presence
 
 S = ExporterStatusValue
 GRACE = presence.GRACE.total_seconds()

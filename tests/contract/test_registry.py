@@ -195,21 +195,21 @@ async def test_the_name_in_the_path_and_in_the_body_must_agree(lab: Lab) -> None
 
 
 class TestUnknownFields:
-    GIVEN = lease("a", spec={**lease("a")["spec"], "wish": 1})
+    GIVEN = lease("a", spec={**lease("a")["spec"], "asked": 1})
 
     async def test_are_kept_and_survive_an_update(self, lab: Lab) -> None:
         made = await lab.create(LEASE, self.GIVEN)
         made["spec"]["duration"] = "2h"
-        assert (await lab.update(LEASE, made))["spec"]["wish"] == 1
+        assert (await lab.update(LEASE, made))["spec"]["asked"] == 1
 
     async def test_are_warned_of(self, lab: Lab) -> None:
         written = await lab.registry.create(LEASE, "default", self.GIVEN, WriteOptions())
-        assert written.warnings == ('unknown field "spec.wish"',)
+        assert written.warnings == ('unknown field "spec.asked"',)
 
     async def test_are_refused_when_strict(self, lab: Lab) -> None:
         with pytest.raises(BadRequest) as refused:
             await lab.create(LEASE, self.GIVEN, field_validation=FieldValidation.STRICT)
-        assert 'strict decoding error: unknown field "spec.wish"' in refused.value.message
+        assert 'strict decoding error: unknown field "spec.asked"' in refused.value.message
 
     @pytest.mark.parametrize("kind", [PatchType.APPLY, PatchType.MERGE])
     async def test_are_refused_in_a_strict_patch_before_anything_is_written(
@@ -274,9 +274,9 @@ class TestUpdate:
         assert lab.store.revision == before
 
     async def test_from_one_to_true_is_a_change(self, lab: Lab) -> None:
-        await lab.create(LEASE, lease("a", spec={**lease("a")["spec"], "wish": 1}))
-        after = await lab.patch(LEASE, "a", PatchType.MERGE, {"spec": {"wish": True}})
-        assert after["spec"]["wish"] is True
+        await lab.create(LEASE, lease("a", spec={**lease("a")["spec"], "asked": 1}))
+        after = await lab.patch(LEASE, "a", PatchType.MERGE, {"spec": {"asked": True}})
+        assert after["spec"]["asked"] is True
 
     async def test_that_changes_nothing_waits_until_what_it_found_is_durable(
         self, lab: Lab
@@ -339,8 +339,8 @@ class TestStatus:
 
     async def test_is_all_that_a_write_to_it_touches(self, lab: Lab) -> None:
         made = await lab.create(LEASE, lease("a"))
-        wish = lease("a", duration="2h", metadata={"labels": {"x": "y"}}, status={"ended": True})
-        after = await lab.update(LEASE, wish, subresource="status")
+        asked = lease("a", duration="2h", metadata={"labels": {"x": "y"}}, status={"ended": True})
+        after = await lab.update(LEASE, asked, subresource="status")
         assert after["status"]["ended"] is True
         assert after["spec"] == made["spec"]
         apart = ("managedFields", "resourceVersion")
@@ -510,8 +510,8 @@ class TestDelete:
 
     async def test_follows_the_objects_own_finalizer_unless_told_otherwise(self, lab: Lab) -> None:
         for name in "ab":
-            wish = {"finalizers": ["foregroundDeletion"]}
-            await lab.create(LEASE, lease(name, metadata=wish))
+            asked = {"finalizers": ["foregroundDeletion"]}
+            await lab.create(LEASE, lease(name, metadata=asked))
         assert not (await lab.delete(LEASE, "a")).finished
         assert (await lab.delete(LEASE, "b", propagation=Propagation.BACKGROUND)).finished
         orphaning = await lab.delete(LEASE, "a", propagation=Propagation.ORPHAN)

@@ -101,8 +101,8 @@ class TestManagers:
     async def test_cannot_be_handed_in_with_a_status(self, lab: Lab) -> None:
         made = await lab.create(LEASE, lease("a"), field_manager="me")
         forged = {**made["metadata"], "managedFields": [{}]}
-        wish = {**made, "metadata": forged, "status": {"ended": True}}
-        after = await lab.update(LEASE, wish, field_manager="you", subresource="status")
+        asked = {**made, "metadata": forged, "status": {"ended": True}}
+        after = await lab.update(LEASE, asked, field_manager="you", subresource="status")
         assert set(managers(after)) == {("me", "Update", ""), ("you", "Update", "status")}
 
     async def test_can_be_forgotten(self, lab: Lab) -> None:
@@ -158,9 +158,9 @@ class TestApply:
         )
         (cause,) = refused.value.causes
         assert (cause.reason, cause.field) == ("FieldManagerConflict", ".spec.duration")
-        wish = {**spec, "duration": "2h", "release": True}
+        asked = {**spec, "duration": "2h", "release": True}
         with pytest.raises(Conflict) as refused:
-            await lab.apply(LEASE, lease("a", spec=wish))
+            await lab.apply(LEASE, lease("a", spec=asked))
         assert refused.value.message == (
             "Apply failed with 2 conflicts: conflicts with"
             ' "kubectl-client-side-apply" using jumpstarter.dev/v1alpha1:\n'
@@ -227,8 +227,8 @@ class TestApply:
             "observedGeneration": 1,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        wish = lease("a", duration="9h", status={"ended": False, "conditions": [condition]})
-        after = await lab.apply(LEASE, wish, subresource="status")
+        asked = lease("a", duration="9h", status={"ended": False, "conditions": [condition]})
+        after = await lab.apply(LEASE, asked, subresource="status")
         assert after["spec"]["duration"] == "1h"
         assert after["status"]["conditions"] == [condition]
         fields = managers(after)["applier", "Apply", "status"]
@@ -260,7 +260,7 @@ class TestScale:
     @pytest.mark.parametrize("kind", [PatchType.MERGE, PatchType.APPLY, None])
     async def test_scales(self, lab: Lab, kind: PatchType | None) -> None:
         made = await lab.create(SET, exporter_set("a", maxReplicas=3))
-        wish = {
+        asked = {
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
             "metadata": {"name": "a"},
@@ -272,9 +272,9 @@ class TestScale:
             "force": kind is PatchType.APPLY,
         }
         if kind is None:
-            shown = await lab.update(SET, wish, name="a", **options)
+            shown = await lab.update(SET, asked, name="a", **options)
         else:
-            shown = await lab.patch(SET, "a", kind, wish, **options)
+            shown = await lab.patch(SET, "a", kind, asked, **options)
         after = lab.get(SET, "a")
         assert shown["spec"] == {"replicas": 5}
         assert after["spec"] == {**made["spec"], "maxReplicas": 5}

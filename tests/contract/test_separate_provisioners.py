@@ -17,11 +17,11 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.app.pools import Pools
-from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
-from bullpen.controllers.distant import DistantPools
+from bullpen.controllers.exporters.credentials import CredentialReconciler, Holder, watch_holders
 from bullpen.controllers.labs import Labs
+from bullpen.controllers.pools.remote_pools import RemotePools
 from bullpen.controllers.views import Views
-from bullpen.core.profiles import PROVISIONER
+from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.identity.tokens import Signer
 from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.base import Instance, InstanceSpec
@@ -81,7 +81,7 @@ class Apart:
                 )
                 running += [tasks.create_task(part.run()) for part in (views, events, pools)]
             self.views = views = Views.of(objects, retry=retry)
-            self.distant = DistantPools(views, supply_changed=self.told.append)
+            self.distant = RemotePools(views, supply_changed=self.told.append)
             loop: ReconcileLoop[Holder] = ReconcileLoop(
                 CredentialReconciler(
                     objects,

@@ -12,8 +12,8 @@ from lab_world import SPACE, LabWorld
 from bullpen.api.core import Event
 from bullpen.api.lease import SESSIONS_MAX, LeaseSession
 from bullpen.api.meta import LocalObjectReference
-from bullpen.controllers.sessions import STREAMS_MAX
-from bullpen.core.sessions import Session
+from bullpen.controllers.leases.session_recorder import STREAMS_MAX
+from bullpen.core.leases.sessions import Session
 
 SECOND = timedelta(seconds=1)
 

@@ -15,7 +15,7 @@ import pytest
 from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatusValue
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.controllers.writing import ATTEMPTS_MAX, SLOW_SECONDS_MAX, change_status
+from bullpen.controllers.object_edit import ATTEMPTS_MAX, SLOW_SECONDS_MAX, change_status
 from bullpen.errors import NotFound, Unavailable
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import VirtualClock

@@ -208,7 +208,7 @@ class OtherSupervisor:
         self.process.stdin.flush()
         assert self.process.stdout.readline().strip() == "ready"
 
-    def everybody(self) -> list[psutil.Process]:
+    def whole(self) -> list[psutil.Process]:
         """Its zygote, the exporters and all that they started."""
         state = layout.read_zygote(Layout(self.data))
         assert state is not None

@@ -163,7 +163,7 @@ def supervised(service: Service, data: Path, name: str, *, orphan: float = 30.0)
 async def test_what_a_killed_supervisor_leaves_is_taken_over(service: Service, data: Path) -> None:
     first = await asyncio.to_thread(supervised, service, data, "adopted")
     with leased(service, "adopted", abandon=True):
-        before = first.everybody()
+        before = first.whole()
         assert len(machines(before[0])) == 1
         first.kill()
         async with targets(service, data) as lab:
@@ -187,7 +187,7 @@ async def test_a_start_that_fails_late_leaves_what_it_took_over(
     service: Service, data: Path
 ) -> None:
     first = await asyncio.to_thread(supervised, service, data, "left")
-    before = first.everybody()
+    before = first.whole()
     first.kill()
     with pytest.raises(ExceptionGroup, match="unhandled errors"):
         async with targets(service, data):
@@ -204,7 +204,7 @@ async def test_a_zygote_that_hangs_is_replaced_by_the_successor(
     service: Service, data: Path
 ) -> None:
     first = await asyncio.to_thread(supervised, service, data, "hanging")
-    everybody = first.everybody()
+    everybody = first.whole()
     everybody[0].send_signal(signal.SIGSTOP)
     first.kill()
     async with targets(service, data) as lab:
@@ -231,7 +231,7 @@ async def test_what_ended_meanwhile_is_known_to_the_successor(service: Service, 
 async def test_orphans_end_by_themselves_and_leave_nothing(service: Service, data: Path) -> None:
     first = await asyncio.to_thread(supervised, service, data, "alone", orphan=1.0)
     with leased(service, "alone", abandon=True):
-        everybody = first.everybody()
+        everybody = first.whole()
         first.kill()
         eventually(lambda: alive(everybody) == [], seconds=20, what="the orphans' end")
     assert_nothing_left(data)
@@ -242,7 +242,7 @@ async def test_exporters_end_by_themselves_when_all_above_them_are_killed(
 ) -> None:
     first = await asyncio.to_thread(supervised, service, data, "beheaded")
     with leased(service, "beheaded", abandon=True):
-        everybody = first.everybody()
+        everybody = first.whole()
         assert len(machines(everybody[0])) == 1
         first.process.kill()
         everybody[0].kill()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bullpen.controllers.leases import LeaseReconciler
-from bullpen.core import presence, sizes
+from bullpen.controllers.leases.lease_reconciler import LeaseReconciler
+from bullpen.core.exporters import presence
+from bullpen.core.pools import sizes
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import virtual_time
 from bullpen.sim.checkers import SINGLE_USE

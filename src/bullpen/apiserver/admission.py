@@ -16,8 +16,8 @@ from bullpen.api.fields import Kind
 from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bullpen.apiserver.attributes import refusal
 from bullpen.apiserver.routes import ObjectRoute
-from bullpen.core.authorization import AccessIndex, Attributes, User
-from bullpen.core.escalation import binding_refusal, role_refusal
+from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
+from bullpen.core.rbac.escalation import binding_refusal, role_refusal
 from bullpen.errors import Forbidden
 from bullpen.registry.options import Admit
 from bullpen.registry.refusals import forbidden

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from bullpen.apiserver.http import Request
 from bullpen.apiserver.routes import ObjectRoute, PlainRoute, ReviewRoute, Route
-from bullpen.core.authorization import Attributes, User
+from bullpen.core.rbac.authorization import Attributes, User
 from bullpen.kit.fieldselectors import parse_fields
 
 _COLLECTION_VERBS = ("list", "watch", "deletecollection")

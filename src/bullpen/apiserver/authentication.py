@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from bullpen.api.objects import Objects
 from bullpen.api.serviceaccount import ServiceAccount, groups, username
 from bullpen.apiserver.http import Request
-from bullpen.core.authorization import AUTHENTICATED, User
+from bullpen.core.rbac.authorization import AUTHENTICATED, User
 from bullpen.errors import NotFound, Unauthorized
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.serviceaccounts import API_AUDIENCE, AccountTokens

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from bullpen.api import serviceaccount
-from bullpen.core.authorization import AUTHENTICATED, Attributes, User
+from bullpen.core.rbac.authorization import AUTHENTICATED, Attributes, User
 from bullpen.errors import BadRequest
 
 PREFIX = "impersonate-"

@@ -21,7 +21,7 @@ from bullpen.audit.events import (
     kept_query,
     public_message,
 )
-from bullpen.core.authorization import Decision, User
+from bullpen.core.rbac.authorization import Decision, User
 from bullpen.errors import LabError
 
 REFUSALS = frozenset({401, 403, 429})

@@ -9,7 +9,7 @@ from bullpen.api import codec
 from bullpen.api.document import Document
 from bullpen.apiserver.authentication import Authenticator, user_of_token
 from bullpen.apiserver.routes import ReviewRoute
-from bullpen.core.authorization import AccessIndex, Attributes, User
+from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.errors import BadRequest, Cause
 from bullpen.identity.serviceaccounts import API_AUDIENCE
 from bullpen.registry.refusals import invalid_kind

@@ -23,7 +23,7 @@ from bullpen.apiserver.routes import ObjectRoute, PlainRoute, ReviewRoute, route
 from bullpen.apiserver.status import failure_response
 from bullpen.apiserver.tokenrequests import TokenRequests
 from bullpen.audit.events import AuditSink, NoAudit
-from bullpen.core.authorization import AccessIndex, Attributes, User
+from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.errors import (
     BadRequest,
     Forbidden,

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 from bullpen.api.objects import Objects
 from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
-from bullpen.controllers.clusterroles import ClusterRoleAggregator, watch_cluster_roles
-from bullpen.core.authorization import AccessIndex
-from bullpen.core.bootstrap_policy import (
+from bullpen.controllers.rbac.clusterroles import ClusterRoleAggregator, watch_cluster_roles
+from bullpen.core.rbac.authorization import AccessIndex
+from bullpen.core.rbac.bootstrap_policy import (
     CLUSTER_ROLE_BINDINGS,
     reconciled_binding,
     reconciled_role,

@@ -10,7 +10,7 @@ import msgspec
 
 from bullpen.api import yaml
 from bullpen.audit.log import Rotation
-from bullpen.core.quotas import Quotas, Rate
+from bullpen.core.leases.quotas import Quotas, Rate
 from bullpen.errors import BadRequest
 from bullpen.kit import durations, quantities
 from bullpen.placements.local.confinement import SandboxMode

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bullpen.api.yaml import dump
 from bullpen.app.files import SECRET, write_atomically
-from bullpen.core.authorization import AUTHENTICATED, MASTERS, User
-from bullpen.core.bootstrap_policy import ADMIN_USER, VIEW_USER
+from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
+from bullpen.core.rbac.bootstrap_policy import ADMIN_USER, VIEW_USER
 from bullpen.errors import Refused, Rejected, Unauthorized
 from bullpen.identity import subjects
 from bullpen.identity.serviceaccounts import API_AUDIENCE

@@ -17,17 +17,17 @@ from bullpen.api.objects import Objects
 from bullpen.app.pools import Pools
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
-from bullpen.controllers.credentials import CredentialReconciler, Holder, watch_holders
-from bullpen.controllers.distant import DistantPools
+from bullpen.controllers.exporters.credentials import CredentialReconciler, Holder, watch_holders
+from bullpen.controllers.exporters.presence_reconciler import Connections, PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
-from bullpen.controllers.pooling import TUNING, Tuning
-from bullpen.controllers.presence import Connections, PresenceReconciler
-from bullpen.controllers.sessions import SessionRecorder
+from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
+from bullpen.controllers.leases.session_recorder import SessionRecorder
+from bullpen.controllers.pools.pool_observer import TUNING, Tuning
+from bullpen.controllers.pools.remote_pools import RemotePools
 from bullpen.controllers.views import Views
-from bullpen.core.quotas import Quotas
-from bullpen.core.sessions import Session
+from bullpen.core.leases.quotas import Quotas
+from bullpen.core.leases.sessions import Session
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.backoff import Backoff
@@ -186,9 +186,9 @@ async def running(
     def supply_changed(namespace: str) -> None:
         lease_loop.add(namespace)
 
-    pools: Pools | DistantPools
+    pools: Pools | RemotePools
     if provisioners is None:
-        pools = DistantPools(views, supply_changed=supply_changed)
+        pools = RemotePools(views, supply_changed=supply_changed)
     else:
         pools = Pools(
             objects,

@@ -19,7 +19,7 @@ from datetime import timedelta
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app.vigil import Vigil
+from bullpen.app.leadership_watch import LeadershipWatch
 from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable
 from bullpen.kit.clock import Clock
 
@@ -96,7 +96,7 @@ class Leadership:
         self._told = ""
         self._held: CoordinationLease | None = None
         self._seen: Sighting | None = None
-        self._vigil = Vigil()
+        self._watch = LeadershipWatch()
         self._leader = ""
         """Where the present leader can be seen to be there."""
 
@@ -105,7 +105,7 @@ class Leadership:
         try:
             await self._acquire()
         finally:
-            self._vigil.leave()
+            self._watch.leave()
 
     async def _acquire(self) -> None:
         gone = False
@@ -131,7 +131,7 @@ class Leadership:
         """Wait before looking again; whether the leader was seen to vanish meanwhile."""
         seconds = self._timing.retry.total_seconds()
         begun = asyncio.get_running_loop().time()
-        gone = bool(self._leader) and await self._vigil.gone(self._leader, seconds=seconds)
+        gone = bool(self._leader) and await self._watch.gone(self._leader, seconds=seconds)
         spent = asyncio.get_running_loop().time() - begun
         if not gone:
             await asyncio.sleep(max(0.0, seconds - spent))

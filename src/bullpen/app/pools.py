@@ -8,15 +8,23 @@ from collections.abc import Callable
 from typing import Any
 
 from bullpen.api.objects import Objects
-from bullpen.controllers.blueprints import Blueprints
-from bullpen.controllers.exportersets import ExporterSetReconciler
-from bullpen.controllers.fleet import Fleet, FleetReconciler, watch_provisioners
-from bullpen.controllers.instances import WORKERS, InstanceReconciler, watch_members
 from bullpen.controllers.labs import Labs
-from bullpen.controllers.pooling import TUNING, PoolObserver, Tuning
-from bullpen.controllers.poolnews import watch_pools
+from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
+from bullpen.controllers.pools.pool_observer import TUNING, PoolObserver, Tuning
+from bullpen.controllers.pools.pool_triggers import watch_pools
+from bullpen.controllers.targets.blueprints import Blueprints
+from bullpen.controllers.targets.instance_reconciler import (
+    WORKERS,
+    InstanceReconciler,
+    watch_members,
+)
+from bullpen.controllers.targets.instance_view import (
+    InstanceView,
+    InstanceViewReconciler,
+    watch_provisioners,
+)
 from bullpen.controllers.views import Views
-from bullpen.core.scheduling import Supply
+from bullpen.core.leases.scheduler import Supply
 from bullpen.kit.clock import Clock
 from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.events import Events
@@ -45,18 +53,18 @@ class Pools:
         alone: bool = True,
     ) -> None:
         """``alone``: all pools are ours, also those whose provisioner is not here."""
-        fleet = Fleet(provisioners, clock=clock, alone=alone)
-        blueprints = Blueprints(views, fleet.provisioners, ca_pem=ca_pem, alone=alone)
-        observer = PoolObserver(views, labs, fleet, blueprints, clock=clock, tuning=tuning)
+        instance_view = InstanceView(provisioners, clock=clock, alone=alone)
+        blueprints = Blueprints(views, instance_view.provisioners, ca_pem=ca_pem, alone=alone)
+        observer = PoolObserver(views, labs, instance_view, blueprints, clock=clock, tuning=tuning)
 
-        self._fleet_loop: ReconcileLoop[str] = ReconcileLoop(
-            FleetReconciler(fleet, clock=clock), clock=clock, retry=retry
+        self._instance_view_loop: ReconcileLoop[str] = ReconcileLoop(
+            InstanceViewReconciler(instance_view, clock=clock), clock=clock, retry=retry
         )
-        watch_provisioners(fleet, self._fleet_loop.add)
+        watch_provisioners(instance_view, self._instance_view_loop.add)
 
         self._members_loop: ReconcileLoop[Key] = ReconcileLoop(
             InstanceReconciler(
-                objects, views, fleet, blueprints, clock=clock, events=events, chance=chance
+                objects, views, instance_view, blueprints, clock=clock, events=events, chance=chance
             ),
             clock=clock,
             retry=retry,
@@ -65,7 +73,7 @@ class Pools:
             faults=views.faults,
             subject=lambda key: views.exporters.get(*key),
         )
-        watch_members(views, fleet, self._members_loop.add)
+        watch_members(views, instance_view, self._members_loop.add)
 
         self._sets = ExporterSetReconciler(
             objects,
@@ -84,7 +92,7 @@ class Pools:
             faults=views.faults,
             subject=lambda key: views.sets.get(*key),
         )
-        watch_pools(views, labs, fleet, observer.demand, self._sets_loop.add)
+        watch_pools(views, labs, instance_view, observer.demand, self._sets_loop.add)
 
     def supplies(self, namespace: str) -> tuple[Supply, ...]:
         """What the pools of a namespace could make."""
@@ -92,7 +100,11 @@ class Pools:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        loops: list[ReconcileLoop[Any]] = [self._fleet_loop, self._sets_loop, self._members_loop]
+        loops: list[ReconcileLoop[Any]] = [
+            self._instance_view_loop,
+            self._sets_loop,
+            self._members_loop,
+        ]
         async with asyncio.TaskGroup() as tasks:
             for loop in loops:
                 tasks.create_task(loop.run())

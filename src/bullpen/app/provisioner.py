@@ -30,7 +30,7 @@ from bullpen.controllers import authority
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
-from bullpen.core import presence
+from bullpen.core.exporters import presence
 from bullpen.errors import NotFound, Refused
 from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds

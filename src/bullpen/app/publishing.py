@@ -12,7 +12,7 @@ from bullpen.app.credentials import USERS, Role, kubeconfig
 from bullpen.app.datadir import Layout
 from bullpen.app.files import PUBLIC, SECRET, write_atomically
 from bullpen.app.wiring import Running, apply
-from bullpen.controllers.credentials import token_of
+from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
 from bullpen.errors import TimedOut
 from bullpen.identity import subjects

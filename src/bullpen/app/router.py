@@ -31,7 +31,7 @@ from bullpen.app.tls import TlsFiles, as_files
 from bullpen.app.wiring import hosts_of
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
-from bullpen.controllers.sessions import SessionRecorder
+from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock, SystemClock

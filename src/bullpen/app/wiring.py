@@ -38,9 +38,9 @@ from bullpen.app.login import LoginDiscovery
 from bullpen.app.poolmetrics import PoolMetrics
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
-from bullpen.controllers.pooling import Tuning
-from bullpen.core.members import PATIENCE
-from bullpen.core.ramp import RAMP
+from bullpen.controllers.pools.pool_observer import Tuning
+from bullpen.core.pools.members import PATIENCE
+from bullpen.core.pools.start_throttle import START_THROTTLE
 from bullpen.errors import BadRequest, Refused
 from bullpen.identity.oidc import Issuer, NamespaceRule, OutsideTokens
 from bullpen.identity.serviceaccounts import AccountTokens
@@ -302,7 +302,7 @@ def sandbox_settings(config: SandboxConfig) -> SandboxSettings:
 def tuning(config: PoolConfig) -> Tuning:
     return Tuning(
         patience=replace(PATIENCE, boot_max=config.boot()),
-        ramp=replace(RAMP, stop_after=config.start_failures_max),
+        throttle=replace(START_THROTTLE, stop_after=config.start_failures_max),
     )
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from bullpen import errors
 from bullpen.api.document import Document
-from bullpen.core.authorization import User
+from bullpen.core.rbac.authorization import User
 from bullpen.errors import LabError
 from bullpen.kit import times
 

@@ -33,7 +33,7 @@ from bullpen.app.httpserver import bind, serving
 from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
 from bullpen.bench.processes import Served, served
 from bullpen.bench.store import VALUE_BYTES, measure_bare
-from bullpen.core.authorization import MASTERS, User
+from bullpen.core.rbac.authorization import MASTERS, User
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.registry import Registry

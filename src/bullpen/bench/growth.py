@@ -23,11 +23,11 @@ from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app.lab import BACKOFF
 from bullpen.bench.measure import Goal, Result, compare
 from bullpen.bench.passes import ready
+from bullpen.controllers.exporters.presence_reconciler import Connections
 from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases import LeaseReconciler, watch_namespaces
-from bullpen.controllers.presence import Connections
+from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
 from bullpen.controllers.views import Views
-from bullpen.core.quotas import UNLIMITED
+from bullpen.core.leases.quotas import UNLIMITED
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
@@ -35,10 +35,10 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import ReconcileLoop
+from bullpen.services.lease_requests import LeaseRequest
 from bullpen.services.leases import Leases
 from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
-from bullpen.services.wishes import Wish
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"
@@ -47,7 +47,7 @@ WAITING = (10, 100, 1_000)
 EXPORTERS_BESIDE_WAITING = 100
 CYCLES = 40
 SETTLE_SECONDS_MAX = 120.0
-WISH = Wish(selector="bench=free", duration=timedelta(hours=1), tags={})
+REQUEST = LeaseRequest(selector="bench=free", duration=timedelta(hours=1), tags={})
 
 GROWTH = Goal(1.3, at_least=False)
 
@@ -130,10 +130,10 @@ class Lab:
                 task.cancel()
 
     async def cycles(self, count: int) -> float:
-        """Seconds of processor that one lease costs, from its wish to its end."""
+        """Seconds of processor that one lease costs, from its asked to its end."""
         began = time.process_time()
         for _ in range(count):
-            lease = await self._leases.create(self._client, WISH)
+            lease = await self._leases.create(self._client, REQUEST)
             assert lease.status.exporter_ref is not None, lease.status.conditions
             await self._leases.release(self._client, lease.metadata.name)
             await self.until(partial(self._is_over, lease))

@@ -38,7 +38,7 @@ from bullpen.app.clientconfig import exporter_config
 from bullpen.bench.processes import installed
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
-from bullpen.core import presence
+from bullpen.core.exporters import presence
 from bullpen.errors import NotFound
 
 NAMESPACE = "default"

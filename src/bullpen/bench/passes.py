@@ -23,8 +23,9 @@ from bullpen.app.pools import Pools
 from bullpen.bench.measure import Goal, Result, compare
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
-from bullpen.core import presence, profiles
 from bullpen.core.conditions import condition
+from bullpen.core.exporters import presence
+from bullpen.core.targets import profiles
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.base import InstanceSpec

@@ -24,7 +24,7 @@ def manifests(namespace: str, values: tuple[Path, ...], output: str) -> None:
     """Print everything a cluster needs to run the service."""
     from bullpen.api import yaml
     from bullpen.app.install.parts import manifests as installation
-    from bullpen.core.rendering import merged
+    from bullpen.core.targets.exporter_config import merged
     from bullpen.errors import BadRequest
 
     chosen: dict[str, object] = {}

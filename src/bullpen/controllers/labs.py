@@ -15,10 +15,10 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
-from bullpen.core import access, leasing
-from bullpen.core.access import Approval, Policies
 from bullpen.core.lab_index import LabIndex
-from bullpen.core.scheduling import Request
+from bullpen.core.leases import access, lifecycle
+from bullpen.core.leases.access import Approval, Policies
+from bullpen.core.leases.scheduler import Request
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.newest import Newest
 
@@ -79,11 +79,11 @@ class Labs:
             client_labels=client.metadata.labels if client else None,
             selector=spec.selector.selector(),
             # A begin time in the past must not be a way to the front of the queue.
-            since=max(leasing.begins_at(spec) or asked, asked),
+            since=max(lifecycle.begins_at(spec) or asked, asked),
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),
             exporter=spec.exporter_ref.name if spec.exporter_ref else "",
             allow_disabled=spec.allow_disabled,
-            duration=leasing.lasts(lease, now=now),
+            duration=lifecycle.lasts(lease, now=now),
         )
 
     def approval(self, lease: Lease, exporter: Exporter, *, now: datetime) -> Approval:
@@ -92,7 +92,7 @@ class Labs:
             self.policies(lease.metadata.namespace),
             client=self._client_labels(lease),
             exporter=exporter.metadata.labels,
-            duration=leasing.lasts(lease, now=now),
+            duration=lifecycle.lasts(lease, now=now),
         )
         # It may have been taken under a right that has gone since; the taking stands.
         return found or Approval()
@@ -118,10 +118,10 @@ class Labs:
         if known is None or held is None:
             return lease.status
         exporter = self._views.exporters.get(lease.metadata.namespace, held.name)
-        if exporter is not None and leasing.beyond_maximum(lease, now=now):
+        if exporter is not None and lifecycle.beyond_maximum(lease, now=now):
             newest = self.maximum(lease, exporter)
             known = None if newest is None else max(newest, known)
-        return leasing.limited(lease, maximum=known, now=now)
+        return lifecycle.limited(lease, maximum=known, now=now)
 
     def _client_labels(self, lease: Lease) -> dict[str, str]:
         client = self._views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)

@@ -16,11 +16,13 @@ from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
-from bullpen.core import leasing, members, presence
-from bullpen.core.ended_leases import EndedLeases
-from bullpen.core.quotas import Usage
-from bullpen.core.request_index import RequestIndex
-from bullpen.core.stock import Offer, Stock
+from bullpen.core.exporters import presence
+from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.leases import lifecycle
+from bullpen.core.leases.ended_leases import EndedLeases
+from bullpen.core.leases.quotas import Usage
+from bullpen.core.leases.request_index import RequestIndex
+from bullpen.core.pools import members
 from bullpen.kit.selectors import Selector
 
 
@@ -50,7 +52,7 @@ class LabIndex:
         """Open leases that have no exporter by their own status, booked ones included."""
 
         self.ended = EndedLeases(retention)
-        self.offers = Stock()
+        self.offers = OfferIndex()
         self.requests = RequestIndex()
         """Waiting leases whose begin has come, as the last pass saw them."""
 
@@ -289,6 +291,6 @@ def holder_of(exporter: Exporter) -> str:
 
 
 def _moments(lease: Lease) -> list[datetime]:
-    begin, end = leasing.begins_at(lease.spec), leasing.expires_at(lease)
+    begin, end = lifecycle.begins_at(lease.spec), lifecycle.expires_at(lease)
     begins = begin if lease.status.exporter_ref is None else None
     return [moment for moment in (begins, end) if moment is not None]

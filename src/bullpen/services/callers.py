@@ -15,7 +15,7 @@ from bullpen.api.client import Client, ClientSpec
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.controllers.credentials import subject_of, token_of
+from bullpen.controllers.exporters.credentials import subject_of, token_of
 from bullpen.controllers.views import Views
 from bullpen.errors import AlreadyExists, BadRequest, Forbidden, NotFound, Unauthorized
 from bullpen.identity import subjects

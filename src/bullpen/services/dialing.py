@@ -14,8 +14,8 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
 from bullpen.controllers.views import Views
-from bullpen.core import dialing
-from bullpen.core.dialing import Gate, Verdict
+from bullpen.core.leases import dial
+from bullpen.core.leases.dial import Gate, Verdict
 from bullpen.errors import LabError, NotFound
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
@@ -172,7 +172,7 @@ class Switchboard:
     def _gate(self, lease: Lease, client: Client) -> Gate:
         held = lease.status.exporter_ref
         exporter = self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
-        return dialing.gate(
+        return dial.gate(
             lease,
             exporter,
             client=client.metadata.name,

@@ -1,7 +1,7 @@
 """The exporter's side: register, say what it is doing, hear of leases, be called.
 
 The Status stream is the exporter's heartbeat and the way it learns of leases. What it is told
-and when is decided in ``core.conversation``.
+and when is decided in ``core.exporters.conversation``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from bullpen.api.exporter import Device, Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
-from bullpen.controllers.presence import Connections
+from bullpen.controllers.exporters.presence_reconciler import Connections
+from bullpen.controllers.object_edit import change, change_status
 from bullpen.controllers.views import Views
-from bullpen.controllers.writing import change, change_status
-from bullpen.core import conversation, leasing, presence
 from bullpen.core.conditions import condition
-from bullpen.core.conversation import (
+from bullpen.core.exporters import conversation, presence
+from bullpen.core.exporters.conversation import (
     NEW,
     BecameAvailable,
     Conversation,
@@ -28,6 +28,7 @@ from bullpen.core.conversation import (
     Looked,
     Notice,
 )
+from bullpen.core.leases import lifecycle
 from bullpen.errors import NotFound, Refused
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -256,7 +257,7 @@ class Exporters:
             return Notice()
         if lease.status.exporter_ref is None:
             return Notice(uid=taken_by)
-        return Notice(lease=ref.name, client=leasing.holder(lease), uid=taken_by)
+        return Notice(lease=ref.name, client=lifecycle.holder(lease), uid=taken_by)
 
 
 def _count(devices: tuple[Device, ...]) -> str:

@@ -15,10 +15,11 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
+from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views
-from bullpen.controllers.writing import change
-from bullpen.core import access, leasing, profiles
-from bullpen.core.leasing import Phase
+from bullpen.core.leases import access, lifecycle
+from bullpen.core.leases.lifecycle import Phase
+from bullpen.core.targets import profiles
 from bullpen.errors import BadRequest, Forbidden, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.kit.durations import text
@@ -27,9 +28,16 @@ from bullpen.kit.names import dns_subdomain_problem
 from bullpen.kit.selectors import Selector, parse_labels
 from bullpen.runtime.informer import key_of
 from bullpen.services.dialing import Precondition
+from bullpen.services.lease_requests import (
+    Edit,
+    LeaseRequest,
+    label_selector,
+    retimed,
+    tag_labels,
+    times,
+)
 from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
-from bullpen.services.wishes import Edit, Wish, label_selector, retimed, tag_labels, times
 
 HOLD_SECONDS_MAX = 25.0
 """How long a look at a waiting lease is held. The stock client sleeps 5 s between looks."""
@@ -70,36 +78,36 @@ class Leases:
         if new is None or new.status.ended:
             self._asked.pop(lease.metadata.uid, None)
 
-    async def create(self, client: Client, wish: Wish) -> Lease:
+    async def create(self, client: Client, asked: LeaseRequest) -> Lease:
         """Make the lease and wait, briefly, for the first decision about it."""
         now = self._clock.now()
         namespace = client.metadata.namespace
-        name = wish.lease_id or self._ids.ordered(now)
+        name = asked.lease_id or self._ids.ordered(now)
         problem = dns_subdomain_problem(name)
         if problem:
             raise BadRequest(f"lease id {name!r} {problem}")
-        selector = parse_labels(wish.selector)
-        if not selector and not wish.exporter:
+        selector = parse_labels(asked.selector)
+        if not selector and not asked.exporter:
             raise BadRequest("a lease needs a selector or an exporter name; give one of them")
-        begin, end, duration = times(wish.begin, wish.end, wish.duration, now=now)
+        begin, end, duration = times(asked.begin, asked.end, asked.duration, now=now)
         lease = Lease(
             metadata=ObjectMeta(
                 name=name,
                 namespace=namespace,
-                labels={**selector.equalities(), **tag_labels(wish.tags)},
+                labels={**selector.equalities(), **tag_labels(asked.tags)},
             ),
             spec=LeaseSpec(
                 client_ref=LocalObjectReference(name=client.metadata.name),
                 selector=label_selector(selector),
-                exporter_ref=LocalObjectReference(name=wish.exporter) if wish.exporter else None,
-                allow_disabled=wish.allow_disabled,
+                exporter_ref=LocalObjectReference(name=asked.exporter) if asked.exporter else None,
+                allow_disabled=asked.allow_disabled,
                 duration=duration,
                 begin_time=begin,
                 end_time=end,
-                tags=dict(wish.tags),
+                tags=dict(asked.tags),
             ),
         )
-        self._gatekeeper.check_duration(leasing.lasts(lease, now=now))
+        self._gatekeeper.check_duration(lifecycle.lasts(lease, now=now))
         with self._gatekeeper.creating(client, name):
             created = await self._objects.create(lease)
             self._views.leases.observe(created)
@@ -109,7 +117,7 @@ class Leases:
         """The lease; while it waits for its turn, the answer to whoever waits for it does too."""
         lease = self._find(namespace, name)
         now = self._clock.now()
-        if leasing.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):
+        if lifecycle.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):
             return lease
         first = lease.metadata.uid not in self._asked
         seconds = FIRST_HOLD_SECONDS_MAX if first else HOLD_SECONDS_MAX
@@ -132,7 +140,7 @@ class Leases:
         return before is not None and now - before < POLL_PAUSE
 
     def _over_waiting(self, lease: Lease) -> bool:
-        return leasing.phase(lease, now=self._clock.now()) in (Phase.ACTIVE, Phase.ENDED)
+        return lifecycle.phase(lease, now=self._clock.now()) in (Phase.ACTIVE, Phase.ENDED)
 
     async def _held(self, lease: Lease, seconds: float, done: Callable[[Lease], bool]) -> Lease:
         key = key_of(lease)
@@ -189,8 +197,8 @@ class Leases:
             client_ref=LocalObjectReference(name=holder.metadata.name),
         )
         wanted = replace(lease, spec=spec)
-        if leasing.longer(wanted, lease, now=now):
-            self._gatekeeper.check_duration(leasing.lasts(wanted, now=now))
+        if lifecycle.longer(wanted, lease, now=now):
+            self._gatekeeper.check_duration(lifecycle.lasts(wanted, now=now))
             self._check_right(holder, wanted, now)
         elif edit.client is not None:
             self._check_right(holder, wanted, now)
@@ -205,7 +213,7 @@ class Leases:
         name, asked, duration = (
             client.metadata.name,
             client.metadata.labels,
-            leasing.lasts(lease, now=now),
+            lifecycle.lasts(lease, now=now),
         )
         offered = self._offered(lease)
         if not offered or any(
@@ -265,7 +273,9 @@ class Leases:
             if newest.status.ended:
                 return newest
             # Labelled with the same write: what is released is over within the same breath.
-            return leasing.labelled_ended(replace(newest, spec=replace(newest.spec, release=True)))
+            return lifecycle.labelled_ended(
+                replace(newest, spec=replace(newest.spec, release=True))
+            )
 
         await change(self._objects, self._views.leases, lease, released)
         await self._held(lease, DECIDE_SECONDS_MAX, lambda found: found.status.ended)
@@ -289,4 +299,4 @@ def _decided(lease: Lease) -> bool:
 
 def _handed_over(lease: Lease) -> bool:
     """The client the lease is for has it, so that it can connect at once."""
-    return lease.status.ended or not leasing.handing_over(lease)
+    return lease.status.ended or not lifecycle.handing_over(lease)

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from bullpen.api.client import Client
 from bullpen.controllers.labs import Labs
-from bullpen.core import access, quotas
-from bullpen.core.access import Allowance
-from bullpen.core.quotas import Bucket, Quotas
+from bullpen.core.leases import access, quotas
+from bullpen.core.leases.access import Allowance
+from bullpen.core.leases.quotas import Bucket, Quotas
 from bullpen.errors import Forbidden, TooManyRequests
 from bullpen.runtime.informer import Key, key_of
 

@@ -17,7 +17,7 @@ from bullpen.identity.subjects import Role
 from bullpen.kit.clock import Clock
 from bullpen.services.callers import Claim
 from bullpen.services.dialing import Call, NotReady
-from bullpen.services.wishes import Edit, Wish
+from bullpen.services.lease_requests import Edit, LeaseRequest
 from bullpen.sim.history import History
 from bullpen.sim.network import Network
 from bullpen.sim.routers import Leg, PlayedRouter
@@ -92,7 +92,7 @@ class Client:
 
     async def _create(self) -> str:
         job, now = self._job, self._stage.clock.now()
-        wish = Wish(
+        asked = LeaseRequest(
             selector=job.selector,
             exporter=job.exporter,
             duration=timedelta(seconds=job.duration),
@@ -101,7 +101,7 @@ class Client:
         )
 
         async def work(lab: Lab) -> Lease:
-            return await lab.leases.create(await lab.callers.client(self._claim()), wish)
+            return await lab.leases.create(await lab.callers.client(self._claim()), asked)
 
         lease = await self._stage.network.call(job.client, work)
         name = lease.metadata.name

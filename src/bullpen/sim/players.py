@@ -15,7 +15,7 @@ from typing import Protocol
 
 from bullpen.api.exporter import Device, ExporterStatusValue
 from bullpen.app.lab import Lab
-from bullpen.core.conversation import Notice
+from bullpen.core.exporters.conversation import Notice
 from bullpen.errors import LabError, NotFound, Unavailable
 from bullpen.identity.subjects import Role
 from bullpen.services.callers import Claim

@@ -13,7 +13,7 @@ from datetime import timedelta
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.app.router import Presence
-from bullpen.controllers.sessions import SessionRecorder
+from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
 from bullpen.services.router.fencing import fencing

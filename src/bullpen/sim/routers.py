@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bullpen.core.sessions import Session
+from bullpen.core.leases.sessions import Session
 from bullpen.errors import Unreachable
 from bullpen.identity.tokens import Ticket, Tickets
 from bullpen.kit.clock import Clock

@@ -12,7 +12,7 @@ from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.provisioners.base import InstancePhase, Key
 from bullpen.services.callers import Claim
-from bullpen.services.wishes import Edit
+from bullpen.services.lease_requests import Edit
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
 from bullpen.sim.plan import Act, Step

@@ -19,8 +19,8 @@ from bullpen.apiserver.recording import Caller
 from bullpen.apiserver.service import ApiService
 from bullpen.app.access import access_index, ensure_policy
 from bullpen.audit.events import AuditEvent
-from bullpen.core.authorization import AUTHENTICATED, MASTERS, AccessIndex, User
-from bullpen.core.bootstrap_policy import CLUSTER_ROLE_BINDINGS, VIEW_USER, starting_roles
+from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, AccessIndex, User
+from bullpen.core.rbac.bootstrap_policy import CLUSTER_ROLE_BINDINGS, VIEW_USER, starting_roles
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds

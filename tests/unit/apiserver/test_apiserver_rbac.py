@@ -12,7 +12,7 @@ import pytest
 from api_client import ADMIN, VIEWER, Api, collect, running_api
 
 from bullpen.apiserver.http import Request
-from bullpen.core.authorization import AUTHENTICATED, User
+from bullpen.core.rbac.authorization import AUTHENTICATED, User
 from bullpen.errors import Forbidden, LabError, Unauthorized
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

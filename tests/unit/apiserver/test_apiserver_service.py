@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bullpen.apiserver import watches
 from bullpen.apiserver.authentication import TokenTable, authenticate
 from bullpen.apiserver.http import Request
-from bullpen.core.authorization import User
+from bullpen.core.rbac.authorization import User
 from bullpen.errors import Unauthorized
 
 CLIENTS = "/apis/jumpstarter.dev/v1alpha1/namespaces/default/clients"

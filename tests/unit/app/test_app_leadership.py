@@ -18,7 +18,7 @@ from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.app.health import Health
 from bullpen.app.joining import Joined, lead
 from bullpen.app.leadership import Leadership, Timing, may_take
-from bullpen.app.vigil import Vigil
+from bullpen.app.leadership_watch import LeadershipWatch
 from bullpen.errors import Unavailable, Unreachable
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
@@ -217,31 +217,31 @@ async def somebody(port: int = 0) -> AsyncIterator[tuple[str, Callable[[], None]
 class TestVigil:
     async def test_who_is_there_is_not_gone(self) -> None:
         async with somebody() as (address, _):
-            vigil = Vigil()
-            assert not await vigil.gone(address, seconds=0.05)
-            assert not await vigil.gone(address, seconds=0.05)
-            vigil.leave()
+            watch = LeadershipWatch()
+            assert not await watch.gone(address, seconds=0.05)
+            assert not await watch.gone(address, seconds=0.05)
+            watch.leave()
 
     async def test_who_vanishes_is_gone_at_once(self) -> None:
-        vigil = Vigil()
+        watch = LeadershipWatch()
         async with somebody() as (address, _):
-            assert not await vigil.gone(address, seconds=0.05)
-        assert await vigil.gone(address, seconds=10)
-        assert await vigil.gone(address, seconds=10), "and stays so"
+            assert not await watch.gone(address, seconds=0.05)
+        assert await watch.gone(address, seconds=10)
+        assert await watch.gone(address, seconds=10), "and stays so"
 
     async def test_who_only_hangs_up_is_not_gone(self) -> None:
         async with somebody() as (address, hang_up):
-            vigil = Vigil()
-            assert not await vigil.gone(address, seconds=0.05)
+            watch = LeadershipWatch()
+            assert not await watch.gone(address, seconds=0.05)
             hang_up()
-            assert not await vigil.gone(address, seconds=0.5)
-            vigil.leave()
+            assert not await watch.gone(address, seconds=0.5)
+            watch.leave()
 
     async def test_who_was_never_seen_is_never_gone(self) -> None:
         async with somebody() as (address, _):
             pass
-        assert not await Vigil().gone(address, seconds=0.05)
-        assert not await Vigil().gone("nonsense", seconds=0.05)
+        assert not await LeadershipWatch().gone(address, seconds=0.05)
+        assert not await LeadershipWatch().gone("nonsense", seconds=0.05)
 
     async def test_a_leader_that_vanishes_is_replaced_before_its_hold_runs_out(
         self, objects: Home

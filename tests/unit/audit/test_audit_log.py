@@ -24,7 +24,7 @@ from bullpen.audit.events import (
 )
 from bullpen.audit.log import ANONYMOUS_PER_MINUTE_MAX, AuditLog, Rotation
 from bullpen.audit.reading import Query, read
-from bullpen.core.authorization import User
+from bullpen.core.rbac.authorization import User
 from bullpen.errors import BadRequest, Cause, Forbidden, Invalid
 from bullpen.kit.clock import VirtualClock
 

@@ -8,10 +8,10 @@ import pytest
 
 from bullpen.api.exporter import Exporter, ExporterStatus
 from bullpen.api.meta import ObjectMeta
-from bullpen.controllers.fleet import Fleet
+from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.core.conditions import condition
-from bullpen.core.members import Stage
-from bullpen.core.profiles import PROVISIONER
+from bullpen.core.pools.members import Stage
+from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.kit.clock import EPOCH, VirtualClock
 from bullpen.provisioners.fake import NAME, FakeProvisioner
 
@@ -36,6 +36,6 @@ def test_a_member_without_an_instance_is_lost_only_if_nobody_else_has_it(
     provisioner: str, alone: bool, stage: Stage
 ) -> None:
     ours = FakeProvisioner(random.Random(1))
-    fleet = Fleet((ours,), clock=VirtualClock(), alone=alone)
-    fleet.replace(NAME, ())
-    assert fleet.backing(member(provisioner)).stage is stage
+    instance_view = InstanceView((ours,), clock=VirtualClock(), alone=alone)
+    instance_view.replace(NAME, ())
+    assert instance_view.backing(member(provisioner)).stage is stage

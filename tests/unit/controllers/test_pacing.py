@@ -1,4 +1,4 @@
-"""Rests between two looks: long enough to save work, and over when they should be."""
+"""PassPauses between two looks: long enough to save work, and over when they should be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bullpen.controllers.pacing import REST_MAX, Rests
+from bullpen.controllers.pools.pass_pause import REST_MAX, PassPauses
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EACH = timedelta(milliseconds=1)
@@ -26,19 +26,19 @@ EACH = timedelta(milliseconds=1)
 def test_a_rest_lasts_as_long_as_was_said_whatever_happens_to_the_clock(
     later: timedelta, resting: bool
 ) -> None:
-    rests: Rests[str] = Rests(EACH)
+    rests: PassPauses[str] = PassPauses(EACH)
     rests.begin("pool", 10, now=NOON)
     assert (rests.until("pool", now=NOON + later) is not None) is resting
 
 
 def test_no_rest_is_longer_than_the_longest() -> None:
-    rests: Rests[str] = Rests(EACH)
+    rests: PassPauses[str] = PassPauses(EACH)
     rests.begin("pool", 1_000_000, now=NOON)
     assert rests.until("pool", now=NOON) == NOON + REST_MAX
 
 
 def test_what_was_forgotten_or_never_looked_at_does_not_rest() -> None:
-    rests: Rests[str] = Rests(EACH)
+    rests: PassPauses[str] = PassPauses(EACH)
     rests.begin("pool", 10, now=NOON)
     rests.forget("pool")
     assert rests.until("pool", now=NOON) is None

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.core.members import Member, Phase, Stage
-from bullpen.core.ramp import Footing
-from bullpen.core.scaling import Pool
+from bullpen.core.pools.members import Member, Phase, Stage
+from bullpen.core.pools.scale_plan import Pool
+from bullpen.core.pools.start_throttle import StartHistory
 from bullpen.kit.clock import EPOCH
 
 NOON = EPOCH + timedelta(hours=12)
 COOLDOWN = timedelta(minutes=5)
-TRUSTED = Footing(trusted=True)
+TRUSTED = StartHistory(trusted=True)
 LONG_AGO = NOON - timedelta(hours=1)
 
 
@@ -38,5 +38,5 @@ def member(
 
 
 def pool(*members: Member, **overrides: object) -> Pool:
-    base = Pool(name="rpi4", cooldown=COOLDOWN, members=members, footing=TRUSTED)
+    base = Pool(name="rpi4", cooldown=COOLDOWN, members=members, start_history=TRUSTED)
     return replace(base, **overrides)  # type: ignore[arg-type]

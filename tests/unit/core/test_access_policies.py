@@ -15,8 +15,8 @@ from bullpen.api.accesspolicy import (
     Policy,
 )
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.core import access
-from bullpen.core.access import OPEN, Approval, Policies, Rule
+from bullpen.core.leases import access
+from bullpen.core.leases.access import OPEN, Approval, Policies, Rule
 from bullpen.kit.selectors import EVERYTHING, parse_labels
 
 HOUR = timedelta(hours=1)

@@ -18,8 +18,8 @@ from bullpen.api.rbac import (
     RoleRef,
     Subject,
 )
-from bullpen.core import authorization
-from bullpen.core.authorization import MASTERS, AccessIndex, Attributes, User, uncovered
+from bullpen.core.rbac import authorization
+from bullpen.core.rbac.authorization import MASTERS, AccessIndex, Attributes, User, uncovered
 
 ALICE = User(name="alice", groups=("team-a", "system:authenticated"))
 GROUP = "jumpstarter.dev"

@@ -10,8 +10,8 @@ from bullpen.api import codec
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.rbac import ClusterRole, PolicyRule, Subject
 from bullpen.api.resources import RESOURCES, Resource
-from bullpen.core.authorization import AUTHENTICATED, AccessIndex, Attributes, User
-from bullpen.core.bootstrap_policy import (
+from bullpen.core.rbac.authorization import AUTHENTICATED, AccessIndex, Attributes, User
+from bullpen.core.rbac.bootstrap_policy import (
     AUTOUPDATE,
     CLUSTER_ROLE_BINDINGS,
     VIEW_USER,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.core.conversation import (
+from bullpen.core.exporters.conversation import (
     NEW,
     BecameAvailable,
     Conversation,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.core.access import Policies, Rule
-from bullpen.core.demand import Share, Source, next_booking, share
-from bullpen.core.scheduling import Lab, Request
-from bullpen.core.stock import Offer, Stock
+from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.leases.access import Policies, Rule
+from bullpen.core.leases.scheduler import Lab, Request
+from bullpen.core.pools.demand import Share, Source, next_booking, share
 from bullpen.kit.clock import EPOCH
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
@@ -49,7 +49,7 @@ def shares(
     members: dict[str, str] | None = None,
     policies: Policies | None = None,
 ) -> dict[str, Share]:
-    lab = Lab(offers=Stock(offers), requests=requests, policies=policies or Policies())
+    lab = Lab(offers=OfferIndex(offers), requests=requests, policies=policies or Policies())
     return share(lab, sources, pool_of=(members or {}).get, now=NOON)
 
 
@@ -227,15 +227,15 @@ def test_demand_looks_only_at_exporters_that_a_waiting_lease_could_have(
 ) -> None:
     """One lease waiting beside 2,000 unrelated free exporters cost every pool 139 ms a look."""
     filed: list[str] = []
-    real = Stock.put
+    real = OfferIndex.put
 
-    def put(self: Stock, given: Offer) -> None:
+    def put(self: OfferIndex, given: Offer) -> None:
         filed.append(given.name)
         real(self, given)
 
     others = tuple(offer(f"other-{n}", labels={"board": "other"}) for n in range(2_000))
-    lab = Lab(offers=Stock((*others, offer("mine", idle=False))), requests=(request(),))
-    monkeypatch.setattr(Stock, "put", put)
+    lab = Lab(offers=OfferIndex((*others, offer("mine", idle=False))), requests=(request(),))
+    monkeypatch.setattr(OfferIndex, "put", put)
     found = share(lab, (source(),), pool_of={"mine": "pool"}.get, now=NOON)
     assert found["pool"].claimed == ("l1",)
     assert filed == ["mine"]

@@ -9,7 +9,7 @@ import pytest
 from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.core.dialing import Verdict, gate
+from bullpen.core.leases.dial import Verdict, gate
 from bullpen.identity import subjects as identity
 from bullpen.identity.subjects import Role
 

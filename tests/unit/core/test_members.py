@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatus, ExporterStatusValue
 from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
-from bullpen.core import members
-from bullpen.core.members import REVISION, SINGLE_USE, Backing, Member, Phase, Sighting, Stage
+from bullpen.core.pools import members
+from bullpen.core.pools.members import REVISION, SINGLE_USE, Backing, Member, Phase, Sighting, Stage
 from bullpen.kit.clock import EPOCH
 
 NOON = EPOCH + timedelta(hours=12)

@@ -21,12 +21,13 @@ from bullpen.api.exporterset import (
     Template,
 )
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.core import conditions, ledger, outlook, pools, ramp
-from bullpen.core.crew import Crew
-from bullpen.core.members import Phase, Stage
-from bullpen.core.pools import Problem, Report
-from bullpen.core.ramp import UNTRIED, Footing
-from bullpen.core.scaling import Create, Delete, Drain, Pool, Rule, Surplus, plan
+from bullpen.core import conditions
+from bullpen.core.pools import decision_log, forecast, pool_status, start_throttle
+from bullpen.core.pools.member_index import MemberIndex
+from bullpen.core.pools.members import Phase, Stage
+from bullpen.core.pools.pool_status import Problem, Report
+from bullpen.core.pools.scale_plan import Create, Delete, Drain, Pool, Rule, Surplus, plan
+from bullpen.core.pools.start_throttle import UNTRIED, StartHistory
 
 BOOT = timedelta(seconds=4)
 
@@ -48,7 +49,7 @@ def report(given_pool: Pool, **more: object) -> Report:
     fields: dict[str, object] = {
         "pool": given_pool,
         "plan": made,
-        "footing": made.footing,
+        "start_history": made.start_history,
         "done": made.actions,
         "revision": "r1",
         "generation": 3,
@@ -58,12 +59,12 @@ def report(given_pool: Pool, **more: object) -> Report:
 
 
 def status(given_pool: Pool, **more: object) -> ExporterSetStatus:
-    return pools.status(owner(), report(given_pool, **more), now=NOON)
+    return pool_status.status(owner(), report(given_pool, **more), now=NOON)
 
 
-def failed_once() -> Footing:
+def failed_once() -> StartHistory:
     dead = member(0, Phase.FAILED, cause="StartFailed", detail="no such file")
-    return ramp.failed(UNTRIED, [dead], now=NOON, chance=random.Random(1))
+    return start_throttle.failed(UNTRIED, [dead], now=NOON, chance=random.Random(1))
 
 
 def test_members_are_counted_by_what_is_observed() -> None:
@@ -92,7 +93,7 @@ def test_members_are_counted_by_what_is_observed() -> None:
 def test_a_status_survives_being_written_and_read() -> None:
     found = status(
         pool(member(0), member(1, Phase.FAILED, cause="BootTimeout"), replicas_max=1),
-        footing=failed_once(),
+        start_history=failed_once(),
         boot=BOOT,
     )
     written = codec.decode(ExporterSet, codec.encode(owner(found))).status
@@ -156,7 +157,11 @@ def test_a_status_survives_being_written_and_read() -> None:
             report(pool(member(0), available_min=1)), "Degraded", False, "Healthy", id="all is well"
         ),
         pytest.param(
-            report(pool(), footing=failed_once()), "Degraded", True, "StartFailing", id="one failed"
+            report(pool(), start_history=failed_once()),
+            "Degraded",
+            True,
+            "StartFailing",
+            id="one failed",
         ),
         pytest.param(
             report(pool(member(0, Phase.HELD, cause="NoCapacity"), replicas_min=1)),
@@ -180,7 +185,7 @@ def test_a_status_survives_being_written_and_read() -> None:
         ),
         pytest.param(report(pool()), "SetHealthy", True, "Healthy", id="healthy"),
         pytest.param(
-            report(pool(), footing=failed_once()),
+            report(pool(), start_history=failed_once()),
             "SetHealthy",
             False,
             "StartFailing",
@@ -196,34 +201,36 @@ def test_a_status_survives_being_written_and_read() -> None:
     ],
 )
 def test_conditions(given_report: Report, type_: str, holds: bool, reason: str) -> None:
-    found = conditions.get(pools.status(owner(), given_report, now=NOON).conditions, type_)
+    found = conditions.get(pool_status.status(owner(), given_report, now=NOON).conditions, type_)
     assert found is not None
     assert (found.status == "True", found.reason) == (holds, reason)
 
 
 def test_a_pool_at_rest_has_nothing_new_to_say() -> None:
     at_rest = pool(member(0), available_min=1)
-    first = pools.status(owner(), report(at_rest), now=NOON)
-    again = pools.status(owner(first), report(at_rest), now=NOON + seconds(60))
+    first = pool_status.status(owner(), report(at_rest), now=NOON)
+    again = pool_status.status(owner(first), report(at_rest), now=NOON + seconds(60))
     assert again == first
 
 
 def test_what_the_next_pass_must_remember_is_in_the_status() -> None:
-    first = pools.status(owner(), report(pool(member(0)), footing=failed_once()), now=NOON)
-    assert pools.surplus(owner(first)) == Surplus(since=NOON, count=1)
-    assert pools.footing(owner(first), "r1").failures == failed_once().failures
+    first = pool_status.status(
+        owner(), report(pool(member(0)), start_history=failed_once()), now=NOON
+    )
+    assert pool_status.surplus(owner(first)) == Surplus(since=NOON, count=1)
+    assert pool_status.start_history(owner(first), "r1").failures == failed_once().failures
 
 
 def test_failures_of_an_older_revision_are_forgotten() -> None:
-    first = pools.status(owner(), report(pool(), footing=failed_once()), now=NOON)
-    assert pools.footing(owner(first), "r2") == UNTRIED
+    first = pool_status.status(owner(), report(pool(), start_history=failed_once()), now=NOON)
+    assert pool_status.start_history(owner(first), "r2") == UNTRIED
 
 
 def test_a_revision_that_started_is_trusted_until_it_fails() -> None:
-    good = pools.status(owner(), report(pool(), footing=TRUSTED), now=NOON)
-    assert pools.footing(owner(good), "r1").trusted
-    assert not pools.footing(owner(good), "r2").trusted
-    bad = pools.status(owner(good), report(pool(), footing=failed_once()), now=NOON)
+    good = pool_status.status(owner(), report(pool(), start_history=TRUSTED), now=NOON)
+    assert pool_status.start_history(owner(good), "r1").trusted
+    assert not pool_status.start_history(owner(good), "r2").trusted
+    bad = pool_status.status(owner(good), report(pool(), start_history=failed_once()), now=NOON)
     assert bad.proven_revision == ""
 
 
@@ -232,7 +239,7 @@ def test_a_revision_that_started_is_trusted_until_it_fails() -> None:
 
 def test_the_same_thing_done_to_many_is_one_entry() -> None:
     done = plan(pool(waiting=3), now=NOON).actions
-    (entry,) = ledger.decisions(done, now=NOON)
+    (entry,) = decision_log.decisions(done, now=NOON)
     assert (entry.action, entry.name, entry.count) == ("Create", "rpi4-0 to rpi4-2", 3)
     assert entry.rule == "LeasesWaiting"
     assert entry.message == "0 leased, 3 waiting, 0 idle, 0 starting; target 3, ceiling 4"
@@ -242,7 +249,7 @@ def test_the_ledger_keeps_the_last_twenty() -> None:
     kept: tuple[Decision, ...] = ()
     for number in range(30):
         done = Create(name=f"rpi4-{number}", rule=Rule.MIN_REPLICAS, message="")
-        kept = ledger.recorded(kept, [done], now=NOON)
+        kept = decision_log.recorded(kept, [done], now=NOON)
     assert len(kept) == DECISIONS_MAX
     assert kept[-1].name == "rpi4-29"
 
@@ -283,30 +290,32 @@ def test_the_ledger_keeps_the_last_twenty() -> None:
 def test_every_act_is_an_event_with_its_rule_and_numbers(
     action: Create | Drain | Delete, reason: str, warning: bool, text: str
 ) -> None:
-    (note,) = ledger.notes([action], now=NOON)
+    (note,) = decision_log.notes([action], now=NOON)
     assert (note.reason, note.warning, note.message) == (reason, warning, text)
 
 
 def test_conditions_that_turn_are_events() -> None:
-    fine = pools.status(owner(), report(pool(member(0), available_min=1)), now=NOON).conditions
-    bad = pools.status(
+    fine = pool_status.status(
+        owner(), report(pool(member(0), available_min=1)), now=NOON
+    ).conditions
+    bad = pool_status.status(
         owner(ExporterSetStatus(conditions=fine)),
-        report(pool(waiting=9), footing=failed_once()),
+        report(pool(waiting=9), start_history=failed_once()),
         now=NOON,
     ).conditions
-    assert [n.reason for n in pools.transitions((), fine)] == ["ExporterSetAvailable"]
-    assert [n.reason for n in pools.transitions(fine, bad)] == [
+    assert [n.reason for n in pool_status.transitions((), fine)] == ["ExporterSetAvailable"]
+    assert [n.reason for n in pool_status.transitions(fine, bad)] == [
         "ExporterSetDegraded",
         "ScalingLimited",
     ]
-    assert pools.transitions(bad, bad) == ()
+    assert pool_status.transitions(bad, bad) == ()
 
 
 # What waiting leases hear
 
 
 def told(given_pool: Pool, boot: timedelta | None = BOOT) -> str:
-    return outlook.message(given_pool, plan(given_pool, now=NOON), boot=boot, now=NOON)
+    return forecast.message(given_pool, plan(given_pool, now=NOON), boot=boot, now=NOON)
 
 
 @pytest.mark.parametrize(
@@ -358,16 +367,16 @@ def test_a_crowd_is_told_by_tens_so_that_not_every_boot_rewrites_every_lease() -
 
 
 def test_boots_are_measured_and_the_latest_count_most() -> None:
-    assert outlook.typical(None, []) is None
-    assert outlook.typical(None, [seconds(4)]) == seconds(4)
-    assert outlook.typical(seconds(4), [seconds(14)]) == seconds(7)
-    assert outlook.lead(None) == seconds(17)
-    assert outlook.lead(seconds(4)) == seconds(8)
+    assert forecast.typical(None, []) is None
+    assert forecast.typical(None, [seconds(4)]) == seconds(4)
+    assert forecast.typical(seconds(4), [seconds(14)]) == seconds(7)
+    assert forecast.lead(None) == seconds(17)
+    assert forecast.lead(seconds(4)) == seconds(8)
 
 
 @given(st.lists(st.floats(0, 600), max_size=20))
 def test_the_typical_boot_lies_between_the_shortest_and_the_longest(boots: list[float]) -> None:
-    found = outlook.typical(None, [seconds(boot) for boot in boots])
+    found = forecast.typical(None, [seconds(boot) for boot in boots])
     if found is not None:
         assert min(boots) - 0.2 <= found.total_seconds() <= max(boots) + 0.2
 
@@ -376,8 +385,18 @@ def test_the_typical_boot_lies_between_the_shortest_and_the_longest(boots: list[
 
 
 def test_a_pool_offers_demand_what_starts_and_what_room_it_has() -> None:
-    crowd = Crew((member(0, Phase.STARTING), member(1, leased=True), member(2, Phase.ENDING)))
-    made = pools.source("p", crowd, labels={}, ceiling=4, stalled=False, lead=BOOT)
+    crowd = MemberIndex(
+        (member(0, Phase.STARTING), member(1, leased=True), member(2, Phase.ENDING))
+    )
+    made = pool_status.source("p", crowd, labels={}, ceiling=4, stalled=False, lead=BOOT)
     assert (made.starting, made.room) == (1, 1)
-    assert pools.source("p", Crew(), labels={}, ceiling=None, stalled=False, lead=BOOT).room is None
-    assert pools.source("p", Crew(), labels={}, ceiling=4, stalled=True, lead=BOOT).room == 0
+    assert (
+        pool_status.source(
+            "p", MemberIndex(), labels={}, ceiling=None, stalled=False, lead=BOOT
+        ).room
+        is None
+    )
+    assert (
+        pool_status.source("p", MemberIndex(), labels={}, ceiling=4, stalled=True, lead=BOOT).room
+        == 0
+    )

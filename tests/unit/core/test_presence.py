@@ -9,8 +9,8 @@ import pytest
 
 from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.core import presence
 from bullpen.core.conditions import get
+from bullpen.core.exporters import presence
 from bullpen.kit.clock import EPOCH
 
 NOW = EPOCH

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.core import access, quotas
-from bullpen.core.access import Allowance, Policies, Rule
-from bullpen.core.quotas import UNLIMITED, Bucket, Quotas, Rate, Usage
+from bullpen.core.leases import access, quotas
+from bullpen.core.leases.access import Allowance, Policies, Rule
+from bullpen.core.leases.quotas import UNLIMITED, Bucket, Quotas, Rate, Usage
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
 FEW = Quotas(active_max=2, waiting_max=3, namespace_max=10, duration_max=timedelta(hours=1))

@@ -30,10 +30,11 @@ from bullpen.api.virtualtargetclass import (
     VirtualTargetClass,
     VirtualTargetClassSpec,
 )
-from bullpen.core import naming, profiles, rendering
-from bullpen.core.members import REVISION, SINGLE_USE
-from bullpen.core.profiles import FINALIZER, PROVISIONER, SET_NAME
-from bullpen.core.rendering import Connection
+from bullpen.core.pools import member_names
+from bullpen.core.pools.members import REVISION, SINGLE_USE
+from bullpen.core.targets import exporter_config, profiles
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import FINALIZER, PROVISIONER, SET_NAME
 
 CONNECTION = Connection(
     namespace="lab", name="rpi4-0", endpoint="127.0.0.1:8082", token="secret", ca_pem="PEM"
@@ -41,7 +42,7 @@ CONNECTION = Connection(
 
 
 def test_an_exporter_config_has_everything_but_what_is_exported() -> None:
-    assert rendering.exporter_config(CONNECTION, single_use=True) == {
+    assert exporter_config.exporter_config(CONNECTION, single_use=True) == {
         "apiVersion": "jumpstarter.dev/v1alpha1",
         "kind": "ExporterConfig",
         "metadata": {"namespace": "lab", "name": "rpi4-0"},
@@ -53,7 +54,7 @@ def test_an_exporter_config_has_everything_but_what_is_exported() -> None:
 
 
 def test_jumpstarter_reads_the_config() -> None:
-    config = rendering.exporter_config(CONNECTION, single_use=False)
+    config = exporter_config.exporter_config(CONNECTION, single_use=False)
     found = ExporterConfigV1Alpha1.model_validate({**config, "export": {"a": {"ref": "b.c"}}})
     assert (found.endpoint, found.token, found.metadata.name) == (
         "127.0.0.1:8082",
@@ -87,7 +88,7 @@ def test_a_token_is_not_printed() -> None:
 def test_parameters_merge(
     base: Mapping[str, Any], over: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    assert rendering.merged(base, over) == expected
+    assert exporter_config.merged(base, over) == expected
 
 
 trees: st.SearchStrategy[dict[str, Any]] = st.recursive(
@@ -102,22 +103,22 @@ def test_merging_again_changes_nothing_and_leaves_its_arguments_alone(
     base: dict[str, Any], over: dict[str, Any]
 ) -> None:
     before = repr((base, over))
-    once = rendering.merged(base, over)
-    assert rendering.merged(once, over) == once
+    once = exporter_config.merged(base, over)
+    assert exporter_config.merged(once, over) == once
     assert repr((base, over)) == before
 
 
 def test_images_are_replaced_one_by_one() -> None:
     base = Images(exporter=Image(image="a"), runtime=Image(image="b"))
     over = Images(runtime=Image(image="c"))
-    merged = rendering.merged_images(base, over)
+    merged = exporter_config.merged_images(base, over)
     assert (merged.exporter, merged.runtime) == (Image(image="a"), Image(image="c"))
-    assert rendering.merged_images(None, None) == Images()
+    assert exporter_config.merged_images(None, None) == Images()
 
 
 def test_drivers_of_the_same_name_are_found() -> None:
     drivers = [Driver(name=name, type="x.Y") for name in ("a", "b", "a")]
-    assert rendering.duplicates(drivers) == ("a",)
+    assert exporter_config.duplicates(drivers) == ("a",)
 
 
 # Profiles and revisions
@@ -237,10 +238,10 @@ def test_a_set_with_a_long_name_has_members_without_its_label() -> None:
 
 def test_names_of_a_very_long_set_still_fit_and_differ() -> None:
     one, other = "a" * 250 + "x", "a" * 250 + "y"
-    assert len(naming.prefix(one)) <= naming.PREFIX_LENGTH_MAX
-    assert naming.prefix(one) != naming.prefix(other)
-    made = naming.new_names(one, 1, ceiling=None, created=7, members=())
-    assert naming.number(one, made[0]) == 7
+    assert len(member_names.prefix(one)) <= member_names.PREFIX_LENGTH_MAX
+    assert member_names.prefix(one) != member_names.prefix(other)
+    made = member_names.new_names(one, 1, ceiling=None, created=7, members=())
+    assert member_names.number(one, made[0]) == 7
 
 
 @pytest.mark.parametrize(
@@ -253,11 +254,13 @@ def test_names_of_a_very_long_set_still_fit_and_differ() -> None:
     ],
 )
 def test_a_number_is_read_only_from_our_own_names(name: str, number: int) -> None:
-    assert naming.number("uboot", name) == number
+    assert member_names.number("uboot", name) == number
 
 
 def test_a_name_comes_again_after_all_the_others_have_been() -> None:
-    names = [naming.new_names("uboot", 1, ceiling=3, created=n, members=())[0] for n in range(4)]
+    names = [
+        member_names.new_names("uboot", 1, ceiling=3, created=n, members=())[0] for n in range(4)
+    ]
     assert names == ["uboot-0", "uboot-1", "uboot-2", "uboot-0"]
 
 
@@ -267,7 +270,7 @@ def called(numbers: Iterable[int]) -> set[str]:
 
 def test_naming_members_costs_the_same_below_any_ceiling() -> None:
     """A pool with a ceiling of two thousand million stopped the service for minutes."""
-    made = naming.new_names(
+    made = member_names.new_names(
         "uboot", 3, ceiling=2**31 - 1, created=5, members=("uboot-6", "uboot-x", "uboot-08")
     )
     assert made == ("uboot-5", "uboot-7", "uboot-8")
@@ -283,7 +286,7 @@ def test_naming_members_costs_the_same_below_any_ceiling() -> None:
 def test_new_names_are_never_taken(
     members: set[int], others: set[int], created: int, wanted: int, ceiling: int | None
 ) -> None:
-    made = naming.new_names(
+    made = member_names.new_names(
         "uboot",
         wanted,
         ceiling=ceiling,
@@ -304,7 +307,7 @@ def test_new_names_are_never_taken(
 def test_there_are_names_for_all_that_are_below_the_ceiling(
     members: set[int], created: int, wanted: int, ceiling: int | None
 ) -> None:
-    made = naming.new_names(
+    made = member_names.new_names(
         "uboot", wanted, ceiling=ceiling, created=created, members=called(members)
     )
     places = wanted if ceiling is None else max(0, ceiling - len(members))
@@ -322,12 +325,14 @@ def test_however_little_writers_know_they_make_no_more_than_the_ceiling(
     made: set[str] = set()
     for seen, created, wanted in views:
         members = called(seen | beyond)
-        made |= {*naming.new_names("uboot", wanted, ceiling=4, created=created, members=members)}
+        made |= {
+            *member_names.new_names("uboot", wanted, ceiling=4, created=created, members=members)
+        }
     assert len(made | called(beyond)) <= 4
 
 
 @given(st.sets(st.integers(0, 20)), st.integers(0, 20))
 def test_without_a_ceiling_no_number_comes_twice(taken: set[int], created: int) -> None:
     members = {f"uboot-{number}" for number in taken}
-    (made,) = naming.new_names("uboot", 1, ceiling=None, created=created, members=members)
-    assert naming.number("uboot", made) >= max(created, *(n + 1 for n in taken), 0)
+    (made,) = member_names.new_names("uboot", 1, ceiling=None, created=created, members=members)
+    assert member_names.number("uboot", made) >= max(created, *(n + 1 for n in taken), 0)

@@ -10,10 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bullpen.core import access
-from bullpen.core.access import Policies, Rule
-from bullpen.core.request_index import RequestIndex
-from bullpen.core.scheduling import (
+from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.leases import access
+from bullpen.core.leases.access import Policies, Rule
+from bullpen.core.leases.request_index import RequestIndex
+from bullpen.core.leases.scheduler import (
     Assign,
     Evict,
     Lab,
@@ -23,7 +24,6 @@ from bullpen.core.scheduling import (
     Wait,
     schedule,
 )
-from bullpen.core.stock import Offer, Stock
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -181,7 +181,7 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stock = Stock()
+        self.stock = OfferIndex()
         self.waiting = RequestIndex()
         self.requests: dict[str, Request] = {}
         self.told: dict[str, Wait] = {}

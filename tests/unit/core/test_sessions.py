@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api.lease import SESSIONS_MAX, LeaseSession
-from bullpen.core import sessions
-from bullpen.core.sessions import PROBE_BYTES_MAX, Session
+from bullpen.core.leases import sessions
+from bullpen.core.leases.sessions import PROBE_BYTES_MAX, Session
 from bullpen.kit.clock import EPOCH
 
 SECOND = timedelta(seconds=1)

@@ -13,9 +13,11 @@ from bullpen.api.fields import Struct, about
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import (
     ExitReason,
+    Host,
     InstancePhase,
     InstanceSpec,
     Needs,
+    Plugin,
     Provisioner,
     Site,
 )
@@ -58,10 +60,11 @@ def test_every_phase_and_exit_reason_is_in_the_guide() -> None:
 
 def test_the_recipe_in_the_guide_is_one() -> None:
     text = (DOCS / "how-to" / "write-a-provisioner.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    code, plugin, suite = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {
         "__name__": __name__,
         "Needs": Needs,
+        "Plugin": Plugin,
         "Struct": Struct,
         "about": about,
         "dataclass": dataclass,
@@ -69,7 +72,11 @@ def test_the_recipe_in_the_guide_is_one() -> None:
         "parameters": parameters,
     }
     exec(compile(code, "guide", "exec", dont_inherit=True), names)
-    recipe = names["TurtleRecipe"]()
+    exec(compile(plugin, "guide", "exec", dont_inherit=True), names)
+    recipe = names["PLUGIN"].recipe(Host(arch="x86_64"))
+    assert recipe.name == names["PLUGIN"].name
+    turtles = DOCS.parent / "tests" / "third_party" / "turtlelab" / "tests" / "test_turtles.py"
+    assert suite in turtles.read_text(), "the package that is tested has the test of the guide"
     spec = InstanceSpec(
         key=("lab", "a"), owner_uid="u", exporter_config="{}", parameters={"speed": 3}
     )

@@ -68,7 +68,7 @@ def test_failures_come_back_later_each_time_until_a_success() -> None:
     work.done("a")
     work.add("a")
     assert work.take(now) == "a"
-    assert work.failed("a", now) == now + SECOND, "past failures are forgiven"
+    assert work.failed("a", now) == now + SECOND, "past failures are failures_cleared"
 
 
 def test_news_do_not_wait_for_a_failure_to_be_retried() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from jumpstarter_protocol import router_pb2, router_pb2_grpc
 
-from bullpen.core.sessions import Session
+from bullpen.core.leases.sessions import Session
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
 from bullpen.kit.clock import SystemClock

@@ -12,7 +12,13 @@ from bullpen.api.lease import TAGS_MAX
 from bullpen.errors import BadRequest
 from bullpen.kit.clock import EPOCH
 from bullpen.kit.selectors import parse_labels
-from bullpen.services.wishes import AWAY_MAX, DURATION_MAX, label_selector, tag_labels, times
+from bullpen.services.lease_requests import (
+    AWAY_MAX,
+    DURATION_MAX,
+    label_selector,
+    tag_labels,
+    times,
+)
 
 NOW = EPOCH
 HOUR = timedelta(hours=1)

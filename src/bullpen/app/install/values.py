@@ -17,7 +17,7 @@ import jsonschema_rs
 
 from bullpen import __version__
 from bullpen.api.document import Document
-from bullpen.core.rendering import merged
+from bullpen.core.targets.exporter_config import merged
 from bullpen.errors import BadRequest
 
 DEVELOPMENT = "0.1.0"

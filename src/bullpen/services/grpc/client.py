@@ -10,7 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 from jumpstarter_protocol import client_pb2
 
 from bullpen.api.client import Client
-from bullpen.controllers.credentials import CredentialReconciler
+from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.views import Views
 from bullpen.errors import BadRequest, Forbidden, NotFound
 from bullpen.identity.subjects import Role
@@ -19,8 +19,8 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 from bullpen.services.grpc import convert
 from bullpen.services.grpc.methods import Admits, method
+from bullpen.services.lease_requests import Edit, LeaseRequest
 from bullpen.services.leases import Leases
-from bullpen.services.wishes import Edit, Wish
 
 PAGE_MAX = 1_000
 
@@ -112,7 +112,7 @@ class ClientServicer:
     async def CreateLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         _within(request.parent, client)
         lease = request.lease
-        wish = Wish(
+        asked = LeaseRequest(
             selector=lease.selector,
             exporter=lease.exporter_name,
             duration=convert.span_of(lease, "duration"),
@@ -122,7 +122,7 @@ class ClientServicer:
             lease_id=request.lease_id,
             allow_disabled=lease.allow_disabled,
         )
-        return self._lease(await self._leases.create(client, wish))
+        return self._lease(await self._leases.create(client, asked))
 
     @method(Admits.CLIENT, human=True)
     async def UpdateLease(self, client: Client, request: Any) -> Any:  # noqa: N802

@@ -18,8 +18,8 @@ from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.grpc import convert
 from bullpen.services.grpc.methods import Admits, method
+from bullpen.services.lease_requests import LeaseRequest
 from bullpen.services.leases import Leases
-from bullpen.services.wishes import Wish
 
 _OPERATORS = {
     "In": Operator.IN,
@@ -109,12 +109,12 @@ class ControllerServicer:
 
     @method(Admits.CLIENT)
     async def RequestLease(self, client: Client, request: Any) -> Any:  # noqa: N802
-        wish = Wish(
+        asked = LeaseRequest(
             selector=str(selector_of(request.selector)),
             duration=convert.span_of(request, "duration"),
             tags={},
         )
-        lease = await self._leases.create(client, wish)
+        lease = await self._leases.create(client, asked)
         return jumpstarter_pb2.RequestLeaseResponse(name=lease.metadata.name)
 
     @method(Admits.EITHER)

@@ -13,7 +13,8 @@ from jumpstarter_protocol import client_pb2, jumpstarter_pb2, kubernetes_pb2
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease
 from bullpen.api.meta import Condition
-from bullpen.core import leasing, presence
+from bullpen.core.exporters import presence
+from bullpen.core.leases import lifecycle
 from bullpen.errors import BadRequest
 
 _STATUSES = {
@@ -44,7 +45,7 @@ def lease_message(lease: Lease, *, now: datetime) -> Any:
     message = client_pb2.Lease(
         name=f"namespaces/{meta.namespace}/leases/{meta.name}",
         selector=str(spec.selector.selector()) or "<none>",
-        duration=duration(leasing.length(spec) or timedelta(0)),
+        duration=duration(lifecycle.length(spec) or timedelta(0)),
         effective_duration=duration(_effective(lease, now)),
         client=f"namespaces/{meta.namespace}/clients/{spec.client_ref.name}",
         conditions=[condition(item) for item in status.conditions],
@@ -150,7 +151,7 @@ def legacy_lease(lease: Lease, exporter_uid: str) -> Any:
     """The view older clients get from ControllerService.GetLease."""
     spec, status = lease.spec, lease.status
     message = jumpstarter_pb2.GetLeaseResponse(
-        duration=duration(leasing.length(spec) or timedelta(0)),
+        duration=duration(lifecycle.length(spec) or timedelta(0)),
         selector=kubernetes_pb2.LabelSelector(
             match_labels=dict(spec.selector.match_labels),
             match_expressions=[

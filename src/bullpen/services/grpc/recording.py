@@ -19,8 +19,8 @@ from bullpen.api.client import GROUP_VERSION as API
 from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.audit.events import ANONYMOUS, AuditEvent, AuditSink, Target, public_message
-from bullpen.controllers.credentials import subject_of
-from bullpen.core.authorization import User
+from bullpen.controllers.exporters.credentials import subject_of
+from bullpen.core.rbac.authorization import User
 from bullpen.errors import LabError
 from bullpen.identity import subjects
 from bullpen.identity.subjects import Role

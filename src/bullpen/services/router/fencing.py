@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bullpen.api.lease import Lease
-from bullpen.core import leasing
+from bullpen.core.leases import lifecycle
 
 
 class Fenced(Protocol):
@@ -20,7 +20,7 @@ def fencing(router: Fenced) -> Callable[[Lease | None, Lease | None], None]:
     """Cut a lease's streams the moment it ends, is deleted, or goes to another client."""
 
     def changed(old: Lease | None, new: Lease | None) -> None:
-        lease, epoch = new or old, leasing.fenced(old, new)
+        lease, epoch = new or old, lifecycle.fenced(old, new)
         if lease is not None and epoch is not None:
             router.fence(lease.metadata.uid, epoch)
 

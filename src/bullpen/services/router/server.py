@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from bullpen.core.sessions import Session
+from bullpen.core.leases.sessions import Session
 from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets

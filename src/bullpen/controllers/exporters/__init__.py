@@ -1,0 +1,1 @@
+"""Exporters: their presence and their credentials."""

@@ -1,0 +1,170 @@
+"""Turns connections into the Online condition, and long silence after a lease into Stuck.
+
+Online at once when a connection comes, offline after a grace when none is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from bullpen.api.exporter import Exporter, ExporterStatus
+from bullpen.api.objects import Objects
+from bullpen.controllers.object_edit import change_status
+from bullpen.controllers.views import Views
+from bullpen.core.exporters import presence
+from bullpen.errors import NotFound
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key
+from bullpen.runtime.loop import Outcome
+
+
+class Connections:
+    """Which exporters are connected now, and since when the others are not."""
+
+    def __init__(self, *, started: datetime) -> None:
+        self._started = started
+        self._open: dict[Key, int] = {}
+        self._lost: dict[Key, datetime] = {}
+        self._listeners: list[Callable[[Key], None]] = []
+
+    def listen(self, listener: Callable[[Key], None]) -> None:
+        """Be told when an exporter becomes connected, and when it is no longer."""
+        self._listeners.append(listener)
+
+    def opened(self, key: Key) -> None:
+        self._open[key] = self._open.get(key, 0) + 1
+        self._lost.pop(key, None)
+        if self._open[key] == 1:
+            self._tell(key)
+
+    def closed(self, key: Key, *, now: datetime) -> None:
+        self._open[key] -= 1
+        if not self._open[key]:
+            del self._open[key]
+            self._lost[key] = now
+            self._tell(key)
+
+    def _tell(self, key: Key) -> None:
+        for listener in self._listeners:
+            listener(key)
+
+    def heard(self, key: Key, *, now: datetime) -> None:
+        """The exporter called without being connected: about to be, or just was."""
+        if key not in self._open:
+            self._lost[key] = now
+
+    def connected(self, key: Key) -> bool:
+        return key in self._open
+
+    def forget(self, key: Key) -> None:
+        """The exporter was removed."""
+        self._lost.pop(key, None)
+
+    def missed_at(self, key: Key) -> datetime:
+        """When an exporter that is not connected counts as gone."""
+        lost = self._lost.get(key)
+        return lost + presence.GRACE if lost else self._started + presence.START_GRACE
+
+
+class PresenceReconciler:
+    """Reconciles the Online and Stuck conditions of one exporter."""
+
+    name = "presence"
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        connections: Connections,
+        *,
+        clock: Clock,
+        events: Events,
+        stuck_after: timedelta,
+    ) -> None:
+        self._objects = objects
+        self._views = views
+        self._connections = connections
+        self._clock = clock
+        self._events = events
+        self._stuck_after = stuck_after
+        self._settling: dict[Key, datetime] = {}
+        """Since when an exporter has had no lease without being available."""
+
+    async def reconcile(self, key: Key) -> Outcome:
+        exporter = self._views.exporters.get(*key)
+        if exporter is None:
+            self._settling.pop(key, None)
+            self._connections.forget(key)
+            return Outcome()
+        if presence.stale(exporter):
+            # Its own change starts the next pass.
+            with contextlib.suppress(NotFound):
+                await change_status(
+                    self._objects, self._views.exporters, exporter, presence.confirmed
+                )
+            return Outcome()
+        if self._connections.connected(key):
+            return await self._present(key, exporter)
+        self._settling.pop(key, None)
+        return await self._absent(key, exporter)
+
+    async def _present(self, key: Key, exporter: Exporter) -> Outcome:
+        if not presence.online(exporter) and not presence.leaving(exporter):
+            await self._write(exporter, presence.seen, reason="ExporterOnline", message="connected")
+            return Outcome()
+        if presence.settling(exporter):
+            return await self._overdue(key, exporter)
+        self._settling.pop(key, None)
+        if presence.stuck(exporter):
+            await self._write(
+                exporter, presence.settled, reason="ExporterSettled", message="available again"
+            )
+        return Outcome()
+
+    async def _absent(self, key: Key, exporter: Exporter) -> Outcome:
+        if not presence.online(exporter):
+            return Outcome()
+        now = self._clock.now()
+        due = presence.gone_at(exporter, self._connections.missed_at(key), now=now)
+        if due > now:
+            return Outcome(wake_at=due)
+        text = "the connection was lost"
+        await self._write(exporter, presence.lost, reason="ExporterOffline", message=text)
+        return Outcome()
+
+    async def _overdue(self, key: Key, exporter: Exporter) -> Outcome:
+        """Say so once it has taken too long; until then look again at that time."""
+        now = self._clock.now()
+        since = self._settling.setdefault(key, now)
+        if presence.stuck(exporter):
+            return Outcome()
+        if since + self._stuck_after > now:
+            return Outcome(wake_at=since + self._stuck_after)
+
+        def hung(found: Exporter, *, now: datetime) -> ExporterStatus:
+            return presence.hung(found, since=since, now=now)
+
+        text = f"no lease since {since:%H:%M:%S} UTC, but still {exporter.status.exporter_status}"
+        await self._write(exporter, hung, reason="ExporterStuck", message=text, warning=True)
+        return Outcome()
+
+    async def _write(
+        self,
+        exporter: Exporter,
+        edit: Callable[..., ExporterStatus],
+        *,
+        reason: str,
+        message: str,
+        warning: bool = False,
+    ) -> None:
+        now = self._clock.now()
+        try:
+            written = await change_status(
+                self._objects, self._views.exporters, exporter, lambda e: edit(e, now=now)
+            )
+        except NotFound:
+            return
+        self._events.emit(written, reason=reason, message=message, warning=warning)

@@ -1,0 +1,1 @@
+"""Leases: assigns, ends, repairs and forgets them."""

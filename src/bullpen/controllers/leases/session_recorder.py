@@ -1,0 +1,142 @@
+"""Writes the sessions of a lease into its status: what a router tells, a little later.
+
+A router tells of every stream. A lease's status is written at most once in ``PAUSE``,
+and little more is remembered of one lease than its status can list. Several routers
+may write about the same lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from bullpen.api.lease import SESSIONS_MAX, Lease, LeaseSession, LeaseStatus
+from bullpen.api.objects import Objects
+from bullpen.controllers.object_edit import change_status
+from bullpen.core.leases import lifecycle, sessions
+from bullpen.core.leases.sessions import Session
+from bullpen.errors import NotFound
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Informer
+from bullpen.runtime.loop import Outcome, ReconcileLoop
+from bullpen.runtime.retry import Retry
+
+PAUSE = timedelta(seconds=1)
+WORKERS = 16
+STREAMS_MAX = 2 * SESSIONS_MAX
+"""Streams of one lease that are known here; beyond that the oldest are not written."""
+
+
+@dataclass(slots=True)
+class _Book:
+    """What is known of the sessions of one lease and may not be in its status yet."""
+
+    streams: dict[str, LeaseSession] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    """Streams whose beginning was told as an event."""
+
+    def put(self, session: LeaseSession) -> None:
+        self.streams[session.stream] = session
+        while len(self.streams) > STREAMS_MAX:
+            ended = (stream for stream, known in self.streams.items() if known.end_time)
+            self.drop(next(ended, next(iter(self.streams))))
+
+    def drop(self, stream: str) -> LeaseSession | None:
+        self.told.discard(stream)
+        return self.streams.pop(stream, None)
+
+
+class SessionRecorder:
+    """What one router tells, on its way into the status of its leases."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        leases: Informer[Lease],
+        *,
+        clock: Clock,
+        events: Events,
+        retry: Retry,
+    ) -> None:
+        self._clock = clock
+        self._reconciler = SessionReconciler(objects, leases, events=events)
+        self._loop: ReconcileLoop[str] = ReconcileLoop(
+            self._reconciler, clock=clock, retry=retry, workers=WORKERS
+        )
+
+    def saw(self, session: Session) -> None:
+        """A router joined two sides, or one of them left. Returns at once."""
+        self._reconciler.seen(session)
+        self._loop.add_at(session.lease, self._clock.now() + PAUSE)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._loop.run()
+
+
+class SessionReconciler:
+    """Reconciles the sessions of one lease, named by its uid."""
+
+    name = "sessions"
+
+    def __init__(self, objects: Objects, leases: Informer[Lease], *, events: Events) -> None:
+        self._objects = objects
+        self._view = leases
+        self._events = events
+        self._leases: dict[str, Lease] = {}
+        self._books: dict[str, _Book] = {}
+        leases.listen(self._changed)
+
+    def _changed(self, old: Lease | None, new: Lease | None) -> None:
+        if new is not None:
+            self._leases[new.metadata.uid] = new
+        elif old is not None:
+            self._leases.pop(old.metadata.uid, None)
+            self._books.pop(old.metadata.uid, None)
+
+    def seen(self, session: Session) -> None:
+        """Learn what a router told; nothing is written yet."""
+        lease = self._leases.get(session.lease)
+        if lease is None:
+            return
+        book = self._books.setdefault(session.lease, _Book())
+        if sessions.is_probe(session):
+            book.drop(session.stream)
+            return
+        known = book.streams.get(session.stream)
+        client = known.client if known else lifecycle.holder(lease)
+        book.put(sessions.entry(session, client=client))
+
+    async def reconcile(self, uid: str) -> Outcome:
+        lease, book = self._leases.get(uid), self._books.get(uid)
+        if lease is None or book is None:
+            return Outcome()
+        news = tuple(book.streams.values())
+
+        def learnt(newest: Lease) -> LeaseStatus:
+            listed = sessions.merged(newest.status.sessions, news)
+            return replace(newest.status, sessions=listed)
+
+        try:
+            written = await change_status(self._objects, self._view, lease, learnt)
+        except NotFound:
+            return Outcome()
+        self._tell(written, book, news)
+        return Outcome()
+
+    def _tell(self, lease: Lease, book: _Book, written: tuple[LeaseSession, ...]) -> None:
+        """Say who came and who left; what is over and written need not be known any longer."""
+        for session in written:
+            if session.end_time is not None:
+                self._say(lease, "SessionEnded", f"client {session.client} disconnected")
+                if book.streams.get(session.stream) == session:
+                    book.drop(session.stream)
+            elif session.stream not in book.told:
+                book.told.add(session.stream)
+                self._say(lease, "SessionStarted", f"client {session.client} connected")
+        if not book.streams:
+            self._books.pop(lease.metadata.uid, None)
+
+    def _say(self, lease: Lease, reason: str, message: str) -> None:
+        self._events.emit(lease, reason=reason, message=message)

@@ -1,0 +1,1 @@
+"""Pools: keeps ExporterSets as declared."""

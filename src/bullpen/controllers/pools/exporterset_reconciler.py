@@ -1,0 +1,244 @@
+"""Keeps every pool as large as it should be: observes, asks ``core.pools.scale_plan``, acts.
+
+It creates, disables and deletes Exporters; ``instances`` sees to what stands behind
+them. It holds nothing that a restart may not lose: what a later pass must know is in
+the set's status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from bullpen.api.exporter import Exporter, ExporterSpec
+from bullpen.api.exporterset import ExporterSet
+from bullpen.api.objects import Objects
+from bullpen.controllers.batch import together
+from bullpen.controllers.object_edit import change_status
+from bullpen.controllers.pools.pass_pause import PassPauses
+from bullpen.controllers.pools.pool_observer import Look, PoolObserver
+from bullpen.controllers.targets.blueprints import Blueprint, owner_of
+from bullpen.controllers.views import Views
+from bullpen.core.leases.scheduler import Supply
+from bullpen.core.pools import decision_log, forecast, pool_status, scale_plan, start_throttle
+from bullpen.core.pools.members import Phase, Stage
+from bullpen.core.pools.pool_status import Report
+from bullpen.core.pools.scale_plan import Action, Create, Delete, Drain, Plan, Rule
+from bullpen.core.targets import profiles
+from bullpen.core.targets.profiles import Profile
+from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.loop import Outcome
+
+PACE = timedelta(microseconds=50)
+"""Between two passes, for each member: a storm of changes in a large pool is few passes."""
+
+NAMES_LOOK = timedelta(seconds=10)
+"""How often a set looks whether names of its members that others have are free again."""
+
+
+class ExporterSetReconciler:
+    """Reconciles one ExporterSet."""
+
+    name = "exportersets"
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        observer: PoolObserver,
+        *,
+        nudge: Callable[[Key], None],
+        supply_changed: Callable[[str], None],
+        clock: Clock,
+        events: Events,
+        chance: random.Random,
+    ) -> None:
+        """``nudge`` has a member looked after; ``supply_changed`` tells waiting leases."""
+        self._objects = objects
+        self._views = views
+        self._observer = observer
+        self._nudge = nudge
+        self._supply_changed = supply_changed
+        self._clock = clock
+        self._events = events
+        self._chance = chance
+        self._messages: dict[Key, str] = {}
+        """What leases that wait for a set are told."""
+
+        self._contested: dict[Key, set[str]] = {}
+        """Names a set could not use: others' exporters may have them, or members we never saw."""
+
+        self._pauses: PassPauses[Key] = PassPauses(PACE)
+        self._blueprints: dict[Key, Blueprint] = {}
+        """What a set's members were to be made from at its last pass."""
+
+    def supplies(self, namespace: str) -> tuple[Supply, ...]:
+        """The pools of a namespace, for whoever decides about waiting leases."""
+        return tuple(
+            Supply(
+                name=owner.metadata.name,
+                labels=profiles.labels(owner),
+                message=self._messages.get(key_of(owner), f"pool {owner.metadata.name} is new"),
+            )
+            for owner in self._observer.sets(namespace)
+        )
+
+    async def reconcile(self, key: Key) -> Outcome:
+        owner = self._views.sets.get(*key)
+        if owner is None or owner.metadata.deletion_timestamp is not None:
+            self._forget(key)
+            return Outcome()
+        if not self._observer.looks_after(owner):
+            return Outcome()
+        now = self._clock.now()
+        resting = self._pauses.until(key, now=now)
+        if resting is not None:
+            return Outcome(wake_at=resting)
+        taken = await self._taken(owner)
+        look = self._observer.observe(owner, taken=taken, now=now)
+        self._pauses.begin(key, len(look.pool.members), now=now)
+        plan = scale_plan.plan(look.pool, now=now)
+        done, error = await self._act(look, plan)
+        report = self._report(look, plan, done, now)
+        await self._say(owner, report, now)
+        self._announce(key, forecast.message(look.pool, plan, boot=look.boot, now=now))
+        self._look_after(key, look)
+        if error is not None:
+            raise error
+        return Outcome(wake_at=_earliest(look, plan, report, now))
+
+    async def _act(self, look: Look, plan: Plan) -> tuple[tuple[Action, ...], LabError | None]:
+        """What was done of a plan, and the first thing that went wrong."""
+        owner = look.owner
+        acts = [self._perform(look, action) for action in plan.actions]
+        # Registering takes some labels away; without them no lease would find the member.
+        bare = self._observer.member_views.unlabelled(owner, look.revision)
+        acts += [self._relabel(owner, exporter) for exporter in bare]
+        errors = await together(acts)
+        outcomes = zip(plan.actions, errors, strict=False)
+        done = tuple(action for action, error in outcomes if error is None)
+        return done, next((error for error in errors if error is not None), None)
+
+    async def _perform(self, look: Look, action: Action) -> None:
+        uid, member_views = look.owner.metadata.uid, self._observer.member_views
+        match action:
+            case Create(name=name):
+                made = look.blueprint.profile
+                assert made is not None, "nothing is created without a class"
+                await self._create(look.owner, name, made)
+            case Drain(name=name):
+                exporter = member_views.exporter(uid, name)
+                await self._update(replace(exporter, spec=replace(exporter.spec, enabled=False)))
+            case Delete(name=name):
+                # The version in hand is the one that was seen unleased: if a lease took it
+                # since, this fails, and the next pass thinks again.
+                await self._objects.delete(member_views.exporter(uid, name))
+                member_views.deleted(uid, name)
+            case _:
+                assert_never(action)
+
+    async def _create(self, owner: ExporterSet, name: str, made: Profile) -> None:
+        meta = profiles.member_metadata(owner, name, made)
+        try:
+            written = await self._objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
+        except (AlreadyExists, Unavailable) as error:
+            # Somebody else's, or our own from a moment ago: the next pass finds out.
+            self._contested.setdefault(key_of(owner), set()).add(name)
+            raise Conflict(f"there may be an exporter {name} already: {error.message}") from None
+        self._views.exporters.observe(written)
+
+    async def _taken(self, owner: ExporterSet) -> frozenset[str]:
+        """Names that others have, of those that could not be used."""
+        contested = self._contested.get(key_of(owner), set())
+        for name in sorted(contested):
+            if await self._whose(owner, name) is None:
+                contested.remove(name)
+        return frozenset(contested)
+
+    async def _whose(self, owner: ExporterSet, name: str) -> Exporter | None:
+        """The exporter of somebody else that has this name; None if it is free or ours."""
+        namespace = owner.metadata.namespace
+        found = self._views.exporters.get(namespace, name)
+        if found is None:
+            with contextlib.suppress(NotFound):
+                found = await self._objects.get(Exporter, namespace, name)
+                self._views.exporters.observe(found)
+        controller = owner_of(found) if found is not None else None
+        return None if controller is not None and controller.uid == owner.metadata.uid else found
+
+    async def _update(self, exporter: Exporter) -> None:
+        self._views.exporters.observe(await self._objects.update(exporter))
+
+    async def _relabel(self, owner: ExporterSet, exporter: Exporter) -> None:
+        labels = {**exporter.metadata.labels, **profiles.labels(owner)}
+        await self._update(replace(exporter, metadata=replace(exporter.metadata, labels=labels)))
+
+    def _report(self, look: Look, plan: Plan, done: tuple[Action, ...], now: datetime) -> Report:
+        given_up = {action.name for action in done if action.rule is Rule.FAILED_TO_START}
+        failed = [m for m in look.pool.member_index.unusual if m.name in given_up and m.current]
+        return Report(
+            pool=look.pool,
+            plan=plan,
+            start_history=start_throttle.failed(
+                plan.start_history, failed, now=now, chance=self._chance
+            ),
+            done=done,
+            revision=look.revision,
+            generation=look.owner.metadata.generation,
+            boot=look.boot,
+            problem=look.blueprint.problem,
+        )
+
+    async def _say(self, owner: ExporterSet, report: Report, now: datetime) -> None:
+        try:
+            written = await change_status(
+                self._objects,
+                self._views.sets,
+                owner,
+                lambda found: pool_status.status(found, report, now=now),
+            )
+        except NotFound:
+            return
+        notes = decision_log.notes(report.done, now=now)
+        changes = pool_status.transitions(owner.status.conditions, written.status.conditions)
+        for note in (*notes, *changes):
+            self._events.emit(owner, reason=note.reason, message=note.message, warning=note.warning)
+
+    def _announce(self, key: Key, message: str) -> None:
+        """Have waiting leases told what has changed for them."""
+        if self._messages.get(key) != message:
+            self._messages[key] = message
+            if self._observer.is_waited_for(key[0]):
+                self._supply_changed(key[0])
+
+    def _forget(self, key: Key) -> None:
+        """The set is gone or going: leases that wait for it need another hope."""
+        self._pauses.forget(key)
+        self._contested.pop(key, None)
+        self._blueprints.pop(key, None)
+        if self._messages.pop(key, None) is not None:
+            self._supply_changed(key[0])
+
+    def _look_after(self, key: Key, look: Look) -> None:
+        """Members without an instance may have waited for what can be made only now."""
+        if self._blueprints.get(key) == look.blueprint:
+            return
+        self._blueprints[key] = look.blueprint
+        for member in look.pool.member_index.unusual:
+            if member.stage is Stage.ABSENT and member.phase is Phase.STARTING:
+                self._nudge((key[0], member.name))
+
+
+def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:
+    """The next moment at which time alone changes something; never one that has passed."""
+    failures = report.start_history.failures
+    names = now + NAMES_LOOK if look.pool.taken else None
+    moments = (plan.wake_at, look.booking, failures.retry_at if failures else None, names)
+    return min((moment for moment in moments if moment is not None and moment > now), default=None)

@@ -1,0 +1,212 @@
+"""The members of every pool, kept up to date change by change.
+
+A pass over a large pool must not cost more than what changed in it, so phases are
+computed once and again only when the exporter, its instance, its token or time says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from bullpen.api.core import Secret
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet
+from bullpen.controllers.labs import Labs
+from bullpen.controllers.targets.blueprints import Blueprints, owner_of
+from bullpen.controllers.targets.instance_view import InstanceView
+from bullpen.controllers.views import Views
+from bullpen.core.exporters import presence
+from bullpen.core.pools import members
+from bullpen.core.pools.member_index import MemberIndex
+from bullpen.core.pools.members import REVISION, Member, Patience, Phase, Sighting
+from bullpen.kit.clock import Clock
+from bullpen.runtime.informer import Key
+
+
+@dataclass(slots=True)
+class _Entry:
+    exporter: Exporter
+    deleted: bool = False
+    """We deleted it, and have not heard back yet."""
+
+
+@dataclass(slots=True)
+class _MemberView:
+    """The members of one set."""
+
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    member_index: MemberIndex = field(default_factory=MemberIndex)
+    """As they were at the last look: between two looks nothing changes for who decides."""
+
+    changed: dict[str, None] = field(default_factory=dict)
+    """Who has to be looked at again, in order of change."""
+
+    revision: str = ""
+    unchecked: dict[str, None] = field(default_factory=dict)
+    """Whose labels are not known to be right."""
+
+    generation: int = 0
+    """Of the set whose labels those are."""
+
+    def put(self, exporter: Exporter) -> None:
+        name = exporter.metadata.name
+        self.entries[name] = _Entry(exporter)
+        self.changed[name] = self.unchecked[name] = None
+
+    def remove(self, name: str) -> None:
+        self.entries.pop(name, None)
+        self.changed[name] = None
+        self.unchecked.pop(name, None)
+
+    def due(self, revision: str, now: datetime) -> dict[str, None]:
+        """Who has to be looked at now."""
+        if revision != self.revision:
+            return {**self.changed, **dict.fromkeys(self.entries)}
+        late = (m.name for m in self.member_index.unusual if m.due is not None and m.due <= now)
+        return {**self.changed, **dict.fromkeys(late)}
+
+
+class MemberViews:
+    """The members of every set, by the set's uid."""
+
+    def __init__(
+        self,
+        views: Views,
+        labs: Labs,
+        instance_view: InstanceView,
+        blueprints: Blueprints,
+        *,
+        clock: Clock,
+        patience: Patience,
+    ) -> None:
+        self._views = views
+        self._labs = labs
+        self._instance_view = instance_view
+        self._blueprints = blueprints
+        self._clock = clock
+        self._patience = patience
+        self._started = clock.now()
+        self._by_uid: dict[str, _MemberView] = defaultdict(_MemberView)
+        self._unleased: dict[str, datetime] = {}
+        views.exporters.listen(self._changed)
+        views.secrets.listen(self._secret_changed)
+        instance_view.listen(self._stir)
+
+    def members(self, uid: str, *, revision: str, now: datetime) -> MemberIndex:
+        """The members of one set as they are now; unchanged until the next call."""
+        view = self._by_uid.get(uid)
+        if view is None:
+            return MemberIndex()
+        for name in view.due(revision, now):
+            entry = view.entries.get(name)
+            if entry is None:
+                view.member_index.remove(name)
+            else:
+                view.member_index.put(self._member(entry, revision, now))
+        view.changed.clear()
+        view.revision = revision
+        return view.member_index
+
+    def exporters(self, uid: str) -> tuple[Exporter, ...]:
+        """The members of one set."""
+        view = self._by_uid.get(uid)
+        return tuple(entry.exporter for entry in view.entries.values()) if view else ()
+
+    def exporter(self, uid: str, name: str) -> Exporter:
+        return self._by_uid[uid].entries[name].exporter
+
+    def unlabelled(self, owner: ExporterSet, revision: str) -> list[Exporter]:
+        """Members of the present revision that do not have the labels their set looks for."""
+        view = self._by_uid.get(owner.metadata.uid)
+        if view is None:
+            return []
+        if view.generation != owner.metadata.generation:
+            view.generation = owner.metadata.generation
+            view.unchecked = dict.fromkeys(view.entries)
+        selector = owner.spec.selector.selector()
+        found = []
+        for name in tuple(view.unchecked):
+            exporter = view.entries[name].exporter
+            meta = exporter.metadata
+            present = meta.labels.get(REVISION) == revision and meta.deletion_timestamp is None
+            if present and not selector.matches(meta.labels):
+                found.append(exporter)
+            else:
+                del view.unchecked[name]
+        return found
+
+    def deleted(self, uid: str, name: str) -> None:
+        """We deleted it; until that is seen it counts as ending."""
+        view = self._by_uid.get(uid)
+        if view is not None and name in view.entries:
+            view.entries[name].deleted = True
+            view.changed[name] = None
+
+    def _member(self, entry: _Entry, revision: str, now: datetime) -> Member:
+        exporter = entry.exporter
+        token = self._blueprints.token(exporter)
+        seen = Sighting(
+            exporter=exporter,
+            backing=self._instance_view.backing(exporter),
+            leased=self._is_leased(exporter),
+            unleased_since=self._unleased.get(exporter.metadata.uid, self._started),
+            stale=self._instance_view.is_stale(exporter, token),
+        )
+        found = members.member(seen, revision=revision, now=now, patience=self._patience)
+        return replace(found, phase=Phase.ENDING, due=None) if entry.deleted else found
+
+    def _is_leased(self, exporter: Exporter) -> bool:
+        """By a lease that is not over; the exporter hears of the end a moment later."""
+        reference = exporter.status.lease_ref
+        if reference is None:
+            return False
+        lease = self._labs.leases.get(exporter.metadata.namespace, reference.name)
+        return lease is None or not lease.status.ended
+
+    def _changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        before = owner_of(old) if old is not None else None
+        after = owner_of(new) if new is not None else None
+        moved = before is not None and (after is None or after.uid != before.uid)
+        if old is not None and before is not None and moved:
+            self._leave(before.uid, old)
+        if new is not None and after is not None:
+            self._by_uid[after.uid].put(new)
+            if old is not None and old.status.lease_ref and not new.status.lease_ref:
+                self._unleased[new.metadata.uid] = self._clock.now()
+        elif old is not None:
+            self._unleased.pop(old.metadata.uid, None)
+
+    def _leave(self, uid: str, exporter: Exporter) -> None:
+        view = self._by_uid[uid]
+        view.remove(exporter.metadata.name)
+        if not view.entries:
+            del self._by_uid[uid]
+
+    def _secret_changed(self, old: Secret | None, new: Secret | None) -> None:
+        secret = new or old
+        assert secret is not None
+        for reference in secret.metadata.owner_references:
+            if reference.kind == Exporter.kind:
+                self._stir((secret.metadata.namespace, reference.name))
+
+    def _stir(self, key: Key) -> None:
+        exporter = self._views.exporters.get(*key)
+        owner = owner_of(exporter) if exporter is not None else None
+        view = self._by_uid.get(owner.uid) if owner else None
+        if view is not None:
+            view.changed[key[1]] = None
+
+
+def is_free(exporter: Exporter) -> bool:
+    """Whether a lease might have it now or in a moment."""
+    deleted = exporter.metadata.deletion_timestamp is not None
+    open_ = exporter.spec.enabled and not deleted and exporter.status.lease_ref is None
+    return open_ and presence.registered(exporter) and not members.spent(exporter)
+
+
+def owner_key(exporter: Exporter) -> Key | None:
+    """The set an exporter is a member of."""
+    owner = owner_of(exporter)
+    return (exporter.metadata.namespace, owner.name) if owner is not None else None

@@ -1,0 +1,103 @@
+"""What waiting leases want of pools: decided once for a whole namespace, and remembered.
+
+Every pool's pass asks for its share. The shares of all pools of a namespace are decided
+together (``core.pools.demand``) and stand until a lease, an exporter, a right or a pool changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from bullpen.api.exporterset import ExporterSet
+from bullpen.controllers.labs import Labs
+from bullpen.controllers.targets.blueprints import owner_of
+from bullpen.controllers.views import Views
+from bullpen.core.lab_index import Want
+from bullpen.core.leases.scheduler import Lab, Request
+from bullpen.core.pools import demand
+from bullpen.core.pools.demand import Share, Source
+from bullpen.core.targets import profiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What leases want of the pools of a namespace."""
+
+    shares: Mapping[str, Share]
+    """By the name of a pool."""
+
+    requests: tuple[Request, ...]
+    """Everything that waits, booked leases included."""
+
+
+NONE = Demand(shares={}, requests=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    version: int
+    sources: tuple[Source, ...]
+    until: datetime | None
+    """When time alone changes it."""
+
+    demand: Demand
+
+
+class PoolDemand:
+    def __init__(self, views: Views, labs: Labs) -> None:
+        self._views = views
+        self._labs = labs
+        self._decided: dict[str, _Decided] = {}
+
+    def wanted(self, owner: ExporterSet, *more: Want) -> bool:
+        """Whether a member of this set could serve a waiting lease, or one that wants ``more``."""
+        labels = profiles.labels(owner)
+        wants = (*more, *self._labs.of(owner.metadata.namespace).wants)
+        return any(self._could_serve(owner, labels, want) for want in wants)
+
+    def _could_serve(self, owner: ExporterSet, labels: Mapping[str, str], want: Want) -> bool:
+        """Whether a member that exists, or one that would be made, is what is wanted."""
+        if not want.exporter:
+            return bool(want.selector) and want.selector.matches(labels)
+        named = self._views.exporters.get(owner.metadata.namespace, want.exporter)
+        found = owner_of(named) if named is not None else None
+        return found is not None and found.uid == owner.metadata.uid
+
+    def of(self, namespace: str, sources: tuple[Source, ...], *, now: datetime) -> Demand:
+        """What leases want of ``sources``, which are all pools of the namespace."""
+        lab, known = self._labs.of(namespace), self._decided.get(namespace)
+        if (
+            known is not None
+            and (known.version, known.sources) == (lab.version, sources)
+            and (known.until is None or now < known.until)
+        ):
+            return known.demand
+        found = self._decide(namespace, sources, now)
+        leads = {source.lead for source in sources}
+        moments = (demand.next_booking(found.requests, lead, now=now) for lead in leads)
+        self._decided[namespace] = _Decided(
+            version=lab.version,
+            sources=sources,
+            until=min((moment for moment in moments if moment is not None), default=None),
+            demand=found,
+        )
+        return found
+
+    def _decide(self, namespace: str, sources: tuple[Source, ...], now: datetime) -> Demand:
+        lab = self._labs.of(namespace)
+        requests = tuple(self._labs.request(lease, now=now) for lease in lab.unserved())
+        shares = demand.share(
+            Lab(offers=lab.offers, requests=requests, policies=self._labs.policies(namespace)),
+            sources,
+            pool_of=lambda exporter: self._pool_of(namespace, exporter),
+            now=now,
+        )
+        return Demand(shares=shares, requests=requests)
+
+    def _pool_of(self, namespace: str, exporter: str) -> str | None:
+        """The set an exporter is a member of."""
+        found = self._views.exporters.get(namespace, exporter)
+        owner = owner_of(found) if found is not None else None
+        return owner.name if owner is not None else None

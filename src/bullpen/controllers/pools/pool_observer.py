@@ -1,0 +1,188 @@
+"""A set as sizing looks at it: its members, its blueprint, and what leases want of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet
+from bullpen.controllers.labs import Labs
+from bullpen.controllers.pools.member_views import MemberViews, owner_key
+from bullpen.controllers.pools.pool_demand import PoolDemand
+from bullpen.controllers.targets.blueprints import Blueprint, Blueprints
+from bullpen.controllers.targets.instance_view import InstanceView
+from bullpen.controllers.views import Views
+from bullpen.core.exporters import presence
+from bullpen.core.pools import demand, forecast, pool_status, start_throttle
+from bullpen.core.pools.demand import Share, Source
+from bullpen.core.pools.member_index import MemberIndex
+from bullpen.core.pools.members import PATIENCE, Patience
+from bullpen.core.pools.scale_plan import Pool
+from bullpen.core.pools.start_throttle import START_THROTTLE, StartHistory, StartThrottle
+from bullpen.core.targets import profiles
+from bullpen.kit.clock import Clock
+from bullpen.runtime.informer import Key, key_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What an operator may set about all pools."""
+
+    patience: Patience = PATIENCE
+    throttle: StartThrottle = START_THROTTLE
+
+
+TUNING = Tuning()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One set as it is now."""
+
+    owner: ExporterSet
+    blueprint: Blueprint
+    revision: str
+    pool: Pool
+    boot: timedelta | None
+    """How long its members take to become ready."""
+
+    booking: datetime | None
+    """When the next booked lease needs a member to begin to boot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """What of a set does not depend on leases."""
+
+    blueprint: Blueprint
+    revision: str
+    members: MemberIndex
+    start_history: StartHistory
+
+
+class PoolObserver:
+    def __init__(
+        self,
+        views: Views,
+        labs: Labs,
+        instance_view: InstanceView,
+        blueprints: Blueprints,
+        *,
+        clock: Clock,
+        tuning: Tuning = TUNING,
+    ) -> None:
+        self._views = views
+        self._labs = labs
+        self._instance_view = instance_view
+        self._blueprints = blueprints
+        self._clock = clock
+        self._tuning = tuning
+        self.member_views = MemberViews(
+            views, labs, instance_view, blueprints, clock=clock, patience=tuning.patience
+        )
+        self.demand = PoolDemand(views, labs)
+        self._boots: dict[Key, list[timedelta]] = {}
+        views.exporters.listen(self._booted)
+
+    def _booted(self, old: Exporter | None, new: Exporter | None) -> None:
+        """Measure how long a member took from being asked for to being ready."""
+        if new is None or not _is_ready(new) or (old is not None and _is_ready(old)):
+            return
+        asked, owner = self._instance_view.asked_at(new), owner_key(new)
+        if asked is not None and owner is not None and new.status.lease_epoch == 0:
+            self._boots.setdefault(owner, []).append(self._clock.now() - asked)
+
+    def observe(self, owner: ExporterSet, *, taken: frozenset[str], now: datetime) -> Look:
+        """``owner`` now; ``taken`` are names its members cannot have."""
+        spec, state = owner.spec, self._state(owner, now)
+        made, problem = state.blueprint.profile, state.blueprint.problem
+        boot = forecast.typical(owner.status.typical_boot, self._boots.pop(key_of(owner), []))
+        share, booking = self._share(owner, now)
+        pool = Pool(
+            name=owner.metadata.name,
+            replicas_min=spec.min_replicas,
+            replicas_max=spec.max_replicas or None,
+            available_min=spec.min_available_replicas,
+            cooldown=spec.scale_down_cooldown,
+            on_demand=made is not None and made.on_demand,
+            members=state.members,
+            waiting=len(share.waiting),
+            claimed=len(share.claimed),
+            surplus=pool_status.surplus(owner),
+            start_history=state.start_history,
+            halted=problem.message if problem is not None else "",
+            created=owner.status.created,
+            taken=taken,
+        )
+        return Look(
+            owner=owner,
+            blueprint=state.blueprint,
+            revision=state.revision,
+            pool=pool,
+            boot=boot,
+            booking=booking,
+        )
+
+    def looks_after(self, owner: ExporterSet) -> bool:
+        """Whether the set is ours to size: it wants one of our provisioners.
+
+        One without a class is whose members it has. Without members either, everybody
+        may say what is missing, and says the same.
+        """
+        wanted = self._blueprints.provisioner(owner)
+        if wanted is not None:
+            return self._instance_view.alone or wanted in self._instance_view.provisioners
+        members = self.member_views.exporters(owner.metadata.uid)
+        return not members or any(map(self._instance_view.looks_after, members))
+
+    def is_waited_for(self, namespace: str) -> bool:
+        """Whether any lease of the namespace waits."""
+        return bool(self._labs.of(namespace).waiting)
+
+    def sets(self, namespace: str) -> Iterator[ExporterSet]:
+        """The sets of a namespace that are to stay."""
+        for owner in self._views.sets.all(namespace):
+            if owner.metadata.deletion_timestamp is None:
+                yield owner
+
+    def _state(self, owner: ExporterSet, now: datetime) -> _State:
+        blueprint = self._blueprints.of(owner)
+        made = blueprint.profile
+        revision = made.revision if made is not None else owner.status.revision
+        return _State(
+            blueprint=blueprint,
+            revision=revision,
+            members=self.member_views.members(owner.metadata.uid, revision=revision, now=now),
+            start_history=pool_status.start_history(
+                owner, revision, throttle=self._tuning.throttle
+            ),
+        )
+
+    def _share(self, owner: ExporterSet, now: datetime) -> tuple[Share, datetime | None]:
+        """What leases want of this set, given what they could have of all the others."""
+        if not self.demand.wanted(owner):
+            return Share(), None
+        namespace = owner.metadata.namespace
+        sources = tuple(self._source(found, now) for found in self.sets(namespace))
+        found = self.demand.of(namespace, sources, now=now)
+        lead = forecast.lead(owner.status.typical_boot)
+        booking = demand.next_booking(found.requests, lead, now=now)
+        return found.shares.get(owner.metadata.name, Share()), booking
+
+    def _source(self, owner: ExporterSet, now: datetime) -> Source:
+        state = self._state(owner, now)
+        hold = start_throttle.allowance(state.start_history, state.members.whole(), now=now).hold
+        return pool_status.source(
+            owner.metadata.name,
+            state.members,
+            labels=profiles.labels(owner),
+            ceiling=owner.spec.max_replicas or None,
+            stalled=state.blueprint.problem is not None or hold is not None,
+            lead=forecast.lead(owner.status.typical_boot),
+        )
+
+
+def _is_ready(exporter: Exporter) -> bool:
+    return presence.online(exporter) and presence.registered(exporter)

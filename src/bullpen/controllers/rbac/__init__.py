@@ -1,0 +1,1 @@
+"""Kubernetes RBAC in the embedded home: aggregated ClusterRoles."""

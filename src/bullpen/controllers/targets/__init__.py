@@ -1,0 +1,1 @@
+"""Targets: the instances behind the members of pools."""

@@ -1,0 +1,207 @@
+"""What the members of a set are made from, or what keeps them from being made.
+
+Looks at the set, its class and what they refer to; asks no backend. What is wrong is
+said with the path of the field, and stays wrong until somebody changes something.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from bullpen.api import yaml
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet, RecycleStrategy
+from bullpen.api.meta import OwnerReference
+from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.controllers.exporters.credentials import token_of
+from bullpen.controllers.views import Views
+from bullpen.core.pools.pool_status import Problem
+from bullpen.core.targets import exporter_config, profiles
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
+from bullpen.errors import Cause
+from bullpen.provisioners.base import Hosting, InstanceSpec, Provisioner
+from bullpen.runtime.informer import Key, key_of
+
+CAUSES_MAX = 5
+"""Mistakes that are named in one condition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """Either may be missing: without a class there is no profile, and not every one can be made."""
+
+    profile: Profile | None = None
+    problem: Problem | None = None
+
+
+class Blueprints:
+    def __init__(
+        self,
+        views: Views,
+        provisioners: dict[str, Provisioner],
+        *,
+        ca_pem: str,
+        alone: bool = True,
+    ) -> None:
+        """``alone``: a provisioner that is not here is nowhere, and that is a problem."""
+        self._views = views
+        self._alone = alone
+        self._provisioners = provisioners
+        self._ca_pem = ca_pem
+        self._known: dict[Key, tuple[str, int, VirtualTargetClass, Blueprint]] = {}
+
+    def of(self, owner: ExporterSet) -> Blueprint:
+        """What ``owner`` wants its members to be."""
+        namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
+        found = self._views.classes.get(namespace, name)
+        if found is None:
+            text = f"spec.virtualTargetClassName: there is no VirtualTargetClass {name}"
+            problem = Problem(
+                reason="VirtualTargetClassNotFound", message=f"{text} in namespace {namespace}"
+            )
+            return Blueprint(problem=problem)
+        made = self._checked(owner, found)
+        if made.problem is not None or made.profile is None:
+            return made
+        return Blueprint(
+            profile=made.profile, problem=self._missing(namespace, found, made.profile)
+        )
+
+    def provisioner(self, owner: ExporterSet) -> str | None:
+        """What ``owner``'s members are to be made by; None without a class."""
+        namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
+        found = self._views.classes.get(namespace, name)
+        return found.spec.provisioner if found is not None else None
+
+    def _checked(self, owner: ExporterSet, found: VirtualTargetClass) -> Blueprint:
+        """The part that depends on set and class alone, made once for each pair."""
+        key, uid, generation = key_of(owner), owner.metadata.uid, owner.metadata.generation
+        known = self._known.get(key)
+        if known is not None and known[:2] == (uid, generation) and known[2] is found:
+            return known[3]
+        made = profiles.profile(owner, found)
+        blueprint = Blueprint(profile=made, problem=self._problem(owner, found, made))
+        self._known[key] = (uid, generation, found, blueprint)
+        return blueprint
+
+    def _problem(
+        self, owner: ExporterSet, found: VirtualTargetClass, made: Profile
+    ) -> Problem | None:
+        provisioner = self._provisioners.get(made.provisioner)
+        if provisioner is None and not self._alone:
+            return None
+        if provisioner is None:
+            known = ", ".join(sorted(self._provisioners)) or "none"
+            text = f"{_class(found)}: spec.provisioner: {made.provisioner} is not here"
+            return Problem(reason="ProvisionerNotFound", message=f"{text}; there are: {known}")
+        twice = exporter_config.duplicates(made.drivers)
+        if twice:
+            text = f"spec.template.spec.drivers: more than one is called {', '.join(twice)}"
+            return Problem(reason="InvalidTemplate", message=text)
+        causes = provisioner.check(made.parameters, made.drivers)
+        if causes:
+            said = [_said(cause, owner, found) for cause in causes[:CAUSES_MAX]]
+            more = f"; and {len(causes) - CAUSES_MAX} more" if len(causes) > CAUSES_MAX else ""
+            return Problem(reason="InvalidParameters", message="; ".join(said) + more)
+        return None
+
+    def _missing(self, namespace: str, found: VirtualTargetClass, made: Profile) -> Problem | None:
+        """What the class refers to and is not there."""
+        if made.credentials and self._views.secrets.get(namespace, made.credentials) is None:
+            text = f"{_class(found)}: spec.credentialsSecretRef.name: there is no such Secret"
+            return Problem(reason="SecretNotFound", message=text)
+        if made.ca_bundle is not None and self._bundle(namespace, made) is None:
+            text = f"{_class(found)}: spec.caBundleConfigMapRef: there is no such ConfigMap or key"
+            return Problem(reason="ConfigMapNotFound", message=text)
+        return None
+
+    def _bundle(self, namespace: str, made: Profile) -> str | None:
+        if made.ca_bundle is None:
+            return self._ca_pem
+        found = self._views.configmaps.get(namespace, made.ca_bundle.name)
+        return found.data.get(made.ca_bundle.key) if found else None
+
+    def token(self, exporter: Exporter) -> str:
+        """The token an exporter has now; empty as long as it has none."""
+        reference = exporter.status.credential
+        if reference is None:
+            return ""
+        return token_of(self._views.secrets.get(exporter.metadata.namespace, reference.name))
+
+    def spec(self, exporter: Exporter, made: Profile, token: str) -> InstanceSpec:
+        """The instance to stand behind ``exporter``. Full of secrets."""
+        namespace, name = key_of(exporter)
+        connection = Connection(
+            namespace=namespace,
+            name=name,
+            endpoint=exporter.status.endpoint,
+            token=token,
+            ca_pem=self._bundle(namespace, made) or "",
+        )
+        resources = made.scheduling.resources if made.scheduling else None
+        return InstanceSpec(
+            key=(namespace, name),
+            owner_uid=exporter.metadata.uid,
+            parameters=made.parameters,
+            drivers=made.drivers,
+            exporter_config=yaml.dump(
+                exporter_config.exporter_config(connection, single_use=made.single_use)
+            ),
+            credentials=self._credentials(namespace, made),
+            requests=resources.requests if resources else {},
+            recycle=(
+                RecycleStrategy.EXIT_AND_REPLACE
+                if made.single_use
+                else RecycleStrategy.IN_PLACE_REUSE
+            ),
+            retain=made.retain,
+            hosting=Hosting(
+                images=made.images,
+                scheduling=made.scheduling,
+                credentials=made.credentials,
+                labels=made.labels,
+            ),
+        )
+
+    def _credentials(self, namespace: str, made: Profile) -> dict[str, bytes]:
+        secret = self._views.secrets.get(namespace, made.credentials) if made.credentials else None
+        return {key: base64.b64decode(text) for key, text in secret.data.items()} if secret else {}
+
+    def owner(self, exporter: Exporter) -> ExporterSet | None:
+        """The set an exporter is a member of."""
+        reference = owner_of(exporter)
+        if reference is None:
+            return None
+        found = self._views.sets.get(exporter.metadata.namespace, reference.name)
+        return found if found is not None and found.metadata.uid == reference.uid else None
+
+
+def owner_of(exporter: Exporter) -> OwnerReference | None:
+    """The reference to the set that controls an exporter."""
+    return next(
+        (
+            reference
+            for reference in exporter.metadata.owner_references
+            if reference.controller
+            and reference.kind == ExporterSet.kind
+            and reference.api_version == ExporterSet.api_version
+        ),
+        None,
+    )
+
+
+def _class(found: VirtualTargetClass) -> str:
+    return f"VirtualTargetClass {found.metadata.name}"
+
+
+def _said(cause: Cause, owner: ExporterSet, found: VirtualTargetClass) -> str:
+    """A mistake with the path where it was made: in the set if that says anything of it."""
+    path = cause.field
+    if path.startswith("drivers"):
+        return f"spec.template.spec.{path}: {cause.message}"
+    first = path.removeprefix("parameters").lstrip(".").partition(".")[0].partition("[")[0]
+    if first in owner.spec.parameters:
+        return f"spec.{path}: {cause.message}"
+    return f"{_class(found)}: spec.{path}: {cause.message}"

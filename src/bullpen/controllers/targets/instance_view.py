@@ -1,0 +1,237 @@
+"""The instances behind the members of all pools, as their provisioners last showed them.
+
+A picture in memory, made anew after a restart: what runs is what the backends say. Only
+what no backend can say is added here: which instances were asked for and not given, and
+when a boot began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+
+from bullpen.api.exporter import Exporter
+from bullpen.controllers.pools.pass_pause import PassPauses
+from bullpen.core.conditions import get
+from bullpen.core.pools.members import Backing, Stage
+from bullpen.core.targets.profiles import PROVISIONER
+from bullpen.kit.clock import Clock
+from bullpen.provisioners.base import ExitReason, Instance, InstancePhase, Key, Provisioner
+from bullpen.runtime.informer import key_of
+from bullpen.runtime.loop import Outcome
+
+SWEEP = timedelta(minutes=1)
+"""How often a backend is looked at although it has said nothing."""
+
+PACE = timedelta(microseconds=20)
+"""Between two looks, for each instance: a storm of changes is few looks."""
+
+
+class InstanceView:
+    """What is known of every instance."""
+
+    def __init__(
+        self, provisioners: Iterable[Provisioner], *, clock: Clock, alone: bool = True
+    ) -> None:
+        """``alone``: nobody else has provisioners, so what is not here is nowhere."""
+        self.alone = alone
+        self.provisioners = {found.name: found for found in provisioners}
+        self._clock = clock
+        self._started = clock.now()
+        self._seen: dict[str, dict[Key, Instance]] = {}
+        """By provisioner; one that is missing has not answered yet."""
+
+        self._asked: dict[str, datetime] = {}
+        """By uid of the exporter, when its instance was asked for."""
+
+        self._tokens: dict[str, str] = {}
+        """By uid, the digest of the token its instance was given."""
+
+        self._denied: dict[str, tuple[Key, Backing]] = {}
+        """By uid, why an instance that was asked for is not there."""
+
+        self._touched: dict[str, set[Key]] = {}
+        """By provisioner, what became known while it was being looked at."""
+
+        self._listeners: list[Callable[[Key], None]] = []
+
+    def listen(self, listener: Callable[[Key], None]) -> None:
+        """Be told of every instance that appears, changes, vanishes or is denied."""
+        self._listeners.append(listener)
+
+    def provisioner_of(self, exporter: Exporter) -> Provisioner | None:
+        return self.provisioners.get(exporter.metadata.annotations.get(PROVISIONER, ""))
+
+    def looks_after(self, exporter: Exporter) -> bool:
+        """Whether its instance is ours to start and end, if it has one."""
+        return self.alone or self.provisioner_of(exporter) is not None
+
+    def is_known(self, provisioner: str) -> bool:
+        """Whether the provisioner has said what it holds."""
+        return provisioner in self._seen
+
+    def holders(self, key: Key) -> list[Instance]:
+        """Every instance under this name, whoever holds it."""
+        return [found[key] for found in self._seen.values() if key in found]
+
+    def instance(self, exporter: Exporter) -> Instance | None:
+        """The instance behind this very exporter."""
+        uid = exporter.metadata.uid
+        found = self.holders(key_of(exporter))
+        return next((instance for instance in found if instance.owner_uid == uid), None)
+
+    def all(self) -> Iterator[Instance]:
+        for found in self._seen.values():
+            yield from found.values()
+
+    def backing(self, exporter: Exporter) -> Backing:
+        """The instance behind an exporter, as sizing looks at it."""
+        uid, since = exporter.metadata.uid, self._since(exporter)
+        found = self.instance(exporter)
+        if found is not None and found.reason is not None:
+            return Backing(
+                stage=Stage.EXITED, reason=found.reason.value, detail=found.detail, since=since
+            )
+        if found is not None and found.held:
+            return Backing(stage=Stage.HELD, reason=found.held, detail=found.detail, since=since)
+        if found is not None:
+            return Backing(stage=Stage.UP, detail=found.detail, since=since)
+        if uid in self._denied:
+            return self._denied[uid][1]
+        name = exporter.metadata.annotations.get(PROVISIONER, "")
+        if not self.looks_after(exporter):
+            return Backing(stage=Stage.UP, detail=f"{name} looks after it", since=since)
+        if name in self.provisioners and not self.is_known(name):
+            return Backing(stage=Stage.UP, detail=f"{name} has not answered yet", since=since)
+        if get(exporter.status.conditions, "Registered") is not None:
+            text = "its instance is gone"
+            return Backing(stage=Stage.EXITED, reason=ExitReason.LOST, detail=text, since=since)
+        return Backing(since=since)
+
+    def _since(self, exporter: Exporter) -> datetime:
+        """When its boot began; what nobody remembers counts from our own start."""
+        asked = self._asked.get(exporter.metadata.uid)
+        created = exporter.metadata.creation_timestamp or self._started
+        return asked or max(created, self._started)
+
+    def asked(self, exporter: Exporter, token: str) -> None:
+        """An instance is being asked for, to run with this token."""
+        uid = exporter.metadata.uid
+        self._asked.setdefault(uid, self._clock.now())
+        self._tokens[uid] = _digest(token)
+
+    def asked_at(self, exporter: Exporter) -> datetime | None:
+        return self._asked.get(exporter.metadata.uid)
+
+    def is_stale(self, exporter: Exporter, token: str) -> bool:
+        """Whether its instance was given another token than is valid now."""
+        given = self._tokens.get(exporter.metadata.uid)
+        return given is not None and bool(token) and given != _digest(token)
+
+    def deny(self, exporter: Exporter, stage: Stage, *, reason: str, detail: str) -> None:
+        """It was asked for and is not there: no room, or refused."""
+        uid = exporter.metadata.uid
+        # The boot of what was held begins when it is no longer.
+        self._asked.pop(uid, None)
+        key, since = key_of(exporter), self._since(exporter)
+        before = self._denied.get(uid)
+        self._denied[uid] = key, Backing(stage=stage, reason=reason, detail=detail, since=since)
+        if before != self._denied[uid]:
+            self._tell(key)
+
+    def put(self, instance: Instance) -> None:
+        """An instance is there, or has changed."""
+        seen = self._seen.setdefault(instance.provisioner, {})
+        self._touched.setdefault(instance.provisioner, set()).add(instance.key)
+        self._denied.pop(instance.owner_uid, None)
+        before = seen.get(instance.key)
+        if before != instance:
+            self._time(before, instance)
+            seen[instance.key] = instance
+            self._tell(instance.key)
+
+    def _time(self, before: Instance | None, after: Instance) -> None:
+        """The boot of an instance that was held begins when it is no longer."""
+        if after.held:
+            self._asked.pop(after.owner_uid, None)
+        elif before is not None and before.held:
+            self._asked[after.owner_uid] = self._clock.now()
+
+    def drop(self, provisioner: str, key: Key) -> None:
+        """An instance is gone, and there may be room for one that was held."""
+        self._touched.setdefault(provisioner, set()).add(key)
+        if self._seen.get(provisioner, {}).pop(key, None) is not None:
+            self._tell(key)
+            self._tell_held(1)
+
+    def forget(self, exporter: Exporter) -> None:
+        """The exporter is gone."""
+        for known in (self._asked, self._tokens, self._denied):
+            known.pop(exporter.metadata.uid, None)
+
+    def look(self, provisioner: str) -> None:
+        """A provisioner is about to be looked at."""
+        self._touched[provisioner] = set()
+
+    def replace(self, provisioner: str, instances: Iterable[Instance]) -> None:
+        """Become what a provisioner showed since ``look``, but for what is known better."""
+        before = self._seen.get(provisioner, {})
+        newer = self._touched.get(provisioner, set())
+        after = {instance.key: instance for instance in instances if instance.key not in newer}
+        after.update((key, before[key]) for key in sorted(newer) if key in before)
+        self._seen[provisioner] = after
+        for key, instance in after.items():
+            self._denied.pop(instance.owner_uid, None)
+            self._time(before.get(key), instance)
+        for key in sorted({*before, *after}):
+            if before.get(key) != after.get(key):
+                self._tell(key)
+        self._tell_held(sum(map(is_up, before.values())) - sum(map(is_up, after.values())))
+
+    def _tell_held(self, places: int) -> None:
+        """There is room again for so many; who is first in order of names may try."""
+        held = sorted(key for key, found in self._denied.values() if found.stage is Stage.HELD)
+        for key in held[: max(0, places)]:
+            self._tell(key)
+
+    def _tell(self, key: Key) -> None:
+        for listener in self._listeners:
+            listener(key)
+
+
+class InstanceViewReconciler:
+    """Keeps the picture of one provisioner current."""
+
+    name = "instance_view"
+
+    def __init__(self, instance_view: InstanceView, *, clock: Clock) -> None:
+        self._instance_view = instance_view
+        self._clock = clock
+        self._pauses: PassPauses[str] = PassPauses(PACE)
+
+    async def reconcile(self, provisioner: str) -> Outcome:
+        now = self._clock.now()
+        resting = self._pauses.until(provisioner, now=now)
+        if resting is not None:
+            return Outcome(wake_at=resting)
+        self._instance_view.look(provisioner)
+        found = await self._instance_view.provisioners[provisioner].observe_all()
+        self._instance_view.replace(provisioner, found)
+        self._pauses.begin(provisioner, len(found), now=self._clock.now())
+        return Outcome(wake_at=self._clock.now() + SWEEP)
+
+
+def watch_provisioners(instance_view: InstanceView, add: Callable[[str], None]) -> None:
+    """Look at every provisioner once, and again whenever it says that something changed."""
+    for name, provisioner in instance_view.provisioners.items():
+        add(name)
+        provisioner.listen(lambda _, name=name: add(name))  # type: ignore[misc]
+
+
+def is_up(instance: Instance) -> bool:
+    return instance.phase is not InstancePhase.EXITED
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Exporters: whether they are there, what they offer, and what they are told."""

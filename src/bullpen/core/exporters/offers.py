@@ -1,0 +1,138 @@
+"""Exporters as scheduling looks at them, kept so that finding some costs what is found.
+
+A lab has thousands of exporters and a lease wants one; walking through all of them for
+every lease would make a large lab slow. So offers are filed under their labels, and the
+free ones once more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bullpen.kit.selectors import Operator, Selector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An exporter, as far as scheduling looks at it."""
+
+    name: str
+    labels: Mapping[str, str]
+    enabled: bool = True
+    online: bool = True
+    """Registered and connected."""
+
+    idle: bool = True
+    """It says it is available, or never says anything."""
+
+    holder: str = ""
+    """Name of the lease that has it."""
+
+    holder_spot: bool = False
+
+    stuck: bool = False
+    """It has been winding down for so long that nobody should count on it."""
+
+    @property
+    def free(self) -> bool:
+        return self.online and self.idle and not self.holder
+
+    @property
+    def settling(self) -> bool:
+        """Soon free: its last lease is over and it winds down."""
+        return self.online and not self.idle and not self.holder and not self.stuck
+
+
+class OfferIndex:
+    """Offers of one namespace, by name."""
+
+    def __init__(self, offers: Iterable[Offer] = ()) -> None:
+        self._offers: dict[str, Offer] = {}
+        self._enabled = _File()
+        self._free = _File()
+        for offer in offers:
+            self.put(offer)
+
+    def put(self, offer: Offer) -> None:
+        """A new offer, or another state of one."""
+        old = self._offers.get(offer.name)
+        self._offers[offer.name] = offer
+        _refile(self._enabled, old, offer, old is not None and old.enabled, offer.enabled)
+        free = offer.enabled and offer.free
+        _refile(self._free, old, offer, old is not None and old.enabled and old.free, free)
+
+    def remove(self, name: str) -> None:
+        old = self._offers.pop(name, None)
+        if old is not None and old.enabled:
+            self._enabled.remove(old)
+            if old.free:
+                self._free.remove(old)
+
+    def get(self, name: str) -> Offer | None:
+        return self._offers.get(name)
+
+    def enabled(self, selector: Selector) -> Iterator[Offer]:
+        """Enabled offers that match, in name order."""
+        return self._matching(self._enabled, selector)
+
+    def free(self, selector: Selector) -> Iterator[Offer]:
+        """Those of them that somebody could have at once."""
+        return self._matching(self._free, selector)
+
+    def _matching(self, file: _File, selector: Selector) -> Iterator[Offer]:
+        for name in file.candidates(selector):
+            offer = self._offers[name]
+            if selector.matches(offer.labels):
+                yield offer
+
+    def __iter__(self) -> Iterator[Offer]:
+        return iter(self._offers.values())
+
+    def __len__(self) -> int:
+        return len(self._offers)
+
+
+class _File:
+    """Names, sorted; all of them, and those under each label."""
+
+    def __init__(self) -> None:
+        self._all: list[str] = []
+        self._labelled: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, offer: Offer) -> None:
+        insort(self._all, offer.name)
+        for label in offer.labels.items():
+            insort(self._labelled.setdefault(label, []), offer.name)
+
+    def remove(self, offer: Offer) -> None:
+        _take_out(self._all, offer.name)
+        for label in offer.labels.items():
+            names = self._labelled[label]
+            _take_out(names, offer.name)
+            if not names:
+                del self._labelled[label]
+
+    def candidates(self, selector: Selector) -> list[str]:
+        """The fewest names among which every match is."""
+        best = self._all
+        for item in selector.requirements:
+            if item.operator is Operator.EQUALS:
+                names = self._labelled.get((item.key, item.values[0]), [])
+                best = names if len(names) < len(best) else best
+        return best
+
+
+def _refile(file: _File, old: Offer | None, new: Offer, was: bool, now: bool) -> None:  # noqa: FBT001
+    """Bring a file up to date with a change of one offer."""
+    if was and now and old is not None and old.labels == new.labels:
+        return
+    if was and old is not None:
+        file.remove(old)
+    if now:
+        file.add(new)
+
+
+def _take_out(names: list[str], name: str) -> None:
+    del names[bisect_left(names, name)]

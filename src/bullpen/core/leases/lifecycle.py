@@ -1,0 +1,292 @@
+"""The life of one lease: when it may begin, when it must end, and how its status reads.
+
+    scheduled ──► waiting ──► active ──► ended
+                     └────────────────────┘
+
+The status texts are read by Jumpstarter's client: once ``Ready`` exists it must be
+the last condition, ``Pending`` turns False when the wait is over, and the word for
+running out appears in no message, because the client takes it for a stale token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.meta import LocalObjectReference
+from bullpen.core import conditions
+from bullpen.core.conditions import condition, last
+from bullpen.core.leases import sessions
+from bullpen.core.leases.access import Approval
+from bullpen.kit import durations, times
+
+ENDED_LABEL = "jumpstarter.dev/lease-ended"
+TAG_PREFIX = "metadata.jumpstarter.dev/"
+
+
+class Phase(Enum):
+    SCHEDULED = auto()
+    """Its begin time has not come."""
+
+    WAITING = auto()
+    ACTIVE = auto()
+    ENDED = auto()
+
+
+def phase(lease: Lease, *, now: datetime) -> Phase:
+    if lease.status.ended:
+        return Phase.ENDED
+    if lease.status.exporter_ref is not None and lease.status.begin_time is not None:
+        return Phase.ACTIVE
+    begin = begins_at(lease.spec)
+    return Phase.SCHEDULED if begin is not None and begin > now else Phase.WAITING
+
+
+def begins_at(spec: LeaseSpec) -> datetime | None:
+    """When the lease was booked for; None for as soon as possible."""
+    if spec.begin_time is None and spec.end_time is not None and spec.duration is not None:
+        return times.shifted(spec.end_time, -spec.duration)
+    return spec.begin_time
+
+
+def expires_at(lease: Lease) -> datetime | None:
+    """When the lease must end, or None while it has no end.
+
+    That is when its spec says, but no later than its maximum allows from the moment it got its
+    exporter.
+    """
+    asked, begin, maximum = _ends_at(lease), lease.status.begin_time, lease.status.maximum_duration
+    if begin is None or maximum is None:
+        return asked
+    allowed = times.shifted(begin, maximum)
+    return allowed if asked is None else min(asked, allowed)
+
+
+def lasts(lease: Lease, *, now: datetime) -> timedelta | None:
+    """How long the spec has the lease last, from its begin to its end; None for without end.
+
+    The one measure that maxima apply to, whichever of begin, end and duration were given. The
+    begin is the moment the lease got its exporter; before that, the one it is booked for.
+    """
+    end = _ends_at(lease)
+    if end is None:
+        return lease.spec.duration
+    return end - (lease.status.begin_time or begins_at(lease.spec) or now)
+
+
+def longer(lease: Lease, before: Lease, *, now: datetime) -> bool:
+    """Whether the lease is to last longer than it was before."""
+    new, old = lasts(lease, now=now), lasts(before, now=now)
+    return old is not None and (new is None or new > old)
+
+
+def beyond_maximum(lease: Lease, *, now: datetime) -> bool:
+    """Whether the spec of an active lease asks for more than the lease may have."""
+    maximum, asked = lease.status.maximum_duration, lasts(lease, now=now)
+    return maximum is not None and (asked is None or asked > maximum)
+
+
+def _ends_at(lease: Lease) -> datetime | None:
+    """When the spec has the lease end.
+
+    An explicit end wins over a duration, and a booked begin over the actual
+    one: a client that booked 14:00 to 15:00 and got its exporter at 14:20 still
+    leaves at 15:00.
+    """
+    spec = lease.spec
+    if spec.end_time is not None:
+        return spec.end_time
+    if spec.duration is None:
+        return None
+    begin = spec.begin_time or lease.status.begin_time
+    return times.shifted(begin, spec.duration) if begin is not None else None
+
+
+def length(spec: LeaseSpec) -> timedelta | None:
+    """The duration that people are shown; None for without end. What is allowed: ``lasts``."""
+    if spec.duration is not None:
+        return spec.duration
+    if spec.begin_time is not None and spec.end_time is not None:
+        return spec.end_time - spec.begin_time
+    return None
+
+
+def due_to_end(lease: Lease, *, now: datetime) -> str | None:
+    """The reason why a lease that has not ended must, or None."""
+    if lease.status.ended:
+        return None
+    if lease.spec.release:
+        return "Released"
+    end = expires_at(lease)
+    return "Expired" if end is not None and end <= now else None
+
+
+def holder(lease: Lease) -> str:
+    """The client that has the exporter now, or will get it."""
+    held = lease.status.client_ref
+    return held.name if held is not None else lease.spec.client_ref.name
+
+
+def handing_over(lease: Lease) -> bool:
+    """Whether another client is to have the exporter than the one that has it."""
+    return holder(lease) != lease.spec.client_ref.name
+
+
+def waiting(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
+    """The status of a lease that must wait, and why."""
+    found = condition(
+        lease.status.conditions,
+        "Pending",
+        status=True,
+        reason=reason,
+        message=message,
+        generation=lease.metadata.generation,
+        now=now,
+    )
+    return replace(lease.status, conditions=found)
+
+
+def assigned(
+    lease: Lease, *, exporter: str, approval: Approval, epoch: int, now: datetime
+) -> LeaseStatus:
+    """The status of a lease that has its exporter."""
+    generation = lease.metadata.generation
+    found = condition(
+        lease.status.conditions,
+        "Pending",
+        status=False,
+        reason="Ready",
+        message=f"exporter {exporter} is assigned",
+        generation=generation,
+        now=now,
+    )
+    found = condition(
+        found,
+        "Ready",
+        status=True,
+        reason="Ready",
+        message=f"exporter {exporter} is ready for use",
+        generation=generation,
+        now=now,
+    )
+    return replace(
+        lease.status,
+        begin_time=now,
+        exporter_ref=LocalObjectReference(name=exporter),
+        client_ref=lease.spec.client_ref,
+        priority=approval.priority,
+        spot_access=approval.spot,
+        maximum_duration=approval.maximum,
+        epoch=epoch,
+        conditions=last(found, "Ready"),
+    )
+
+
+def handed_over(lease: Lease, *, epoch: int, maximum: timedelta | None) -> LeaseStatus:
+    """The status of a lease that has gone to the client its spec names.
+
+    The new epoch shuts out whatever the client before it still has open; ``maximum`` is how long
+    the new client may have it.
+    """
+    return replace(
+        lease.status, client_ref=lease.spec.client_ref, epoch=epoch, maximum_duration=maximum
+    )
+
+
+def limited(lease: Lease, *, maximum: timedelta | None, now: datetime) -> LeaseStatus:
+    """The status of an active lease that may last ``maximum``, and whether its spec asks for more.
+
+    Absent as long as no spec of the lease did.
+    """
+    status = replace(lease.status, maximum_duration=maximum)
+    binds = beyond_maximum(replace(lease, status=status), now=now)
+    if not binds and not conditions.holds(status.conditions, "Limited"):
+        return status
+    assert maximum is not None or not binds
+    text = f"the access policies allow {lease.spec.client_ref.name} at most"
+    found = condition(
+        status.conditions,
+        "Limited",
+        status=binds,
+        reason="MaximumDuration" if binds else "WithinMaximum",
+        message=f"{text} {durations.text(maximum)}, after which the lease ends"
+        if binds and maximum is not None
+        else "the lease may last as long as it asks to",
+        generation=lease.metadata.generation,
+        now=now,
+    )
+    return replace(status, conditions=last(found, "Ready"))
+
+
+def fenced(old: Lease | None, new: Lease | None) -> int | None:
+    """Up to which epoch a lease's streams are over after a change; None if all may go on."""
+    if new is None:
+        return old.status.epoch if old is not None else None
+    if new.status.ended:
+        return new.status.epoch
+    before = old.status.epoch if old is not None else 0
+    return new.status.epoch - 1 if new.status.epoch > before else None
+
+
+def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
+    """The final status. Its exporter stays named."""
+    generation = lease.metadata.generation
+    found = condition(
+        lease.status.conditions,
+        "Pending",
+        status=False,
+        reason=reason,
+        message=message,
+        generation=generation,
+        now=now,
+    )
+    found = condition(
+        found,
+        "Ready",
+        status=False,
+        reason=reason,
+        message=message,
+        generation=generation,
+        now=now,
+    )
+    return replace(
+        lease.status,
+        ended=True,
+        end_time=now,
+        conditions=last(found, "Ready"),
+        sessions=sessions.closed(lease.status.sessions, now=now),
+    )
+
+
+def labelled_ended(lease: Lease) -> Lease:
+    """The lease with the label by which lists leave out what is over."""
+    labels = {**lease.metadata.labels, ENDED_LABEL: "true"}
+    return replace(lease, metadata=replace(lease.metadata, labels=labels))
+
+
+def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime) -> LeaseStatus:
+    """The final status of a lease that can never be served: Unsatisfiable or Invalid."""
+    found = condition(
+        lease.status.conditions,
+        type,
+        status=True,
+        reason=reason,
+        message=message,
+        generation=lease.metadata.generation,
+        now=now,
+    )
+    return replace(lease.status, ended=True, end_time=now, conditions=last(found, type))
+
+
+def end_message(reason: str) -> str:
+    """What people read about an end."""
+    return {
+        "Released": "the lease was released",
+        "Expired": "the lease reached its end time",
+        "Evicted": "a lease with a lasting right to the exporter took it",
+        "ClientRemoved": "the client of the lease was removed",
+        "ExporterRemoved": "the exporter of the lease was removed",
+        "ExporterTaken": "the exporter of the lease was given to another one",
+    }[reason]

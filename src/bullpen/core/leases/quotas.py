@@ -1,0 +1,145 @@
+"""How many leases a client may have, for how long, and how quickly it may ask for more.
+
+Decided before a lease is made, from what the client and its namespace have at that moment. The
+texts say which limit it was and who can change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bullpen.core.leases.access import Allowance
+from bullpen.kit import durations
+
+OPERATOR = "whoever runs the service can change it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How quickly one client may create leases: so many at once, then so many a second."""
+
+    burst: int
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """What the service allows where no policy says otherwise; None is no limit."""
+
+    active_max: int | None = 500
+    """Leases of one client that have their exporter."""
+
+    waiting_max: int | None = 500
+    """Leases of one client that wait for one, or are booked."""
+
+    namespace_max: int | None = 10_000
+    """Open leases of a namespace, of all clients."""
+
+    duration_max: timedelta | None = timedelta(days=7)
+    rate: Rate | None = Rate(burst=500, per_second=20.0)
+
+
+UNLIMITED = Quotas(
+    active_max=None, waiting_max=None, namespace_max=None, duration_max=None, rate=None
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Open leases of a client, and of its namespace."""
+
+    active: int = 0
+    waiting: int = 0
+    namespace: int = 0
+
+
+def refusal(quotas: Quotas, allowance: Allowance, usage: Usage, *, client: str) -> str | None:
+    """Why the client may not ask for one more lease now; None if it may.
+
+    A new lease waits first, so both limits of the client apply to it.
+    """
+    return (
+        too_many_active(quotas, allowance, usage, client=client)
+        or _too_many_waiting(quotas, allowance, usage, client)
+        or _namespace_full(quotas, usage)
+    )
+
+
+def too_many_active(
+    quotas: Quotas, allowance: Allowance, usage: Usage, *, client: str
+) -> str | None:
+    """Why the client may not have one more active lease."""
+    most, where = quotas.active_max, _setting("maxActivePerClient")
+    if allowance.active is not None:
+        most, where = allowance.active, _policy("maximumActiveLeases")
+    if most is None or usage.active < most:
+        return None
+    return f"{client} has {usage.active} active leases and may have {most}; release one. {where}"
+
+
+def _too_many_waiting(
+    quotas: Quotas, allowance: Allowance, usage: Usage, client: str
+) -> str | None:
+    most, where = quotas.waiting_max, _setting("maxWaitingPerClient")
+    if allowance.waiting is not None:
+        most, where = allowance.waiting, _policy("maximumWaitingLeases")
+    if most is None or usage.waiting < most:
+        return None
+    return f"{client} has {usage.waiting} waiting leases and may have {most}; delete one. {where}"
+
+
+def _namespace_full(quotas: Quotas, usage: Usage) -> str | None:
+    most = quotas.namespace_max
+    if most is None or usage.namespace < most:
+        return None
+    where = _setting("maxPerNamespace")
+    return f"the namespace has {usage.namespace} open leases and may have {most}. {where}"
+
+
+def too_long(quotas: Quotas, lasts: timedelta | None) -> str | None:
+    """Why a lease may not last so long; None if it may. Without an end is longer than any limit."""
+    most = quotas.duration_max
+    if most is None or (lasts is not None and lasts <= most):
+        return None
+    return f"a lease may last at most {durations.text(most)} here. {_setting('maxDuration')}"
+
+
+def _setting(name: str) -> str:
+    return f"The limit is leases.{name} of the service's settings; {OPERATOR}"
+
+
+def _policy(field: str) -> str:
+    return (
+        f"The limit is {field} of an ExporterAccessPolicy;"
+        " an administrator of the namespace can change it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What is left of a client's rate, at a moment of a clock that never goes back."""
+
+    tokens: float
+    at: float
+
+
+def taken(rate: Rate, bucket: Bucket | None, *, now: float) -> tuple[Bucket, bool]:
+    """The bucket after one more lease was asked for, and whether there was enough in it.
+
+    A client that is new, or has not asked for long, has a full one.
+    """
+    before = bucket or Bucket(rate.burst, now)
+    grown = before.tokens + max(0.0, now - before.at) * rate.per_second
+    tokens = min(float(rate.burst), grown)
+    return (Bucket(tokens - 1, now), True) if tokens >= 1 else (Bucket(tokens, now), False)
+
+
+def too_fast(rate: Rate, *, client: str) -> str:
+    """What a client is told that asks too quickly."""
+    return (
+        f"{client} asks for leases too quickly: {rate.burst} at once, then"
+        f" {rate.per_second:g} a second; try again later."
+        f" The limit is leases.createRate and leases.createBurst of the service's settings;"
+        f" {OPERATOR}"
+    )

@@ -1,0 +1,183 @@
+"""Waiting requests of a namespace, grouped: which of them a change can concern.
+
+Deciding over all waiting requests is what makes the queue fair, and what would make a long
+queue slow: most changes concern a few of them. Requests that ask for the same form a group.
+A decision about a group holds until something changes for it, or for a group that it may
+share an exporter with.
+
+A new request for which an exporter is free concerns only itself: all others have been decided
+about, so an exporter that is still free is of no use to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from bullpen.core.exporters.offers import Offer
+from bullpen.core.leases import access
+from bullpen.core.leases.access import Policies
+from bullpen.core.leases.scheduler import Request, Supply, kind_of
+
+
+class RequestIndex:
+    """Which requests wait, and what has changed since they were last decided about."""
+
+    def __init__(self) -> None:
+        self._groups: dict[object, _Group] = {}
+        self._by_name: dict[str, _Group] = {}
+        self._changed: dict[object, _Group] = {}
+        """Groups to decide about; also ones that have become empty."""
+
+        self._new: dict[str, Request] = {}
+        """Requests about which nothing was decided yet."""
+
+        self._index = _GroupIndex()
+        self._policies = access.OPEN
+        self._supplies: tuple[Supply, ...] = ()
+
+    def put(self, request: Request) -> None:
+        """A request waits, or waits for something else now."""
+        group = self._by_name.get(request.name)
+        if group is not None and group.requests[request.name] == request:
+            return
+        new = group is None or request.name in self._new
+        self.remove(request.name)
+        kind = kind_of(request)
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = _Group(request)
+            self._index.add(group)
+        group.requests[request.name] = request
+        self._by_name[request.name] = group
+        if new:
+            self._new[request.name] = request
+        else:
+            self._changed[kind] = group
+
+    def remove(self, name: str) -> None:
+        group = self._by_name.pop(name, None)
+        if group is None:
+            return
+        del group.requests[name]
+        if self._new.pop(name, None) is None:
+            self._changed[group.kind] = group
+        if not group.requests:
+            del self._groups[group.kind]
+            self._index.remove(group)
+
+    def offered(self, old: Offer | None, new: Offer | None) -> None:
+        """An exporter has changed from ``old`` to ``new``; None where there is none."""
+        if old == new:
+            return
+        for offer in (old, new):
+            if offer is not None:
+                self._mark(group for group in self._index.near(offer) if group.wants(offer))
+
+    def under(self, policies: Policies, supplies: tuple[Supply, ...]) -> None:
+        """The present access policies, and what pools say they could make."""
+        if policies != self._policies:
+            self._policies = policies
+            self.everything()
+        if supplies != self._supplies:
+            changed = [s for s in supplies if s not in self._supplies]
+            changed += [s for s in self._supplies if s not in supplies]
+            self._supplies = supplies
+            groups = self._groups.values()
+            self._mark(group for group in groups if any(group.suits(s.labels) for s in changed))
+
+    def everything(self) -> None:
+        """All requests need a decision: decisions about them were not carried out."""
+        self._mark(self._groups.values())
+
+    def newcomers(self) -> tuple[Request, ...]:
+        """Requests that have come, if nothing else has changed.
+
+        Those for which an exporter is free may have it; the caller says so with ``served``. For
+        the others, ``take`` has all requests that they concern.
+        """
+        return () if self._changed else tuple(self._new.values())
+
+    def served(self, names: Iterable[str]) -> None:
+        """Newcomers that get an exporter at once and no longer wait.
+
+        A request that does not get it after all is to be ``put`` again.
+        """
+        for name in names:
+            self.remove(name)
+
+    def take(self) -> tuple[Request, ...]:
+        """All requests the changes can concern; a pass that cannot finish calls ``everything``."""
+        self._mark(self._by_name[name] for name in self._new)
+        self._new = {}
+        found = self._reached()
+        self._changed = {}
+        return tuple(request for group in found for request in group.requests.values())
+
+    def _mark(self, groups: Iterable[_Group]) -> None:
+        self._changed.update((group.kind, group) for group in groups)
+
+    def _reached(self) -> list[_Group]:
+        """The changed groups, those that may share an exporter with one, and so on."""
+        if not self._changed:
+            return []
+        rest = {kind: group for kind, group in self._groups.items() if kind not in self._changed}
+        found = list(self._changed.values())
+        for group in found:  # grows while it is walked
+            near = [kind for kind, other in rest.items() if group.may_share(other)]
+            found += (rest.pop(kind) for kind in near)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+class _Group:
+    """Requests that the same exporters can serve."""
+
+    def __init__(self, first: Request) -> None:
+        self.kind = kind_of(first)
+        self.requests: dict[str, Request] = {}
+        self._selector = first.selector
+        self._equalities = first.selector.equalities()
+        self._exporter = first.exporter
+
+    @property
+    def common(self) -> str | tuple[str, str] | None:
+        """What every offer it wants has: the name, or one of the labels; None if nothing."""
+        return self._exporter or next(iter(self._equalities.items()), None)
+
+    def wants(self, offer: Offer) -> bool:
+        if self._exporter not in ("", offer.name):
+            return False
+        return bool(self._exporter) or self.suits(offer.labels)
+
+    def suits(self, labels: Mapping[str, str]) -> bool:
+        return self._selector.matches(labels)
+
+    def may_share(self, other: _Group) -> bool:
+        """False only if no exporter at all could serve both."""
+        if self._exporter and other._exporter:
+            return self._exporter == other._exporter
+        theirs = other._equalities
+        return all(theirs.get(key, value) == value for key, value in self._equalities.items())
+
+
+class _GroupIndex:
+    """Groups by what the offers they want have in common, so that a change looks at few."""
+
+    def __init__(self) -> None:
+        self._groups: dict[object, dict[object, _Group]] = {}
+
+    def add(self, group: _Group) -> None:
+        self._groups.setdefault(group.common, {})[group.kind] = group
+
+    def remove(self, group: _Group) -> None:
+        groups = self._groups[group.common]
+        del groups[group.kind]
+        if not groups:
+            del self._groups[group.common]
+
+    def near(self, offer: Offer) -> Iterator[_Group]:
+        """All groups that may want the offer, and some others."""
+        for common in (None, offer.name, *offer.labels.items()):
+            yield from self._groups.get(common, {}).values()

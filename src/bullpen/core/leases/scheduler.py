@@ -1,0 +1,413 @@
+"""Which waiting lease gets which exporter: one decision over all of them.
+
+Everything is read at one revision and decided together, so the outcome does not
+depend on which lease happened to be looked at first. First come, first served,
+within what policies allow: a right of higher priority is served before, and equal
+ones by age. A lease that cannot be served now learns why and its place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.leases import access
+from bullpen.core.leases.access import Approval, Policies
+from bullpen.kit import durations
+from bullpen.kit.selectors import Selector
+
+MESSAGE_MAX = 4096
+
+EXACT_MAX = 10
+"""Up to which place in the queue it is told exactly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A waiting lease, as far as scheduling looks at it."""
+
+    name: str
+    client: str
+    client_labels: Mapping[str, str] | None
+    """None when the Client object does not exist."""
+
+    selector: Selector
+    since: datetime
+    """What its place in the queue is counted from."""
+
+    sequence: int = 0
+    """Tells apart those of the same second, in order of arrival."""
+
+    exporter: str = ""
+    """The one exporter it asks for by name."""
+
+    allow_disabled: bool = False
+    duration: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """A pool that could make exporters with these labels, and what it says about when."""
+
+    name: str
+    labels: Mapping[str, str]
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """Everything ``schedule`` may look at, in one namespace."""
+
+    offers: OfferIndex
+    requests: tuple[Request, ...]
+    policies: Policies = access.OPEN
+    supplies: tuple[Supply, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    lease: str
+    exporter: str
+    approval: Approval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """End a spot lease so that its exporter can go to ``by``."""
+
+    lease: str
+    exporter: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    lease: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """End a lease that nothing here can ever serve."""
+
+    lease: str
+    type: str
+    reason: str
+    message: str
+
+
+Decision = Assign | Evict | Wait | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An exporter a request may have, and by which right."""
+
+    offer: Offer
+    approval: Approval
+
+
+def schedule(lab: Lab) -> tuple[Decision, ...]:
+    """One decision for every request, in the order they are served.
+
+    What cannot share an exporter does not touch each other, so it may be left out.
+
+    The same lab always gives the same decisions, whatever the order its parts
+    are listed in.
+    """
+    candidates: dict[object, _Candidates] = {}
+    queue = []
+    for request in lab.requests:
+        kind = kind_of(request)
+        asked = candidates.get(kind)
+        if asked is None:
+            asked = candidates[kind] = _Candidates(lab, request)
+        queue.append((asked, request))
+    taken: set[str] = set()
+    promised: set[str] = set()
+    decisions: list[Decision] = []
+    places = _Places()
+    for asked, request in sorted(queue, key=lambda item: _turn(*item)):
+        chosen = asked.next_free(taken)
+        if chosen is not None:
+            taken.add(chosen.offer.name)
+            decisions.append(
+                Assign(lease=request.name, exporter=chosen.offer.name, approval=chosen.approval)
+            )
+            continue
+        next_free = _settling(asked.options, promised) or _victim(asked.options, promised)
+        if next_free is not None:
+            promised.add(next_free.offer.name)
+            if next_free.offer.holder:
+                decisions.append(_eviction(next_free.offer, request))
+        soon = next_free is not None and next_free.offer.settling
+        decisions.append(_unserved(lab, request, asked.options, places.next(asked), soon=soon))
+    return tuple(decisions)
+
+
+def kind_of(request: Request) -> object:
+    """What requests have in common for which the same exporters will do."""
+    client = request.client_labels
+    return (
+        request.selector,
+        request.exporter,
+        request.allow_disabled,
+        request.duration,
+        None if client is None else frozenset(client.items()),
+    )
+
+
+class _Candidates:
+    """What all requests of one kind could have. Looked up once for all of them."""
+
+    def __init__(self, lab: Lab, request: Request) -> None:
+        self._lab = lab
+        self._request = request
+        self._free = self._options_free()
+
+    def next_free(self, taken: set[str]) -> _Option | None:
+        """The best that is free and not taken; what was once taken stays so."""
+        return next((o for o in self._free if o.offer.name not in taken), None)
+
+    @cached_property
+    def options(self) -> list[_Option]:
+        """Every exporter there is for it, free or not, sorted by preference."""
+        return _sorted(self._allowed(self._matching()))
+
+    @property
+    def best(self) -> Approval | None:
+        """The best right to anything."""
+        if not self._lab.policies.enforced:
+            return access.UNLIMITED
+        return self.options[0].approval if self.options else None
+
+    def _options_free(self) -> Iterator[_Option]:
+        """What is free, by preference. Without policies one is as good as another."""
+        if self._request.exporter or self._lab.policies.enforced:
+            yield from (option for option in self.options if option.offer.free)
+        elif self._request.selector and self._request.client_labels is not None:
+            for offer in self._lab.offers.free(self._request.selector):
+                yield _Option(offer, access.UNLIMITED)
+
+    def _matching(self) -> Iterator[Offer]:
+        request, offers = self._request, self._lab.offers
+        if request.exporter:
+            pinned = offers.get(request.exporter)
+            if pinned is not None and _suits(request, pinned):
+                yield pinned
+        elif request.selector:
+            yield from offers.enabled(request.selector)
+
+    def _allowed(self, offers: Iterator[Offer]) -> Iterator[_Option]:
+        client = self._request.client_labels
+        if client is None:
+            return
+        for offer in offers:
+            approval = access.approve(
+                self._lab.policies,
+                client=client,
+                exporter=offer.labels,
+                duration=self._request.duration,
+            )
+            if approval is not None:
+                yield _Option(offer, approval)
+
+
+def _suits(request: Request, pinned: Offer) -> bool:
+    usable = pinned.enabled or request.allow_disabled
+    return usable and request.selector.matches(pinned.labels)
+
+
+def _sorted(options: Iterator[_Option]) -> list[_Option]:
+    return sorted(options, key=lambda o: (o.approval.spot, -o.approval.priority, o.offer.name))
+
+
+def _turn(asked: _Candidates, request: Request) -> tuple[bool, int, datetime, int, str]:
+    """Sort key of the queue: lasting rights first, then priority, then age, then name."""
+    best = asked.best
+    spot, priority = (best.spot, best.priority) if best is not None else (True, 0)
+    return (spot, -priority, request.since, request.sequence, request.name)
+
+
+def _settling(options: list[_Option], promised: set[str]) -> _Option | None:
+    """What is about to be free anyway, perhaps because a spot lease on it was just ended."""
+    return next((o for o in options if o.offer.settling and o.offer.name not in promised), None)
+
+
+def _victim(options: list[_Option], promised: set[str]) -> _Option | None:
+    """What a spot lease has and this request has the right to."""
+    for option in options:
+        offer = option.offer
+        held_by_spot = offer.holder and offer.holder_spot and offer.online
+        if held_by_spot and not option.approval.spot and offer.name not in promised:
+            return option
+    return None
+
+
+def _eviction(offer: Offer, request: Request) -> Evict:
+    return Evict(lease=offer.holder, exporter=offer.name, by=request.name)
+
+
+class _Places:
+    """Places in the queue: one behind the longest queue for any of a asked's exporters."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, int] = {}
+        self._last: _Candidates | None = None
+        self._place = 0
+
+    def next(self, asked: _Candidates) -> int:
+        if asked is self._last:
+            self._place += 1
+            return self._place
+        self._settle()
+        ahead = (self._ahead.get(option.offer.name, 0) for option in asked.options)
+        self._last, self._place = asked, 1 + max(ahead, default=0)
+        return self._place
+
+    def _settle(self) -> None:
+        """Let others see how long the queue has become that was counted last."""
+        if self._last is not None:
+            for option in self._last.options:
+                self._ahead[option.offer.name] = self._place
+
+
+def _unserved(
+    lab: Lab, request: Request, options: list[_Option], position: int, *, soon: bool
+) -> Decision:
+    """Why a request got nothing this time: it waits, or nothing can ever serve it."""
+    if not request.selector and not request.exporter:
+        return Refuse(
+            lease=request.name,
+            type="Invalid",
+            reason="InvalidSelector",
+            message="the lease has neither a selector nor an exporter name; give one of them",
+        )
+    supply = _supply(lab, request)
+    if options:
+        return _wait(request, _cause(options, soon=soon), position, supply)
+    if supply is not None:
+        return Wait(lease=request.name, reason="Provisioning", message=supply.message)
+    return _refusal(lab, request)
+
+
+def _wait(request: Request, why: tuple[str, str], position: int, supply: Supply | None) -> Wait:
+    reason, cause = why
+    message = f"position {_rounded(position)} in the queue: {cause}"
+    if supply is not None and supply.message:
+        message = f"{message}; {supply.message}"
+    return Wait(lease=request.name, reason=reason, message=message[:MESSAGE_MAX])
+
+
+def _rounded(number: int) -> str:
+    """Exact where it matters. Beyond, it is not said anew to everybody whenever one is served."""
+    if number <= EXACT_MAX:
+        return str(number)
+    step = 10 ** (len(str(number)) - 1)
+    return f"about {-(-number // step) * step}"
+
+
+def _cause(options: list[_Option], *, soon: bool) -> tuple[str, str]:
+    """What keeps every exporter that would do: the reason, and a sentence.
+
+    It does not count who is online: exporters that come back one after the other would be told
+    to the whole queue one after the other. ``soon``: one of them is about to be free for this
+    very request. To everybody behind, it is in use still, or each release would be told to the
+    whole queue.
+    """
+    online = [o.offer for o in options if o.offer.online]
+    one = len(options) == 1
+    subject = f"{_exporters(len(options))} {'matches' if one else 'match'}"
+    if not online:
+        return "Offline", f"{subject}, {'but it is not' if one else 'but none is'} online"
+    used = sum(1 for offer in online if offer.holder or offer.free or offer.settling)
+    if soon or not used:
+        return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
+    if used < len(options):
+        return "NotAvailable", f"{subject}, those online are in use"
+    return "NotAvailable", f"{subject}, {'it is' if one else 'all are'} in use"
+
+
+def _exporters(count: int) -> str:
+    return "1 exporter" if count == 1 else f"{_rounded(count)} exporters"
+
+
+def _supply(lab: Lab, request: Request) -> Supply | None:
+    """A pool that could make what the request asks for."""
+    if request.exporter or request.client_labels is None:
+        return None
+    for supply in sorted(lab.supplies, key=lambda s: s.name):
+        allowed = access.approve(
+            lab.policies,
+            client=request.client_labels,
+            exporter=supply.labels,
+            duration=request.duration,
+        )
+        if allowed is not None and request.selector.matches(supply.labels):
+            return supply
+    return None
+
+
+def _refusal(lab: Lab, request: Request) -> Refuse:
+    if request.client_labels is None:
+        return _no_access(request, f"client {request.client} does not exist")
+    if request.exporter:
+        pinned = lab.offers.get(request.exporter)
+        if pinned is None:
+            return _unsatisfiable(
+                request, "ExporterNotFound", f"there is no exporter {request.exporter}"
+            )
+        if not request.selector.matches(pinned.labels):
+            text = f"exporter {pinned.name} does not match the selector {request.selector}"
+            return _unsatisfiable(request, "SelectorMismatch", text)
+        if not pinned.enabled and not request.allow_disabled:
+            return _unsatisfiable(
+                request, "ExporterDisabled", f"exporter {pinned.name} is disabled"
+            )
+        return _denied(lab, request, [pinned])
+    matching = [o for o in lab.offers if request.selector.matches(o.labels)]
+    if matching and not any(o.enabled for o in matching):
+        text = f"every exporter that matches {request.selector} is disabled"
+        return _unsatisfiable(request, "AllDisabled", text)
+    if not matching:
+        return _no_access(request, f"no exporter and no pool matches {request.selector}")
+    return _denied(lab, request, [o for o in matching if o.enabled])
+
+
+def _denied(lab: Lab, request: Request, offers: list[Offer]) -> Refuse:
+    """No policy allows it; say whether a shorter lease would be."""
+    client = request.client_labels or {}
+    limits = [
+        access.longest(lab.policies, client=client, exporter=offer.labels)
+        for offer in offers
+        if access.concerns(lab.policies, client=client, exporter=offer.labels)
+    ]
+    known = [limit for limit in limits if limit is not None]
+    if known:
+        allowed = durations.text(max(known))
+        return _no_access(request, f"the policies allow {request.client} at most {allowed}")
+    said = [d for offer in offers for d in access.descriptions(lab.policies, exporter=offer.labels)]
+    text = f"no policy gives {request.client} access to {_those(offers)}"
+    if said:
+        text = f"{text}: {'; '.join(dict.fromkeys(said))}"
+    return _no_access(request, text)
+
+
+def _those(offers: list[Offer]) -> str:
+    if len(offers) == 1:
+        return f"exporter {offers[0].name}"
+    return f"any of the {len(offers)} exporters that match"
+
+
+def _no_access(request: Request, message: str) -> Refuse:
+    return _unsatisfiable(request, "NoAccess", message)
+
+
+def _unsatisfiable(request: Request, reason: str, message: str) -> Refuse:
+    return Refuse(
+        lease=request.name, type="Unsatisfiable", reason=reason, message=message[:MESSAGE_MAX]
+    )

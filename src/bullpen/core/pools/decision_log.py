@@ -1,0 +1,84 @@
+"""What was done to a pool, and by which rule: for events, and for the last few in its status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bullpen.api.exporterset import DECISIONS_MAX, Decision
+from bullpen.core.pools.scale_plan import Action, Create, Drain, Rule
+
+MESSAGE_MAX = 300
+"""Characters of one entry; a backend's error can be a page long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One event."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def decisions(done: Sequence[Action], *, now: datetime) -> tuple[Decision, ...]:
+    """What was done in one pass; the same thing to many members is one entry."""
+    groups: dict[tuple[str, Rule], list[Action]] = {}
+    for action in done:
+        groups.setdefault((type(action).__name__, action.rule), []).append(action)
+    return tuple(
+        Decision(
+            time=now,
+            action=verb,
+            name=_names(group),
+            count=len(group),
+            rule=rule.value,
+            message=_message(group),
+        )
+        for (verb, rule), group in groups.items()
+    )
+
+
+def recorded(
+    ledger: tuple[Decision, ...], done: Sequence[Action], *, now: datetime
+) -> tuple[Decision, ...]:
+    """``ledger`` with what was done now; the oldest entries make room."""
+    return (*ledger, *decisions(done, now=now))[-DECISIONS_MAX:]
+
+
+def notes(done: Sequence[Action], *, now: datetime) -> tuple[Note, ...]:
+    """The events about what was done."""
+    return tuple(_note(decision) for decision in decisions(done, now=now))
+
+
+def _note(decision: Decision) -> Note:
+    verb = _VERBS[decision.action]
+    which = decision.name if decision.count == 1 else f"{decision.count} ({decision.name})"
+    reason = _REASONS.get(decision.rule) or _DIRECTIONS[decision.action]
+    return Note(
+        reason=reason,
+        message=f"{verb} {which} by rule {decision.rule}: {decision.message}",
+        warning=decision.rule in (Rule.CRASHED, Rule.FAILED_TO_START),
+    )
+
+
+_VERBS = {"Create": "created", "Drain": "drained", "Delete": "deleted"}
+_DIRECTIONS = {Create.__name__: "ScaleUp", Drain.__name__: "ScaleDown", "Delete": "ScaleDown"}
+_REASONS: dict[str, str] = {
+    Rule.ROLLOUT: "Rollout",
+    Rule.SPENT: "Recycle",
+    Rule.CRASHED: "MemberCrashed",
+    Rule.FAILED_TO_START: "MemberFailed",
+}
+
+
+def _names(group: Sequence[Action]) -> str:
+    first, last = group[0].name, group[-1].name
+    return first if len(group) == 1 else f"{first} to {last}"
+
+
+def _message(group: Sequence[Action]) -> str:
+    said = list(dict.fromkeys(action.message for action in group))
+    more = f" (and {len(said) - 1} other reasons)" if len(said) > 1 else ""
+    return f"{said[0][:MESSAGE_MAX]}{more}"

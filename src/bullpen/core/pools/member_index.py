@@ -1,0 +1,111 @@
+"""The members of a pool, filed so that a pass costs what is unusual about them.
+
+Most members of a large pool are as they should be: ready, up to date, and waiting for
+nothing but a lease or its end. Those are counted as they come and go; the others are
+looked at one by one. Every decision must come out as if all had been looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from bullpen.core.pools.members import Member, Phase, Stage
+
+
+class MemberSubset:
+    """The usual members of a member_index, and some of its unusual ones."""
+
+    def __init__(self, member_index: MemberIndex, unusual: tuple[Member, ...]) -> None:
+        self._crew = member_index
+        self.unusual = unusual
+
+    def __len__(self) -> int:
+        return self._crew.usual + len(self.unusual)
+
+    def __iter__(self) -> Iterator[Member]:
+        yield from self._crew.ordinary()
+        yield from self.unusual
+
+    @property
+    def usual(self) -> int:
+        return self._crew.usual
+
+    @property
+    def leased(self) -> int:
+        return self._crew.usual_leased + sum(m.leased for m in self.unusual)
+
+    @property
+    def idle(self) -> int:
+        return self._crew.usual_idle + sum(m.idle for m in self.unusual)
+
+
+class MemberIndex(Sequence[Member]):
+    """Members by name. Kept up to date by whoever holds it; whoever decides only reads it."""
+
+    def __init__(self, members: Iterable[Member] = ()) -> None:
+        self._members: dict[str, Member] = {}
+        self._unusual: dict[str, Member] = {}
+        self.usual_leased = 0
+        self.usual_idle = 0
+        for member in members:
+            self.put(member)
+
+    @classmethod
+    def of(cls, members: Sequence[Member]) -> MemberIndex:
+        return members if isinstance(members, MemberIndex) else cls(members)
+
+    def put(self, member: Member) -> None:
+        """A new member, or another state of one."""
+        self.remove(member.name)
+        self._members[member.name] = member
+        if is_usual(member):
+            self._count(member, 1)
+        else:
+            self._unusual[member.name] = member
+
+    def remove(self, name: str) -> None:
+        member = self._members.pop(name, None)
+        if member is not None and self._unusual.pop(name, None) is None:
+            self._count(member, -1)
+
+    def _count(self, member: Member, step: int) -> None:
+        self.usual_leased += step * member.leased
+        self.usual_idle += step * member.idle
+
+    def get(self, name: str) -> Member | None:
+        return self._members.get(name)
+
+    @property
+    def usual(self) -> int:
+        return len(self._members) - len(self._unusual)
+
+    def ordinary(self) -> Iterator[Member]:
+        """The usual ones, one by one. There may be thousands."""
+        return (m for name, m in self._members.items() if name not in self._unusual)
+
+    @property
+    def unusual(self) -> tuple[Member, ...]:
+        return tuple(self._unusual.values())
+
+    def whole(self) -> MemberSubset:
+        return MemberSubset(self, self.unusual)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self._members.values())[index]
+
+
+def is_usual(member: Member) -> bool:
+    """Whether only a lease, an edit or a failure will change anything about it."""
+    return (
+        member.phase is Phase.READY
+        and member.stage is Stage.UP
+        and member.current
+        and member.due is None
+    )

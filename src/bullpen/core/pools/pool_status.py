@@ -1,0 +1,302 @@
+"""What is said about a pool: counts, conditions and what the next pass must remember.
+
+Counts are what was observed, not what was just done: the next pass, woken by our own
+writes, sees the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bullpen.api import exporterset
+from bullpen.api.exporterset import ExporterSet, ExporterSetStatus
+from bullpen.api.meta import Condition
+from bullpen.core import conditions
+from bullpen.core.pools import decision_log
+from bullpen.core.pools.decision_log import Note
+from bullpen.core.pools.demand import Source
+from bullpen.core.pools.member_index import MemberIndex
+from bullpen.core.pools.members import STARTING, Member, Phase, Stage
+from bullpen.core.pools.scale_plan import Action, Plan, Pool, Surplus
+from bullpen.core.pools.start_throttle import START_THROTTLE, Failures, StartHistory, StartThrottle
+
+MESSAGE_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why nothing can be made for a set, until somebody changes it."""
+
+    reason: str
+    message: str
+    """Names the path of the field that is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything a status is made of."""
+
+    pool: Pool
+    plan: Plan
+    start_history: StartHistory
+    """After the failures of this pass."""
+
+    done: tuple[Action, ...]
+    revision: str
+    generation: int
+    """Of the set that was looked at."""
+
+    boot: timedelta | None = None
+    problem: Problem | None = None
+
+
+def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetStatus:
+    """The status of ``owner`` after a pass."""
+    pool, plan = report.pool, report.plan
+    before = owner.status
+    return replace(
+        counted(before, pool.member_index),
+        observed_generation=report.generation,
+        selector=str(owner.spec.selector.selector()),
+        conditions=_conditions(owner, report, now),
+        created=plan.created,
+        revision=report.revision,
+        proven_revision=_proven(before.proven_revision, report),
+        typical_boot=report.boot,
+        surplus=_surplus(before.surplus, plan.surplus),
+        start_failures=_start_failures(before.start_failures, report),
+        decisions=decision_log.recorded(before.decisions, report.done, now=now),
+    )
+
+
+def counted(before: ExporterSetStatus, members: MemberIndex) -> ExporterSetStatus:
+    """``before`` with the figures of these members."""
+    phases = _phases(members)
+    everybody = members.whole()
+    leased, idle = everybody.leased, everybody.idle
+    instances = Counter(_instance(m) for m in members.unusual)
+    instances["Running"] += members.usual
+    lost = phases[Phase.OFFLINE] + phases[Phase.CRASHED] + phases[Phase.FAILED]
+    unready = lost + phases[Phase.STARTING] + phases[Phase.HELD]
+    return replace(
+        before,
+        replicas=len(members),
+        ready_replicas=phases[Phase.READY],
+        available_replicas=idle,
+        unavailable_replicas=unready,
+        leased_replicas=leased,
+        pods_pending=instances["Pending"],
+        pods_running=instances["Running"],
+        pods_failed=instances["Failed"],
+        pods_unknown=instances["Unknown"],
+        exporters_active=leased,
+        exporters_idle=idle,
+        exporters_disabled=phases[Phase.DRAINING],
+        exporters_offline=unready,
+    )
+
+
+def _phases(members: MemberIndex) -> Counter[Phase]:
+    phases = Counter(m.phase for m in members.unusual)
+    phases[Phase.READY] += members.usual
+    return phases
+
+
+def _instance(member: Member) -> str:
+    """The instance of a member, in the words of Pods."""
+    if member.phase is Phase.ENDING:
+        return "Unknown"
+    if member.stage in (Stage.EXITED, Stage.REFUSED):
+        return "Succeeded" if member.phase is Phase.SPENT else "Failed"
+    if member.stage is Stage.UP and member.phase not in STARTING:
+        return "Running"
+    return "Pending"
+
+
+def start_history(
+    owner: ExporterSet, revision: str, *, throttle: StartThrottle = START_THROTTLE
+) -> StartHistory:
+    """What the status of ``owner`` says about how members of ``revision`` start."""
+    found = owner.status.start_failures
+    failures = None
+    if found is not None and found.revision == revision:
+        failures = Failures(
+            count=found.count,
+            at=found.last_time,
+            retry_at=found.retry_time,
+            reason=found.reason,
+            detail=found.message,
+        )
+    trusted = failures is None and owner.status.proven_revision == revision
+    return StartHistory(trusted=trusted, failures=failures, throttle=throttle)
+
+
+def surplus(owner: ExporterSet) -> Surplus | None:
+    """What the status of ``owner`` says about members nobody needed."""
+    found = owner.status.surplus
+    return Surplus(since=found.since, count=found.count) if found else None
+
+
+def transitions(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tuple[Note, ...]:
+    """Events about conditions that changed, in the words upstream has for them."""
+    found = []
+    for condition in after:
+        reason = _TRANSITIONS.get((condition.type, str(condition.status)))
+        old = conditions.get(before, condition.type)
+        was = str(old.status) if old else _USUAL.get(condition.type, "")
+        if reason is not None and was != str(condition.status):
+            warning = condition.type == "Degraded" and str(condition.status) == "True"
+            found.append(Note(reason=reason, message=condition.message, warning=warning))
+    return tuple(found)
+
+
+_TRANSITIONS = {
+    ("Available", "True"): "ExporterSetAvailable",
+    ("Available", "False"): "ExporterSetUnavailable",
+    ("Degraded", "True"): "ExporterSetDegraded",
+    ("Degraded", "False"): "ExporterSetRecovered",
+    ("ScalingLimited", "True"): "ScalingLimited",
+    ("ScalingLimited", "False"): "ScalingUnlimited",
+}
+_USUAL = {"Degraded": "False", "ScalingLimited": "False", "Available": "False"}
+"""What a condition that was never set counts as: a new set that is not ready is no news."""
+
+
+def _conditions(owner: ExporterSet, report: Report, now: datetime) -> tuple[Condition, ...]:
+    found = owner.status.conditions
+    said = {
+        "Available": _available(report),
+        "Progressing": _progressing(report),
+        "Degraded": _degraded(report),
+        "ScalingLimited": _limited(report),
+    }
+    said["SetHealthy"] = _healthy(said["Available"], said["Degraded"])
+    for type_, (holds, reason, message) in said.items():
+        found = conditions.condition(
+            found,
+            type_,
+            status=holds,
+            reason=reason,
+            message=message[:MESSAGE_MAX],
+            generation=report.generation,
+            now=now,
+        )
+    return found
+
+
+_Said = tuple[bool, str, str]
+"""Whether a condition holds, its reason and its message."""
+
+
+def _available(report: Report) -> _Said:
+    pool = report.pool
+    ready = _phases(pool.member_index)[Phase.READY]
+    if report.problem is not None:
+        return False, report.problem.reason, report.problem.message
+    if pool.on_demand:
+        text = "bindingMode is WaitForFirstConsumer: targets are started for leases only"
+        return True, "OnDemand", text
+    enough = ready >= pool.replicas_min
+    reason = "MinimumReplicasReady" if enough else "MinimumReplicasNotReady"
+    return enough, reason, f"{ready} ready, at least {pool.replicas_min} wanted"
+
+
+def _progressing(report: Report) -> _Said:
+    phases = _phases(report.pool.member_index)
+    leaving = sum(phases[phase] for phase in _LEAVING)
+    if phases[Phase.STARTING]:
+        return True, "Starting", f"{phases[Phase.STARTING]} starting"
+    if leaving or report.done:
+        return True, "Changing", f"{leaving} leaving"
+    return False, "Settled", ""
+
+
+_LEAVING = (Phase.SPENT, Phase.CRASHED, Phase.FAILED, Phase.DRAINING, Phase.ENDING)
+
+
+def _degraded(report: Report) -> _Said:
+    if report.problem is not None:
+        return True, report.problem.reason, report.problem.message
+    failures = report.start_history.failures
+    if failures is not None:
+        stopped = failures.count >= report.start_history.throttle.stop_after
+        reason = "StartStopped" if stopped else "StartFailing"
+        cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
+        return True, reason, f"{failures.count} failed to start in a row ({cause})"
+    held = [m for m in report.pool.member_index.unusual if m.phase is Phase.HELD]
+    if held:
+        return True, held[0].cause or "NoCapacity", f"{len(held)} wait for room: {held[0].detail}"
+    return False, "Healthy", ""
+
+
+def _limited(report: Report) -> _Said:
+    plan, pool = report.plan, report.pool
+    if not plan.limited:
+        return False, "WithinLimits", ""
+    text = (
+        f"the ceiling is {pool.replicas_max}, {plan.wanted} are wanted:"
+        f" {_leases(pool.waiting)} waiting, {pool.available_min} to be kept warm"
+    )
+    return True, "CeilingReached", text
+
+
+def _leases(count: int) -> str:
+    return "1 lease is" if count == 1 else f"{count} leases are"
+
+
+def _healthy(available: _Said, degraded: _Said) -> _Said:
+    if degraded[0]:
+        return False, degraded[1], degraded[2]
+    return available if not available[0] else (True, "Healthy", "")
+
+
+def _proven(before: str, report: Report) -> str:
+    if report.start_history.trusted:
+        return report.revision
+    # Until the present revision has started, or failed, the last good one is remembered.
+    return "" if before == report.revision else before
+
+
+def _surplus(before: exporterset.Surplus | None, now: Surplus | None) -> exporterset.Surplus | None:
+    if now is None:
+        return None
+    if before is not None and (before.since, before.count) == (now.since, now.count):
+        return before
+    return exporterset.Surplus(since=now.since, count=now.count)
+
+
+def _start_failures(
+    before: exporterset.StartFailures | None, report: Report
+) -> exporterset.StartFailures | None:
+    found = report.start_history.failures
+    if found is None:
+        return None
+    made = exporterset.StartFailures(
+        count=found.count,
+        last_time=found.at,
+        retry_time=found.retry_at,
+        revision=report.revision,
+        reason=found.reason,
+        message=found.detail[:MESSAGE_MAX],
+    )
+    return before if before == made else made
+
+
+def source(
+    name: str,
+    members: MemberIndex,
+    *,
+    labels: Mapping[str, str],
+    ceiling: int | None,
+    stalled: bool,
+    lead: timedelta,
+) -> Source:
+    """The pool as demand looks at it; one that is ``stalled`` makes nothing new for now."""
+    starting = sum(m.phase in STARTING and not m.leased for m in members.unusual)
+    room = None if ceiling is None else max(0, ceiling - len(members))
+    return Source(
+        name=name, labels=labels, starting=starting, room=0 if stalled else room, lead=lead
+    )

@@ -1,0 +1,398 @@
+"""How large should a pool be, and which members should change?
+
+This module decides. It does not act: no await, no I/O, no clock, no random numbers.
+``controllers.pools.exporterset_reconciler`` gathers a ``Pool``, calls ``plan`` and performs the
+actions that come back.
+
+Two promises hold for every plan: a pool never exceeds its ceiling, members that are on
+their way out included; and a member that a lease holds is never drained, and deleted
+only if nothing of it runs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from bullpen.core.pools import member_names, start_throttle
+from bullpen.core.pools.member_index import MemberIndex, MemberSubset
+from bullpen.core.pools.members import STARTING, SUPPLY, Member, Phase
+from bullpen.core.pools.sizes import Sizes
+from bullpen.core.pools.start_throttle import UNTRIED, Hold, StartHistory
+from bullpen.kit import times
+
+CREATED_AT_ONCE_MAX = 500
+"""Members created in one pass; their coming starts the next pass."""
+
+
+class Rule(StrEnum):
+    """Why something is done; stable, because people and programs read it."""
+
+    LEASES_WAITING = "LeasesWaiting"
+    MIN_AVAILABLE = "MinAvailable"
+    MIN_REPLICAS = "MinReplicas"
+    ROLLOUT = "Rollout"
+    SURPLUS = "Surplus"
+    CEILING = "AboveCeiling"
+    DRAINED = "Drained"
+    SPENT = "Spent"
+    CRASHED = "Crashed"
+    FAILED_TO_START = "FailedToStart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surplus:
+    """Members nobody needs."""
+
+    since: datetime
+    count: int
+    """The fewest there have been since then: those may go when the cooldown is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Everything ``plan`` may look at, read at one time."""
+
+    name: str
+    replicas_min: int = 0
+    replicas_max: int | None = 4
+    available_min: int = 0
+    cooldown: timedelta = timedelta(minutes=5)
+    on_demand: bool = False
+    """Members are made for leases only: neither floor nor warm buffer."""
+
+    members: Sequence[Member] = ()
+    """A ``MemberIndex`` where there may be thousands."""
+
+    waiting: int = 0
+    """Leases that a new or starting member has to serve."""
+
+    claimed: int = 0
+    """Leases that are about to take a member that is already free."""
+
+    surplus: Surplus | None = None
+    start_history: StartHistory = UNTRIED
+    halted: str = ""
+    """Why nothing can be made at all, such as a missing class."""
+
+    created: int = 0
+    """Members ever created; the next name comes after theirs."""
+
+    taken: frozenset[str] = frozenset()
+    """Names that other exporters have."""
+
+    @property
+    def member_index(self) -> MemberIndex:
+        return MemberIndex.of(self.members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    name: str
+    rule: Rule
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Stop offering the member to new leases; a later pass deletes it."""
+
+    name: str
+    rule: Rule
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    name: str
+    rule: Rule
+    message: str
+
+
+Action = Create | Drain | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    actions: tuple[Action, ...]
+    target: int
+    """How many members there should be."""
+
+    wanted: int
+    """How many there would be if there were no ceiling."""
+
+    hold: Hold | None
+    """Why less is started than is missing."""
+
+    start_history: StartHistory
+    surplus: Surplus | None
+    created: int
+    wake_at: datetime | None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the ceiling keeps the pool from what it is meant to be."""
+        return self.wanted > self.target
+
+
+def plan(pool: Pool, *, now: datetime) -> Plan:
+    """The steps that move ``pool`` one pass closer to its target size.
+
+    Rules, in order:
+
+    1. What crashed, failed to start, served its one lease or was drained is deleted.
+    2. Below target, the whole deficit is created at once, as far as ceiling and throttle
+       allow. Names are known before and no more than the ceiling, so a ``Create`` too
+       many collides, and members that are starting count.
+    3. Members of an old template or class that no lease holds are replaced: those that
+       are starting at once, the others one by one.
+    4. Above the ceiling, the excess is drained at once; above target, what has been
+       too many for a full cooldown.
+    """
+    member_index = pool.member_index
+    rollout = _rollout(pool, member_index)
+    unborn = {m.name for m in rollout.unborn}
+    supply = _supply(member_index, but=unborn)
+    sizes = Sizes.of(
+        supply,
+        needed=pool.claimed + pool.waiting,
+        buffer=0 if pool.on_demand else pool.available_min,
+        floor=0 if pool.on_demand else pool.replicas_min,
+        ceiling=pool.replicas_max,
+        occupied=len(member_index),
+    )
+    missing = sizes.target - len(supply)
+    start_history = start_throttle.failures_cleared(
+        pool.start_history, member_index.whole(), now=now
+    )
+    start_history = start_throttle.trust_restored(start_history, supply, short=missing > 0, now=now)
+    creates, hold = _creates(pool, member_index, supply, sizes, start_history, rollout, now)
+    replaced = rollout.replaced(supply, sizes)
+    excess, surplus = _surplus(pool, supply, replaced, sizes, rollout.spare(replaced), now)
+    made = Plan(
+        actions=(
+            *(_delete(m) for m in member_index.unusual if _is_over(m)),
+            *creates,
+            *(_drain(m, Rule.ROLLOUT, _OUTDATED) for m in (*rollout.unborn, *replaced)),
+            *excess,
+        ),
+        target=sizes.target,
+        wanted=sizes.wanted,
+        hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply.unusual) else None,
+        start_history=start_history,
+        surplus=surplus,
+        created=_created(pool, creates),
+        wake_at=_wake_at(pool, member_index, surplus, start_history, now),
+    )
+    _check(pool, member_index, made)
+    return made
+
+
+def _supply(member_index: MemberIndex, *, but: Set[str] = frozenset()) -> MemberSubset:
+    """Members that serve a lease or will; the usual ones do."""
+    return MemberSubset(
+        member_index,
+        tuple(m for m in member_index.unusual if m.phase in SUPPLY and m.name not in but),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rollout:
+    """Members made from what the template and class no longer are, that no lease holds."""
+
+    unborn: tuple[Member, ...] = ()
+    """Not yet ready: nobody has anything of them."""
+
+    old: tuple[Member, ...] = ()
+    paused: bool = False
+    """The last step is still on its way."""
+
+    def surges(self, supply: MemberSubset, sizes: Sizes) -> bool:
+        """Whether to make a new one before an old one goes: there is room for both."""
+        exact = len(supply) == sizes.target
+        return bool(self.old) and not self.paused and exact and sizes.room != 0
+
+    def replaced(self, supply: MemberSubset, sizes: Sizes) -> list[Member]:
+        """The one old member to go now, if any."""
+        if self.paused or len(supply) < sizes.target or self.surges(supply, sizes):
+            return []
+        return _drain_order(self.old)[:1]
+
+    def spare(self, replaced: Sequence[Member]) -> int:
+        """One more than the target may be there while old ones remain."""
+        return 1 if len(self.old) > len(replaced) else 0
+
+
+def _rollout(pool: Pool, member_index: MemberIndex) -> _Rollout:
+    """Nothing old goes while nothing new is known to start."""
+    if pool.halted or pool.start_history.failures is not None:
+        return _Rollout()
+    supply = [m for m in member_index.unusual if m.phase in SUPPLY]
+    outdated = [m for m in supply if not m.current and not m.leased]
+    coming = any(m.current and m.phase in STARTING for m in supply)
+    going = any(
+        m.phase in (Phase.DRAINING, Phase.ENDING) and not m.current and not m.leased
+        for m in member_index.unusual
+    )
+    return _Rollout(
+        unborn=tuple(m for m in outdated if m.phase in STARTING),
+        old=tuple(m for m in outdated if m.phase not in STARTING),
+        paused=coming or going,
+    )
+
+
+def _creates(
+    pool: Pool,
+    member_index: MemberIndex,
+    supply: MemberSubset,
+    sizes: Sizes,
+    start_history: StartHistory,
+    rollout: _Rollout,
+    now: datetime,
+) -> tuple[tuple[Create, ...], Hold | None]:
+    if pool.halted:
+        return (), Hold(reason="Halted", message=pool.halted)
+    missing = max(0, sizes.target - len(supply)) + rollout.surges(supply, sizes)
+    allowed = start_throttle.allowance(start_history, member_index.whole(), now=now)
+    count = min(sizes.fitting(missing), allowed.count, CREATED_AT_ONCE_MAX)
+    if not count:
+        return (), allowed.hold
+    names = member_names.new_names(
+        pool.name,
+        count,
+        ceiling=pool.replicas_max,
+        created=pool.created,
+        members=(m.name for m in member_index),
+        taken=pool.taken,
+    )
+    text = sizes.text(waiting=pool.waiting, claimed=pool.claimed)
+    creates = tuple(
+        Create(name=name, rule=_reason(sizes, place), message=text)
+        for place, name in enumerate(names, start=len(supply))
+    )
+    return creates, allowed.hold if len(names) == count else _crowded(pool)
+
+
+def _crowded(pool: Pool) -> Hold:
+    """Others have names that members of this pool need; it cannot be larger until they go."""
+    text = f"{len(pool.taken)} of its names are others', such as exporter {min(pool.taken)}"
+    return Hold(reason="NamesTaken", message=text)
+
+
+def _reason(sizes: Sizes, place: int) -> Rule:
+    """Which rule the member in this place is created for; the first places are for leases."""
+    if place >= sizes.target:
+        return Rule.ROLLOUT
+    if place < sizes.needed:
+        return Rule.LEASES_WAITING
+    return Rule.MIN_AVAILABLE if place < sizes.needed + sizes.buffer else Rule.MIN_REPLICAS
+
+
+def _surplus(
+    pool: Pool,
+    supply: MemberSubset,
+    replaced: Sequence[Member],
+    sizes: Sizes,
+    spare: int,
+    now: datetime,
+) -> tuple[tuple[Drain, ...], Surplus | None]:
+    """What to drain, and what may be drained later.
+
+    Only as many go as were too many all the time: one that became idle a moment ago
+    does not go because another has been idle for long.
+    """
+    count = len(supply) - len(replaced)
+    above = 0 if sizes.ceiling is None else max(0, count - sizes.ceiling)
+    rest = count - above - sizes.target - spare
+    before = (pool.surplus or Surplus(since=now, count=rest)) if rest > 0 else None
+    least = min(before.count, rest) if before is not None else 0
+    ripe = least if before is not None and times.shifted(before.since, pool.cooldown) <= now else 0
+    order: list[Member] = []
+    if above or ripe:
+        order = _drain_order(m for m in supply if not m.leased and m not in replaced)
+    drains = [_drain(m, Rule.CEILING, f"the ceiling is {sizes.ceiling}") for m in order[:above]]
+    if before is None:
+        return tuple(drains), None
+    if not ripe:
+        return tuple(drains), Surplus(since=before.since, count=least)
+    text = f"{rest} more than the target of {sizes.target} since {before.since:%H:%M:%S} UTC"
+    drains += [_drain(m, Rule.SURPLUS, text) for m in order[above : above + ripe]]
+    left = rest - ripe
+    return tuple(drains), Surplus(since=now, count=left) if left else None
+
+
+def _drain_order(members: Iterable[Member]) -> list[Member]:
+    """Cheapest to lose first: not ready, then outdated, then newest."""
+    newest = sorted(members, key=lambda m: (m.created, len(m.name), m.name), reverse=True)
+    return sorted(newest, key=lambda m: (m.phase is Phase.READY, m.current))
+
+
+def _is_over(member: Member) -> bool:
+    if member.phase is Phase.DRAINING:
+        return not member.leased
+    return member.phase in (Phase.CRASHED, Phase.FAILED, Phase.SPENT)
+
+
+def _delete(member: Member) -> Delete:
+    rule = _ENDS[member.phase]
+    # Without a cause, the detail is what a member was doing and not why it goes.
+    said = f"{member.cause}: {member.detail}" if member.cause and member.detail else member.cause
+    return Delete(name=member.name, rule=rule, message=said or _MEANINGS[rule])
+
+
+_ENDS = {
+    Phase.DRAINING: Rule.DRAINED,
+    Phase.CRASHED: Rule.CRASHED,
+    Phase.FAILED: Rule.FAILED_TO_START,
+    Phase.SPENT: Rule.SPENT,
+}
+_OUTDATED = "made from an older template or class"
+_MEANINGS = {
+    Rule.DRAINED: "disabled, and no lease holds it",
+    Rule.CRASHED: "it was ready and is no more",
+    Rule.FAILED_TO_START: "it never became ready",
+    Rule.SPENT: "it served its one lease",
+}
+
+
+def _drain(member: Member, rule: Rule, message: str) -> Drain:
+    return Drain(name=member.name, rule=rule, message=message)
+
+
+def _created(pool: Pool, creates: Sequence[Create]) -> int:
+    """How many members will ever have been created; without a ceiling, the next number."""
+    if pool.replicas_max is not None:
+        return pool.created + len(creates)
+    return max((member_names.number(pool.name, c.name) + 1 for c in creates), default=pool.created)
+
+
+def _wake_at(
+    pool: Pool,
+    member_index: MemberIndex,
+    surplus: Surplus | None,
+    start_history: StartHistory,
+    now: datetime,
+) -> datetime | None:
+    """The next moment at which time alone changes the plan."""
+    moments = [m.due for m in member_index.unusual if m.due is not None]
+    moments.extend(start_throttle.wakes(start_history, member_index.whole()))
+    if surplus is not None:
+        moments.append(times.shifted(surplus.since, pool.cooldown))
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def _check(pool: Pool, member_index: MemberIndex, made: Plan) -> None:
+    """The promises; breaking one is a bug here, and must not be carried out."""
+    creates = sum(isinstance(action, Create) for action in made.actions)
+    if creates and pool.replicas_max is not None:
+        assert len(member_index) + creates <= pool.replicas_max, "the ceiling would be exceeded"
+    touched = {action.name for action in made.actions}
+    members = [m for m in map(member_index.get, touched) if m is not None]
+    held = [m for m in members if m.leased and m.phase not in _GONE]
+    assert not held, "a member that a lease holds would be taken away"
+    assert len(touched) == len(made.actions), "one member would be changed twice"
+
+
+_GONE = frozenset({Phase.CRASHED, Phase.FAILED})

@@ -1,0 +1,204 @@
+"""How many members a pool may have starting at once.
+
+What is known to start may start in any number at once. What is new starts with a few,
+and what has just failed with one, after a pause; each success doubles the number. After
+several failures in a row nothing is started any more but a single probe now and then.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bullpen.core.pools.member_index import MemberSubset
+from bullpen.core.pools.members import STARTING, Member, Phase
+from bullpen.kit.backoff import Backoff
+from bullpen.kit.times import shifted
+
+STARTING_MAX = 1_000
+"""Starting at once in one pool, however well it goes."""
+
+BACKOFF = Backoff(first=timedelta(seconds=1), cap=timedelta(minutes=1))
+"""The pause after failures in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartThrottle:
+    first: int = 16
+    """Starting at once while nobody knows whether they will."""
+
+    trusted_after: int = 16
+    """So many successes, or all that are wanted, and there is no limit any more."""
+
+    stop_after: int = 5
+    """Failures in a row after which only probes are started."""
+
+    backoff: Backoff = BACKOFF
+    stable_after: timedelta = timedelta(seconds=10)
+    """After a failure, a success is a member that has been ready for so long."""
+
+
+START_THROTTLE = StartThrottle()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Members that failed to start, with no success since."""
+
+    count: int
+    at: datetime
+    retry_at: datetime
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why nothing, or only a probe, is started now."""
+
+    reason: str
+    message: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartHistory:
+    """What is known about how the members of a pool start."""
+
+    trusted: bool = False
+    """The present revision has started before, and has not failed since."""
+
+    failures: Failures | None = None
+    throttle: StartThrottle = START_THROTTLE
+
+
+UNTRIED = StartHistory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How many more may be started now, and what stands against more."""
+
+    count: int
+    hold: Hold | None = None
+
+
+def allowance(start_history: StartHistory, members: MemberSubset, *, now: datetime) -> Allowance:
+    """How many more members may be started now."""
+    held = [m for m in members.unusual if m.phase is Phase.HELD]
+    if held:
+        # One more would be held as well; the backend says when there is room.
+        return Allowance(count=0, hold=_held(held))
+    if any(m.phase is Phase.FAILED and m.current for m in members.unusual):
+        # A failure is noted first: what it means for the next try is known a pass later.
+        return Allowance(count=0)
+    starting = sum(m.phase in STARTING for m in members.unusual)
+    if start_history.trusted:
+        return Allowance(count=max(0, STARTING_MAX - starting))
+    failures, won = start_history.failures, sum(at <= now for at in _up(start_history, members))
+    if failures is None:
+        return Allowance(count=max(0, max(start_history.throttle.first, 2 * won) - starting))
+    if won:
+        return Allowance(count=max(0, 2 * won - starting))
+    hold = _pause(failures, start_history.throttle)
+    if now < failures.retry_at:
+        return Allowance(count=0, hold=hold)
+    return Allowance(count=max(0, 1 - starting), hold=hold)
+
+
+def trust_restored(
+    start_history: StartHistory, members: MemberSubset, *, short: bool, now: datetime
+) -> StartHistory:
+    """``start_history`` after a look at the members; ``short`` is whether more are wanted.
+
+    Trust comes with enough successes, or with any once all that are wanted are there.
+    """
+    if start_history.trusted:
+        return start_history
+    won = sum(proven <= now for proven in _proven(start_history, members))
+    starting = any(m.phase in STARTING for m in members.unusual)
+    settled = won > 0 and not short and not starting
+    if won >= start_history.throttle.trusted_after or settled:
+        return StartHistory(trusted=True, throttle=start_history.throttle)
+    return start_history
+
+
+def failures_cleared(
+    start_history: StartHistory, members: MemberSubset, *, now: datetime
+) -> StartHistory:
+    """``start_history`` without its failures once somebody got a member that was made after them.
+
+    In a busy pool of single-use members none is ever ready for long; without this, failures
+    that lie hours apart would count as failures in a row.
+    """
+    failures = start_history.failures
+    if failures is None:
+        return start_history
+    had = any(_was_leased(m) and failures.at < m.created <= now for m in members)
+    return StartHistory(throttle=start_history.throttle) if had else start_history
+
+
+def _was_leased(member: Member) -> bool:
+    return member.current and (member.leased or member.phase in (Phase.FINISHING, Phase.SPENT))
+
+
+def failed(
+    start_history: StartHistory, failures: Sequence[Member], *, now: datetime, chance: random.Random
+) -> StartHistory:
+    """``start_history`` after these members failed to start."""
+    if not failures:
+        return start_history
+    before = start_history.failures.count if start_history.failures else 0
+    count, last = before + len(failures), failures[-1]
+    noted = Failures(
+        count=count,
+        at=now,
+        retry_at=now + start_history.throttle.backoff.delay(count, chance),
+        reason=last.cause,
+        detail=last.detail,
+    )
+    return StartHistory(trusted=False, failures=noted, throttle=start_history.throttle)
+
+
+def wakes(start_history: StartHistory, members: MemberSubset) -> tuple[datetime, ...]:
+    """When time alone changes what may be started, or what is trusted."""
+    if start_history.trusted or start_history.failures is None:
+        return ()
+    return (start_history.failures.retry_at, *_proven(start_history, members))
+
+
+def _up(start_history: StartHistory, members: MemberSubset) -> list[datetime]:
+    """When members of the present revision became ready, after the last failure.
+
+    These times are whole seconds. What was ready in the second of a failure may have been so
+    before it, and would let one failure after the other pass for the rest of that second.
+    """
+    since = start_history.failures.at if start_history.failures else None
+    up = (m.ready_at for m in members if m.current and m.phase is Phase.READY)
+    return [at for at in up if at is not None and (since is None or at > since)]
+
+
+def _proven(start_history: StartHistory, members: MemberSubset) -> list[datetime]:
+    """When each of them has been ready for so long that it counts as a success."""
+    stable = start_history.throttle.stable_after if start_history.failures else timedelta(0)
+    return [shifted(at, stable) for at in _up(start_history, members)]
+
+
+def _held(held: Sequence[Member]) -> Hold:
+    first = min(held, key=lambda m: m.name)
+    text = first.detail or "the backend takes no more"
+    return Hold(reason=first.cause or "NoCapacity", message=f"{len(held)} wait for room: {text}")
+
+
+def _pause(failures: Failures, throttle: StartThrottle) -> Hold:
+    times = "once" if failures.count == 1 else f"{failures.count} times in a row"
+    stopped = failures.count >= throttle.stop_after
+    cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
+    tried = "starting has stopped, one is tried" if stopped else "the next try is"
+    return Hold(
+        reason="StartStopped" if stopped else "StartBackoff",
+        message=f"failed to start {times} ({cause}); {tried} at {failures.retry_at:%H:%M:%S} UTC",
+        until=failures.retry_at,
+    )

@@ -1,0 +1,1 @@
+"""Kubernetes RBAC: whether a user may do what is asked, and what may be granted."""

@@ -1,0 +1,1 @@
+"""Targets: what an instance is made from."""

@@ -1,0 +1,125 @@
+"""What a set's members are made from: the template, and the class with the set's own settings.
+
+The revision names all of it. Members of another revision are out of date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bullpen.api import codec
+from bullpen.api.document import Document
+from bullpen.api.exporterset import Driver, ExporterSet, RecycleStrategy
+from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.virtualtargetclass import (
+    BindingMode,
+    CABundleReference,
+    Images,
+    ReclaimPolicy,
+    Scheduling,
+    VirtualTargetClass,
+)
+from bullpen.core.pools.members import REVISION, SINGLE_USE
+from bullpen.core.targets import exporter_config
+from bullpen.kit.names import LABEL_VALUE_LENGTH_MAX
+
+SET_NAME = "exporterset.jumpstarter.dev/name"
+"""Label with the name of a member's set."""
+
+PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
+"""Annotation that says who holds a member's instance, also when class and set are gone."""
+
+FINALIZER = "virtualtarget.jumpstarter.dev/instance"
+"""Keeps a member's Exporter until its instance is gone."""
+
+REVISION_LENGTH = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    provisioner: str
+    parameters: Mapping[str, object]
+    drivers: tuple[Driver, ...]
+    images: Images
+    scheduling: Scheduling | None
+    single_use: bool
+    retain: bool
+    """Keep disks and logs when a member goes."""
+
+    on_demand: bool
+    ca_bundle: CABundleReference | None
+    credentials: str
+    """Name of the Secret for the backend; empty if there is none."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+
+
+def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
+    """What members of ``owner`` are made from, given its class."""
+    spec, cls = owner.spec, found.spec
+    secret = cls.credentials_secret_ref
+    return Profile(
+        provisioner=cls.provisioner,
+        parameters=exporter_config.merged(cls.parameters, spec.parameters),
+        drivers=spec.template.spec.drivers,
+        images=exporter_config.merged_images(cls.images, spec.images),
+        scheduling=cls.scheduling,
+        single_use=spec.recycle_strategy is RecycleStrategy.EXIT_AND_REPLACE,
+        retain=cls.reclaim_policy is ReclaimPolicy.RETAIN,
+        on_demand=cls.binding_mode is BindingMode.WAIT_FOR_FIRST_CONSUMER,
+        ca_bundle=cls.ca_bundle_config_map_ref,
+        credentials=secret.name if secret else "",
+        labels=labels(owner),
+        annotations=spec.template.metadata.annotations,
+        revision=_revision(owner, found),
+    )
+
+
+def labels(owner: ExporterSet) -> dict[str, str]:
+    """What every member has, whatever its revision: leases find it by these."""
+    name = owner.metadata.name
+    # A set's name may be longer than a label's value; its members are then known by owner only.
+    own = {SET_NAME: name} if len(name) <= LABEL_VALUE_LENGTH_MAX else {}
+    return {**owner.spec.template.metadata.labels, **own}
+
+
+def member_metadata(owner: ExporterSet, name: str, made_from: Profile) -> ObjectMeta:
+    """The metadata of a new member."""
+    single = {SINGLE_USE: "true"} if made_from.single_use else {}
+    return ObjectMeta(
+        name=name,
+        namespace=owner.metadata.namespace,
+        labels={**made_from.labels, REVISION: made_from.revision},
+        annotations={**made_from.annotations, PROVISIONER: made_from.provisioner, **single},
+        finalizers=(FINALIZER,),
+        owner_references=(
+            OwnerReference(
+                api_version=owner.api_version,
+                kind=owner.kind,
+                name=owner.metadata.name,
+                uid=owner.metadata.uid,
+                controller=True,
+                block_owner_deletion=True,
+            ),
+        ),
+    )
+
+
+def _revision(owner: ExporterSet, found: VirtualTargetClass) -> str:
+    """A digest of everything that makes a member what it is; how many there are does not."""
+    spec = codec.encode(found.spec)
+    spec.pop("bindingMode", None)
+    given: Document = {
+        "class": spec,
+        "template": codec.encode(owner.spec.template),
+        "parameters": owner.spec.parameters,
+        "images": codec.encode(owner.spec.images) if owner.spec.images else None,
+        "recycle": owner.spec.recycle_strategy.value,
+    }
+    text = json.dumps(given, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:REVISION_LENGTH]

@@ -1,0 +1,60 @@
+"""Offers filed under their labels: what is found is what a plain search finds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.kit.selectors import Selector, parse_labels
+
+SELECTORS = ["a=1", "a=1,b=2", "a!=1", "b", "!b", "a in (1,2)", "a=9", "b notin (2),a=1"]
+
+labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"))
+offers = st.builds(
+    Offer,
+    name=st.sampled_from([f"e{n}" for n in range(6)]),
+    labels=labels,
+    enabled=st.booleans(),
+    online=st.booleans(),
+    holder=st.sampled_from(["", "l"]),
+)
+steps = st.lists(st.one_of(offers, st.sampled_from([f"e{n}" for n in range(6)])), max_size=30)
+
+
+@given(steps, st.sampled_from([parse_labels(text) for text in SELECTORS]))
+def test_it_finds_what_a_plain_search_finds(done: list[Offer | str], selector: Selector) -> None:
+    stock, plain = OfferIndex(), dict[str, Offer]()
+    for step in done:
+        if isinstance(step, Offer):
+            stock.put(step)
+            plain[step.name] = step
+        else:
+            stock.remove(step)
+            plain.pop(step, None)
+    found = [plain[name] for name in sorted(plain) if selector.matches(plain[name].labels)]
+    enabled = [offer for offer in found if offer.enabled]
+    assert list(stock.enabled(selector)) == enabled
+    assert list(stock.free(selector)) == [offer for offer in enabled if offer.free]
+    assert sorted(offer.name for offer in stock) == sorted(plain)
+    assert len(stock) == len(plain)
+
+
+class Counted(dict[str, str]):
+    """Labels that count how often they are looked at."""
+
+    looks = 0
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        Counted.looks += 1
+        return super().get(key, default)
+
+
+def test_the_first_free_one_of_ten_thousand_is_found_by_looking_at_one() -> None:
+    stock = OfferIndex(
+        Offer(name=f"e{n:05}", labels=Counted(board="x" if n % 2 else "y"), holder="")
+        for n in range(10_000)
+    )
+    Counted.looks = 0
+    assert next(stock.free(parse_labels("board=x"))).name == "e00001"
+    assert Counted.looks == 1
