@@ -10,6 +10,8 @@ import pytest
 import yaml
 from real_service import Service, eventually, running_service
 
+CLAIMED = "bullpen.jumpstarter.dev/claimed"
+
 pytestmark = [pytest.mark.real, pytest.mark.patient]
 
 
@@ -56,13 +58,17 @@ def test_a_client_that_is_refused_is_in_the_audit_log_without_its_token(service:
     path.write_text(yaml.safe_dump(config))
     done = service.jmp("get", "leases", "--client-config", str(path), check=False)
     assert done.returncode
-    events = [
-        e
-        for e in audited(service, "--who", "system:anonymous")
-        if "somebody-else" in e.get("annotations", {}).get("bullpen.jumpstarter.dev/claimed", "")
-    ]
-    assert events, "the refusal is recorded"
-    assert all(e["responseStatus"]["code"] in (401, 403, 404) for e in events)
+
+    def refusals() -> list[dict[str, Any]]:
+        return [
+            e
+            for e in audited(service, "--who", "system:anonymous")
+            if "somebody-else"
+            in e.get("annotations", {}).get("bullpen.jumpstarter.dev/claimed", "")
+        ]
+
+    eventually(refusals, what="the refusal being recorded")
+    assert all(e["responseStatus"]["code"] in (401, 403, 404) for e in refusals())
     text = "".join(p.read_text() for p in (service.data / "audit").iterdir())
     assert token not in text
 
@@ -73,6 +79,10 @@ def test_the_log_is_rotated_and_goes_on_after_a_restart(fresh_service: Service) 
     service.stop()
     service.start()
     service.kubectl("create", "configmap", "after")
+    eventually(
+        lambda: any(e["verb"] == "create" for e in audited(service, "--what", "configmaps/after")),
+        what="the event being written",
+    )
     events = audited(service, "--what", "configmaps/*")
     named = [e["objectRef"]["name"] for e in events if e["verb"] == "create"]
     assert named == ["before", "after"]

@@ -325,8 +325,14 @@ def test_the_audit_log_has_every_change_and_refusal_and_no_secret(service: Servi
     service.kubectl("get", "secrets", "-n", "watched")
     service.kubectl("get", "secrets", "-n", "watched", "--as", "snoop", check=False)
     service.bullpen("delete", "secret", "s", "-n", "watched")
-    shown = service.bullpen("audit", "--what", "secrets*", "-o", "json", "--since", "10m").stdout
-    events = [e for e in map(json.loads, shown.splitlines()) if "watched" in e["requestURI"]]
+
+    def audited() -> list[Any]:
+        done = service.bullpen("audit", "--what", "secrets*", "-o", "json", "--since", "10m")
+        found = map(json.loads, done.stdout.splitlines())
+        return [event for event in found if "watched" in event["requestURI"]]
+
+    eventually(lambda: len(audited()) >= 3, what="the events being written")
+    events = audited()
     assert [(e["verb"], e["responseStatus"]["code"]) for e in events] == [
         ("create", 201),
         ("list", 403),

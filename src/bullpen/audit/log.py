@@ -25,6 +25,9 @@ CURRENT = "audit.log"
 ROTATED = "audit-*.log"
 QUEUE_MAX = 10_000
 BATCH_MAX = 500
+GATHER_SECONDS = 0.05
+"""How long the thread waits for more events after the first, so that it wakes seldom."""
+
 CLOSE_SECONDS_MAX = 5.0
 REPORT_PAUSE = timedelta(minutes=1)
 """At most one log line about dropped events in this time."""
@@ -53,6 +56,7 @@ class AuditLog:
         self._queue: queue.Queue[AuditEvent | None] = queue.Queue(QUEUE_MAX)
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
         self._budget = _AnonymousBudget()
+        self._closing = threading.Event()
         self.recorded = 0
         """Events taken so far."""
 
@@ -78,6 +82,7 @@ class AuditLog:
 
     def close(self) -> None:
         """Write what is queued and stop, within ``CLOSE_SECONDS_MAX``."""
+        self._closing.set()
         try:
             self._queue.put(None, timeout=CLOSE_SECONDS_MAX)
         except queue.Full:
@@ -103,6 +108,7 @@ class AuditLog:
 
     def _next_batch(self) -> list[AuditEvent | None]:
         batch = [self._queue.get()]
+        self._closing.wait(GATHER_SECONDS)
         while batch[-1] is not None and len(batch) < BATCH_MAX:
             try:
                 batch.append(self._queue.get_nowait())

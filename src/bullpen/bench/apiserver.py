@@ -29,7 +29,9 @@ from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
 from bullpen.app import certificates
 from bullpen.app.certificates import Certificates
+from bullpen.app.config import AuditConfig
 from bullpen.app.httpserver import bind, serving
+from bullpen.audit.log import AuditLog
 from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
 from bullpen.bench.processes import Served, served
 from bullpen.bench.store import VALUE_BYTES, measure_bare
@@ -69,12 +71,15 @@ async def _serve(pipe: Connection, directory: Path, certs: Certificates) -> None
     store = await SqliteStore.open(directory / "state.db")
     registry = Registry(store, clock=clock, ids=RandomIds(random.Random()))
     await registry.ensure_namespaces(("default",))
+    audit = AuditLog(directory / "audit", AuditConfig().rotation(), clock=clock)
+    audit.start()
     service = ApiService(
         registry,
         resources=RESOURCES,
         clock=clock,
         authenticators=(TokenTable({TOKEN: User(name="bench", groups=(MASTERS,))}),),
         version="bench",
+        audit=audit,
     )
     listener = bind("127.0.0.1", 0)
     async with serving(Asgi(service), listener, certs):
