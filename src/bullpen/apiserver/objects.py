@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from bullpen.api.document import Document
 from bullpen.apiserver import bodies, representations, watches
@@ -25,6 +25,9 @@ from bullpen.registry.options import (
 from bullpen.registry.registry import Registry
 from bullpen.registry.watching import ObjectWatch
 
+Allowed = Callable[[], bool]
+"""Whether the caller of a watch still has the right to it."""
+
 WATCHERS_MAX = 10_000
 WATCH_SECONDS_DEFAULT = 1800.0
 WATCH_SECONDS_MAX = 4 * 3600.0
@@ -36,7 +39,7 @@ class Objects:
     def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
         self._clock = clock
-        self._watches: set[ObjectWatch] = set()
+        self._watches: dict[ObjectWatch, Allowed] = {}
 
     @property
     def watchers(self) -> int:
@@ -47,10 +50,25 @@ class Objects:
         for watch in self._watches:
             watch.close()
 
+    def end_forbidden_watches(self) -> None:
+        """End the watch streams whose callers have lost the right to them."""
+        for watch, allowed in tuple(self._watches.items()):
+            if not allowed():
+                watch.close()
+
     async def handle(
-        self, route: ObjectRoute, request: Request, verb: str, admit: Admit | None = None
+        self,
+        route: ObjectRoute,
+        request: Request,
+        verb: str,
+        *,
+        admit: Admit | None = None,
+        allowed: Allowed = lambda: True,
     ) -> Response:
-        """Do what ``verb`` says, as ``verb_of`` named it; ``admit`` is asked before a write."""
+        """Do what ``verb`` says, as ``verb_of`` named it.
+
+        ``admit`` is asked before a write, ``allowed`` while a watch is open.
+        """
         if route.resource.read_only and verb not in ("get", "list", "watch"):
             raise MethodNotAllowed(
                 f"{route.resource.plural} are part of this server and cannot be changed here"
@@ -61,7 +79,7 @@ class Objects:
             case "list":
                 return self._list(route, request)
             case "watch":
-                return self._watch(route, request)
+                return self._watch(route, request, allowed)
             case "create":
                 return await self._create(route, request, admit)
             case "update":
@@ -100,7 +118,7 @@ class Objects:
         values = (entry.value for entry in listed.entries)
         return Response(body=representation.many(values, meta))
 
-    def _watch(self, route: ObjectRoute, request: Request) -> Response:
+    def _watch(self, route: ObjectRoute, request: Request, allowed: Allowed) -> Response:
         if self.watchers >= WATCHERS_MAX:
             raise TooManyRequests(f"{WATCHERS_MAX} watches are open; close some or try later")
         labels, fields = _selectors(request)
@@ -122,20 +140,22 @@ class Objects:
             bookmarks=request.flag("allowWatchBookmarks"),
             initial_events=initial,
         )
-        return Response(body=self._counted(watch, self._representation(route, request), options))
+        representation = self._representation(route, request)
+        return Response(body=self._counted(watch, representation, options, allowed))
 
     async def _counted(
         self,
         watch: ObjectWatch,
         representation: Representation,
         options: watches.WatchOptions,
+        allowed: Allowed,
     ) -> AsyncIterator[bytes]:
-        self._watches.add(watch)
+        self._watches[watch] = allowed
         try:
             async for piece in watches.stream(watch, representation, options):
                 yield piece
         finally:
-            self._watches.discard(watch)
+            self._watches.pop(watch, None)
             watch.close()
 
     async def _create(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:

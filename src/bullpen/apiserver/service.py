@@ -44,6 +44,8 @@ log = logging.getLogger("bullpen.apiserver")
 
 REQUEST_SECONDS_MAX = 60.0
 IN_FLIGHT_MAX = 2_000
+RECHECK_SECONDS = 0.5
+"""How long after a change of roles or bindings open watches are looked at."""
 
 KUBERNETES_VERSION = ("1", "32")
 """The Kubernetes release whose behaviour is followed, as ``/version`` reports it."""
@@ -76,6 +78,8 @@ class ApiService:
         self._access = access or AccessIndex()
         self._ids = ids or RandomIds()
         self._audit = audit or NoAudit()
+        self._access.listen(self._access_changed)
+        self._recheck: asyncio.TimerHandle | None = None
         self._reviews = Reviews(self._access, authenticators)
         self._token_requests = TokenRequests(registry, tokens, clock=clock, ids=self._ids)
         self._objects = Objects(registry, clock)
@@ -90,7 +94,19 @@ class ApiService:
     def close(self) -> None:
         """Refuse new work and end every watch stream, so that a server can stop at once."""
         self._closing = True
+        if self._recheck is not None:
+            self._recheck.cancel()
         self._objects.close()
+
+    def _access_changed(self) -> None:
+        """Look at the open watches soon, once for many changes."""
+        if self._recheck is None:
+            loop = asyncio.get_running_loop()
+            self._recheck = loop.call_later(RECHECK_SECONDS, self._end_forbidden_watches)
+
+    def _end_forbidden_watches(self) -> None:
+        self._recheck = None
+        self._objects.end_forbidden_watches()
 
     async def authenticate(self, request: Request) -> Caller | None:
         """The caller, or None for a path that needs no credentials.
@@ -182,10 +198,16 @@ class ApiService:
                 return json_response(answer, status=201)
             case ObjectRoute() as target:
                 assert caller is not None
-                admit = None
+                user, admit = caller.user, None
                 if record.verb in ("create", "update", "patch"):
-                    admit = admission(self._access, caller.user, target, attributes)
-                return await self._objects.handle(target, request, record.verb, admit)
+                    admit = admission(self._access, user, target, attributes)
+                return await self._objects.handle(
+                    target,
+                    request,
+                    record.verb,
+                    admit=admit,
+                    allowed=lambda: self._access.decide(user, attributes).allowed,
+                )
             case ReviewRoute() as target:
                 assert caller is not None
                 if request.method != "POST":

@@ -104,6 +104,20 @@ async def test_a_deleted_binding_ends_the_right_before_the_next_request(api: Api
     assert (await api.call("GET", LEASES.format("team-a"), user=ALICE)).status == 403
 
 
+async def test_a_deleted_binding_ends_the_watches_it_allowed_and_no_others(api: Api) -> None:
+    await bind(api, "edit", ALICE)
+    await bind(api, "edit", ADAM)
+    secrets = "/api/v1/namespaces/team-a/secrets?watch=1"
+    mine = asyncio.ensure_future(api.call("GET", secrets, user=ALICE))
+    other = asyncio.ensure_future(api.call("GET", secrets, user=ADAM))
+    await settled()
+    await api.call("DELETE", f"{RBAC}/namespaces/team-a/rolebindings/alice-edit")
+    async with asyncio.timeout(30):
+        assert (await mine).status == 200
+    assert not other.done()
+    other.cancel()
+
+
 async def test_a_binding_in_a_namespace_lets_its_holders_see_the_namespace_itself(
     api: Api,
 ) -> None:

@@ -7,7 +7,7 @@ user's groups, and decodes nothing. Rules are additive; nothing denies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bullpen.api.rbac import (
@@ -145,6 +145,12 @@ class AccessIndex:
         self._grants: dict[str, dict[_Holder, dict[str, tuple[_Grant, ...]]]] = {}
         """By namespace of the binding ("" for ClusterRoleBindings), holder and binding."""
 
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Be told when a decision may have changed."""
+        self._listeners.append(listener)
+
     def observe_role(self, old: Role | ClusterRole | None, new: Role | ClusterRole | None) -> None:
         """A role was created (``old`` is None), changed, or deleted (``new`` is None)."""
         role = new or old
@@ -152,9 +158,10 @@ class AccessIndex:
         key = (role.kind, role.metadata.namespace, role.metadata.name)
         if new is None:
             self._roles.pop(key, None)
-            return
-        compiled = tuple(map(_compiled, new.policy_rules))
-        self._roles[key] = _RoleRules(new.policy_rules, compiled)
+        else:
+            compiled = tuple(map(_compiled, new.policy_rules))
+            self._roles[key] = _RoleRules(new.policy_rules, compiled)
+        self._tell()
 
     def observe_binding(self, old: _Binding | None, new: _Binding | None) -> None:
         """A binding was created (``old`` is None), changed, or deleted (``new`` is None)."""
@@ -162,6 +169,7 @@ class AccessIndex:
             self._unbind(old)
         if new is not None:
             self._bind(new)
+        self._tell()
 
     def decide(self, user: User, request: Attributes) -> Decision:
         """Whether ``user`` may make ``request``."""
@@ -187,6 +195,10 @@ class AccessIndex:
         """What the role that a binding in ``namespace`` refers to allows; None if it is absent."""
         role = self._roles.get(_role_key(ref, namespace))
         return role.rules if role else None
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _grants_of(self, user: User, namespace: str) -> Iterator[_Grant]:
         holders = [(USER, user.name), *((USER_GROUP, group) for group in user.groups)]
