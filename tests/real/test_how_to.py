@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from real_service import BIN, eventually
+from test_kubectl import needs_kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -85,6 +86,7 @@ def test_the_shelf_comes_first_and_the_pool_takes_what_is_too_many(tmp_path: Pat
     assert "by rule LeasesWaiting" in said
 
 
+@needs_kubectl(28, "auth whoami")
 def test_a_team_gets_its_own_namespace(tmp_path: Path) -> None:
     said = follow("access-control.md", tmp_path)
     assert "refused, as it should be" in said

@@ -115,7 +115,7 @@ def test_can_i_lists_what_a_user_may(service: Service) -> None:
     assert "secrets is forbidden" in watched.stderr
 
 
-@needs_kubectl(27, "auth whoami")
+@needs_kubectl(28, "auth whoami")
 def test_kubectl_says_who_one_is(service: Service) -> None:
     assert "bullpen:admin" in service.kubectl("auth", "whoami").stdout
     shown = service.kubectl("auth", "whoami", "--as", "alice", "--as-group", "x", "-o", "json")
@@ -272,7 +272,6 @@ def configured(tmp_path: Path) -> Iterator[tuple[Service, Provider, Path, Path]]
                 {
                     "clientCAFile": str(ca),
                     "oidc": [{"issuer": provider.address, "groupsPrefix": "corp:"}],
-                    "audit": {"maxSize": "64Ki", "keep": 2},
                 }
             )
         )
