@@ -299,6 +299,7 @@ RESOURCES = Resources(
         _resource(
             VirtualTargetClass,
             "virtualtargetclasses",
+            status=True,
             columns=(
                 Column(name="Provisioner", path=".spec.provisioner"),
                 Column(name="Binding", path=".spec.bindingMode"),

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Kind, Struct, about
-from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
 from bullpen.kit import quantities
 
 GROUP_VERSION = "virtualtarget.jumpstarter.dev/v1alpha1"
@@ -156,6 +156,15 @@ class VirtualTargetClassSpec(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualTargetClassStatus(Struct):
+    """What is known about the backend."""
+
+    conditions: tuple[Condition, ...] = field(
+        default=(), metadata=about("Latest observations: Sandboxed.", list_keys=("type",))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualTargetClass(Kind):
     """A profile of the backend that makes virtual targets."""
 
@@ -165,4 +174,7 @@ class VirtualTargetClass(Kind):
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
     spec: VirtualTargetClassSpec = field(
         metadata=about("The backend and how it is used.", required=True)
+    )
+    status: VirtualTargetClassStatus = field(
+        default=VirtualTargetClassStatus(), metadata=about("What is known about the backend.")
     )

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 
 from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
@@ -25,6 +26,7 @@ from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_n
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.pools.pool_observer import TUNING, Tuning
 from bullpen.controllers.pools.remote_pools import RemotePools
+from bullpen.controllers.targets.class_reconciler import ClassReconciler, watch_classes
 from bullpen.controllers.views import Views
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.sessions import Session
@@ -33,6 +35,7 @@ from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
+from bullpen.placements.local.confinement import Sandboxing
 from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.events import Events
 from bullpen.runtime.faults import ObjectKey
@@ -112,10 +115,12 @@ async def running(
     clock: Clock,
     ids: Ids,
     chance: random.Random,
+    sandboxing: Mapping[str, Sandboxing] = MappingProxyType({}),
 ) -> AsyncIterator[Lab]:
     """Everything behind the gRPC services, while the context is open.
 
-    Without ``provisioners`` the pools are those of other processes.
+    Without ``provisioners`` the pools are those of other processes. ``sandboxing`` is what
+    each provisioner gives its targets, where that is known here.
     """
     retry = functools.partial(BACKOFF.delay, chance=chance)
     views = Views.of(objects, retry=retry)
@@ -159,6 +164,13 @@ async def running(
         retry=retry,
     )
     authority.watch_namespaces(views, authority_loop.add)
+
+    class_loop: ReconcileLoop[Key] = ReconcileLoop(
+        ClassReconciler(objects, views.classes, sandboxing=sandboxing, clock=clock),
+        clock=clock,
+        retry=retry,
+    )
+    watch_classes(views.classes, class_loop.add)
 
     presence_loop: ReconcileLoop[Key] = ReconcileLoop(
         PresenceReconciler(
@@ -258,6 +270,7 @@ async def running(
             "faults": fault_loop.run,
             "credentials": credential_loop.run,
             "authority": authority_loop.run,
+            "classes": class_loop.run,
             "presence": presence_loop.run,
             "leases": lease_loop.run,
             "sessions": sessions.run,

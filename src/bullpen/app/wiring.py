@@ -48,6 +48,7 @@ from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.placements.local.capacity import host_limits
+from bullpen.placements.local.confinement import Sandboxing
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.outfitting import SandboxSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
@@ -167,6 +168,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         )
         host = Host(arch=platform.machine())
         provisioners = tuple(PlacedProvisioner(each.recipe(host), placement) for each in found)
+        sandboxing = {found.name: placement.sandboxing for found in provisioners}
         outside = outside_tokens(settings.config, world.clock)
         lab = await stack.enter_async_context(
             _lab(
@@ -180,6 +182,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
                 router,
                 provisioners,
                 endpoints,
+                sandboxing,
             )
         )
         access = await stack.enter_async_context(
@@ -238,6 +241,7 @@ async def _lab(
     router: Router,
     provisioners: tuple[Provisioner, ...],
     endpoints: dict[str, str],
+    sandboxing: dict[str, Sandboxing],
 ) -> AsyncIterator[Lab]:
     routers = routing.Routers(clock=world.clock)
     routers.set_local(routing.Router(endpoints["router"], lambda: router.load))
@@ -252,6 +256,7 @@ async def _lab(
         clock=world.clock,
         ids=world.ids,
         chance=world.chance,
+        sandboxing=sandboxing,
     ) as lab:
         fence = fencing(router)
         for lease in lab.views.leases.all():

@@ -298,7 +298,7 @@ def test_columns_are_the_upstream_ones_and_then_the_age(kind: str, columns: list
 
 @pytest.mark.parametrize("kind", list(CRDS))
 def test_subresources(kind: str) -> None:
-    expected: dict[str, Any] = {} if kind == "VirtualTargetClass" else {"status": {}}
+    expected: dict[str, Any] = {"status": {}}
     if kind == "ExporterSet":
         expected["scale"] = {
             "specReplicasPath": ".spec.maxReplicas",

@@ -174,6 +174,15 @@ def test_what_the_class_says_nothing_about_is_what_the_target_needs() -> None:
     assert runtime["resources"] == {"requests": {"cpu": "1000m", "memory": str(288 << 20)}}
 
 
+def test_what_a_target_may_use_at_most_is_its_limit_unless_the_class_says_more() -> None:
+    bounded = replace(QEMU, needs=replace(QEMU.needs, memory_bytes_max=512 << 20))
+    runtime = list(containers(bounded))[1]
+    assert runtime["resources"]["limits"] == {"memory": str(512 << 20)}
+    asked = Scheduling(resources=ResourceRequirements(requests={"memory": "4Gi"}))
+    runtime = list(containers(replace(bounded, hosting=Hosting(scheduling=asked))))[1]
+    assert "limits" not in runtime["resources"]
+
+
 def test_what_cannot_be_kept_is_refused_instead_of_forgotten() -> None:
     with pytest.raises(Refused, match="Retain"):
         rendering.pod(replace(QEMU, retain=True), SETTINGS)

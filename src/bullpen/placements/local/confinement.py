@@ -81,6 +81,27 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     kvm: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandboxing:
+    """What is said about the sandbox of a class's targets."""
+
+    complete: bool
+    reason: str
+    message: str
+
+
+def sandboxing(mode: SandboxMode, layers: Collection[Layer]) -> Sandboxing:
+    if mode is SandboxMode.OFF:
+        return Sandboxing(
+            complete=False, reason="SwitchedOff", message="sandbox.mode is off in the settings"
+        )
+    lacking = missing(layers)
+    if not lacking:
+        return Sandboxing(complete=True, reason="AllLayers", message="every layer is in place")
+    message = f"this host does not allow {lacking}; bullpen doctor says what to do"
+    return Sandboxing(complete=False, reason="LayersMissing", message=message)
+
+
 def missing(layers: Collection[Layer]) -> str:
     """What the host does not allow, in one line; empty if it allows everything."""
     return "; ".join(f"{layer.name}: {layer.problem}" for layer in layers if layer.problem)

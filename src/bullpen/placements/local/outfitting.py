@@ -20,9 +20,11 @@ from bullpen.placements.local.confinement import (
     Confinement,
     Layer,
     LayerName,
+    Sandboxing,
     SandboxMode,
     free_user,
     missing,
+    sandboxing,
 )
 from bullpen.placements.local.layers import Host
 from bullpen.placements.local.layout import State
@@ -51,7 +53,11 @@ class Outfitter:
         self._host: Host | None = None
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def sandboxing(self) -> Sandboxing:
+        return sandboxing(self._settings.mode, self._layers)
+
+    @property
+    def _layers(self) -> tuple[Layer, ...]:
         return self._host.layers if self._host else ()
 
     async def prepare(self, tokens: Iterable[str]) -> None:
@@ -74,7 +80,7 @@ class Outfitter:
 
     def refuse(self) -> None:
         """Raise ``Refused`` if no instance may be started here."""
-        lacking = missing(self.layers)
+        lacking = missing(self._layers)
         if lacking and self._settings.mode is SandboxMode.REQUIRED:
             raise Refused(
                 f"this host does not allow the sandbox that sandbox.mode requires ({lacking});"
@@ -110,7 +116,8 @@ class Outfitter:
             files=host.has(LayerName.FILES),
             data=str(self._data.resolve()),
             readable=(*map(str, dict.fromkeys(files)), *self._settings.paths),
-            room=host.has(LayerName.NETWORK),
+            # What only exports has no machine to keep apart.
+            room=host.has(LayerName.NETWORK) and bool(needs.runtime),
             wrapper=host.wrapper if host.has(LayerName.PROGRAMS) else "",
             groups_of_limits=host.cgroups.make(name, limits) if host.cgroups else (),
             file_bytes_max=needs.file_bytes_max,

@@ -29,7 +29,7 @@ from bullpen.placements.local import capacity, layout, processes
 from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.placements.local.children import STOP_SECONDS_MAX
-from bullpen.placements.local.confinement import Confinement, Layer
+from bullpen.placements.local.confinement import Confinement, Sandboxing
 from bullpen.placements.local.connection import Link, ZygoteSettings
 from bullpen.placements.local.held import Held
 from bullpen.placements.local.keeper import ZygoteKeeper
@@ -111,9 +111,9 @@ class LocalPlacement:
                 self._outfitter.close()
 
     @property
-    def sandbox_layers(self) -> tuple[Layer, ...]:
-        """Each layer, and why it cannot be had here if it cannot; none without a sandbox."""
-        return self._outfitter.layers
+    def sandboxing(self) -> Sandboxing:
+        """What instances here are confined to, for people to know."""
+        return self._outfitter.sandboxing
 
     # What a provisioner uses
 

@@ -19,7 +19,7 @@ from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.pod import MANAGED_BY, MANAGER, Pod
 from bullpen.api.virtualtargetclass import Image, ResourceRequirements, Scheduling
 from bullpen.errors import Refused
-from bullpen.placements.base import Artifact, Site, Workload
+from bullpen.placements.base import Artifact, Needs, Site, Workload
 from bullpen.placements.pod import words
 
 USER = 65532
@@ -238,11 +238,22 @@ def _resources(workload: Workload) -> Document:
     needed = {"cpu": f"{max(1, round(needs.cpus * 1000))}m", "memory": str(memory)}
     implied = {name: value for name, value in needed.items() if name not in given.limits}
     resources: Document = {"requests": {**implied, **given.requests}}
-    if given.limits:
-        resources["limits"] = dict(given.limits)
+    limits = {**_most(needs, given), **given.limits}
+    if limits:
+        resources["limits"] = limits
     if given.claims:
         resources["claims"] = [codec.encode(claim) for claim in given.claims]
     return resources
+
+
+def _most(needs: Needs, given: ResourceRequirements) -> Document:
+    """What the class grants is the most a target gets, unless it says otherwise itself.
+
+    A limit below a request that the class makes would be refused.
+    """
+    if not needs.memory_bytes_max or "memory" in given.requests:
+        return {}
+    return {"memory": str(needs.memory_bytes_max)}
 
 
 def pod_security() -> Document:
