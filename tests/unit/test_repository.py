@@ -110,6 +110,7 @@ def test_every_setting_is_documented() -> None:
         AuditConfig,
         BackupConfig,
         Config,
+        ConnectionConfig,
         ExporterConfig,
         LabelConfig,
         LeaseConfig,
@@ -127,6 +128,7 @@ def test_every_setting_is_documented() -> None:
         "backups.": BackupConfig,
         "audit.": AuditConfig,
         "labels.": LabelConfig,
+        "connections.": ConnectionConfig,
         "pools.": PoolConfig,
         "sandbox.": SandboxConfig,
         "oidc[].": OidcIssuer,
@@ -137,7 +139,16 @@ def test_every_setting_is_documented() -> None:
         for prefix, section in sections.items()
         for field in section.__struct_encode_fields__
         if f"{prefix}{field}"
-        not in ("leases", "exporters", "backups", "labels", "pools", "audit", "sandbox")
+        not in (
+            "leases",
+            "exporters",
+            "backups",
+            "labels",
+            "connections",
+            "pools",
+            "audit",
+            "sandbox",
+        )
     ]
     assert [name for name in names if f"`{name}`" not in text] == []
 

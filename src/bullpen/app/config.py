@@ -116,6 +116,14 @@ class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return durations.parse(self.max_age)
 
 
+class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    max: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The most of all ports together; 0 for as many as the descriptors allow."""
+
+    per_address: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="perAddress", default=0)
+    """The most that one address may have of a port; 0 for as many as the port."""
+
+
 class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hidden: tuple[str, ...] = ()
     """Exporter labels clients do not see unless they ask for hidden ones."""
@@ -182,6 +190,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sandbox: SandboxConfig = SandboxConfig()
     backups: BackupConfig = BackupConfig()
     labels: LabelConfig = LabelConfig()
+    connections: ConnectionConfig = ConnectionConfig()
     audit: AuditConfig = AuditConfig()
     client_ca_file: str = msgspec.field(name="clientCAFile", default="")
     """Authorities whose client certificates are accepted besides those of the data directory."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from bullpen.api.document import Document
-from bullpen.app import issuing, lab
+from bullpen.app import descriptors, issuing, lab
 from bullpen.app.config import Config
+from bullpen.app.descriptors import Shares
 from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.httpserver import serving
 from bullpen.app.issuing import Pair
@@ -31,6 +32,7 @@ from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
+from bullpen.runtime.connections import Door
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.routing import Routers
@@ -111,12 +113,17 @@ async def _serving(
             discovery = LoginDiscovery(_discovery(settings, here, keys, endpoint))
             listener = taken_port(settings.join.listen, settings.login_port)
             stack.callback(listener.close)
-            await stack.enter_async_context(serving(discovery, listener, None))
+            door = Door("login", _shares(settings).login)
+            await stack.enter_async_context(serving(discovery, listener, None, door=door))
         for metrics in (PoolMetrics(running.views.sets.all), FaultMetrics(running.views.faults)):
             here.health.collectors.register(metrics)
             stack.callback(here.health.collectors.unregister, metrics)
         announce(f"Leading at {endpoint}.")
         yield f"leading at {endpoint}"
+
+
+def _shares(settings: ControllerSettings) -> Shares:
+    return descriptors.shares(descriptors.raise_limit(), settings.config.connections)
 
 
 async def _keys(settings: ControllerSettings, here: Joined, *, now: datetime) -> Keys:
@@ -144,7 +151,9 @@ def _grpc(settings: ControllerSettings, server: Pair) -> GrpcServer:
     recorder = CallRecorder(NoAudit(), clock=SystemClock(), ids=RandomIds())
     tls = Tls(chain=server.certificate, key=server.key)
     try:
-        return GrpcServer(address=address, tls=tls, recorder=recorder)
+        return GrpcServer(
+            address=address, tls=tls, recorder=recorder, bounds=_shares(settings).controller
+        )
     except RuntimeError:
         raise Refused(f"{address} cannot be used; choose another --listen or --port") from None
 

@@ -1,4 +1,8 @@
-"""Hosts an ASGI application with uvicorn, over TLS, under our own lifecycle."""
+"""Hosts an ASGI application with uvicorn, over TLS, under our own lifecycle.
+
+Connections are accepted by ``runtime.connections``, which bounds them. A request's head has a
+deadline and a largest size, which uvicorn's parser lacks.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,13 @@ import uvicorn
 
 from bullpen.app.certificates import Certificates
 from bullpen.app.peercerts import PeerCertificateProtocol
+from bullpen.runtime.connections import Door, Guest, accepting
 
-BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 60
+HEAD_SECONDS_MAX = 10.0
+"""From the first byte, or from the connection, to the end of a request's headers."""
+
+HEAD_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS = 2
 """How long answers in progress may take once we stop."""
 
@@ -27,13 +35,74 @@ class _Server(uvicorn.Server):
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Nothing is listened to: ``serving`` accepts."""
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
         self.up.set()
+
+    def protocol(self, guest: Guest) -> asyncio.Protocol:
+        """What speaks HTTP on one connection."""
+        return _Protocol(
+            guest,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         # Signals belong to app.up, which stops the parts in order.
         yield
+
+
+class _Protocol(PeerCertificateProtocol):
+    """One connection: idle but for the time from the end of a request's head to its answer's."""
+
+    def __init__(self, guest: Guest, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._guest = guest
+        self._head_bytes = 0
+        self._in_head = True
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._clear_deadline()
+        self._guest.left()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head and self._deadline is None:
+            self._await_head()
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too long.")
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._clear_deadline()
+        self._guest.busy()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline:
+            self._in_head, self._head_bytes = True, 0
+            self._guest.idle()
+
+    def _await_head(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.abort)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -56,6 +125,8 @@ async def serving(
     listener: socket.socket,
     certificates: Certificates | None,
     client_ca: Path | None = None,
+    *,
+    door: Door | None = None,
 ) -> AsyncIterator[None]:
     """Serve while the context is open; on exit finish what is in progress, then stop.
 
@@ -64,14 +135,13 @@ async def serving(
     config = uvicorn.Config(
         application,
         loop="none",
-        http=PeerCertificateProtocol if client_ca else "httptools",
+        http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
         ssl_certfile=certificates.server_chain if certificates else None,
@@ -81,9 +151,11 @@ async def serving(
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve(sockets=[listener]))
+        tasks.create_task(server.serve(sockets=[]))
         try:
             await server.up.wait()
-            yield
+            tls = config.ssl
+            async with accepting(listener, server.protocol, door or Door("http"), tls=tls):
+                yield
         finally:
             server.should_exit = True

@@ -21,7 +21,7 @@ from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app import certificates, issuing, keys
+from bullpen.app import certificates, descriptors, issuing, keys
 from bullpen.app.datadir import Layout
 from bullpen.app.health import Health
 from bullpen.app.joining import JoinSettings, before_stop, hear_signals, joined, taken_port
@@ -36,6 +36,7 @@ from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
+from bullpen.runtime.connections import Door
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
 from bullpen.services.router.fencing import fencing
@@ -135,7 +136,9 @@ async def route(
             watching = tasks.create_task(leases.run())
             # Before it knew which leases are over, it would let their tokens in.
             if await before_stop(leases.synced(), home.stop):
-                async with router.serving(listener, tls_context(home.chain, home.key)):
+                tls = tls_context(home.chain, home.key)
+                door = Door("router", descriptors.only_port(descriptors.raise_limit()))
+                async with router.serving(listener, tls, door=door):
                     running = [
                         tasks.create_task(part.run()) for part in (presence, events, sessions)
                     ]

@@ -20,13 +20,14 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.authentication import OidcTokens, ServiceAccountTokens, TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import backups, certificates, credentials, keys
+from bullpen.app import backups, certificates, credentials, descriptors, keys
 from bullpen.app.access import access_index, ensure_policy
 from bullpen.app.auditmetrics import AuditMetrics
 from bullpen.app.backups import BackupKeeper, Schedule
 from bullpen.app.certificates import Certificates
 from bullpen.app.config import Config, PoolConfig, SandboxConfig
 from bullpen.app.datadir import Layout
+from bullpen.app.descriptors import ConnectionMetrics
 from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.fetching import fetcher
 from bullpen.app.files import PUBLIC, write_atomically
@@ -60,6 +61,7 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.registry.registry import Registry
+from bullpen.runtime.connections import Door
 from bullpen.runtime.supervision import supervise
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
@@ -123,6 +125,12 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(settings: Settings, layout: Layout, world: World) -> AsyncIterator[Running]:
     """Start everything in order; stop it in the opposite order."""
+    shares = descriptors.shares(descriptors.raise_limit(), settings.config.connections)
+    doors = {
+        API: Door("apiserver", shares.api),
+        ROUTER: Door("router", shares.router),
+        LOGIN: Door("login", shares.login),
+    }
     certs = certificates.ensure(layout.pki, hosts_of(settings.host), now=world.clock.now())
     tokens = credentials.ensure_tokens(layout.tokens)
     async with contextlib.AsyncExitStack() as stack:
@@ -154,6 +162,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
             address=_address(settings.listen, settings.port(CONTROLLER)),
             tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
             recorder=CallRecorder(audit or NoAudit(), clock=world.clock, ids=world.ids),
+            bounds=shares.controller,
         )
         ports = {name: listener.getsockname()[1] for name, listener in listeners.items()}
         endpoints = {
@@ -190,10 +199,12 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         )
         # Only now: before it knew which leases are over, the router would let their tokens in.
         tls = tls_context(str(certs.server_chain), str(certs.server_key))
-        await stack.enter_async_context(router.serving(listeners[ROUTER], tls))
+        await stack.enter_async_context(router.serving(listeners[ROUTER], tls, door=doors[ROUTER]))
         await stack.enter_async_context(grpc.serving(lab.callers, lab.controller, lab.client))
         discovery = LoginDiscovery(_discovery(settings, certs, endpoints))
-        await stack.enter_async_context(serving(discovery, listeners[LOGIN], None))
+        await stack.enter_async_context(
+            serving(discovery, listeners[LOGIN], None, door=doors[LOGIN])
+        )
         service = ApiService(
             registry,
             resources=RESOURCES,
@@ -214,8 +225,11 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         service.metrics.collectors.register(FaultMetrics(lab.views.faults))
         if audit is not None:
             service.metrics.collectors.register(AuditMetrics(audit))
+        service.metrics.collectors.register(ConnectionMetrics((*doors.values(), grpc.guard)))
         client_ca = client_authorities(certs, settings.config, layout)
-        await stack.enter_async_context(serving(Asgi(service), listeners[API], certs, client_ca))
+        await stack.enter_async_context(
+            serving(Asgi(service), listeners[API], certs, client_ca, door=doors[API])
+        )
         # Watchers are told first, so that their streams end by themselves.
         stack.callback(service.close)
         keeper.service_ready()

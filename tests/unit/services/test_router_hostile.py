@@ -172,6 +172,7 @@ def test_one_lease_cannot_fill_the_router_for_the_others() -> None:
 def test_a_sweep_forgives_slow_control_frames_and_finds_the_dead() -> None:
     peer = Peer()
     peer.greet()
+    peer.say(request(1, token=peer.token("s1")))
     for _ in range(5):
         peer.say(PING * 40)
         peer.connection.sweep(0.0)
@@ -179,6 +180,31 @@ def test_a_sweep_forgives_slow_control_frames_and_finds_the_dead() -> None:
     peer.connection.sweep(LIMITS.quiet_seconds + 1)
     assert bytes(peer.wire.sent).endswith(frames.ping(b"bullpen?"))
     peer.connection.sweep(LIMITS.dead_seconds + 1)
+    assert not peer.wire.open
+
+
+def test_a_connection_without_an_admitted_stream_is_closed_whatever_it_says() -> None:
+    peer = Peer()
+    peer.greet()
+    peer.say(request(1, token="not a token") + PING)
+    peer.connection.sweep(LIMITS.hello_seconds)
+    assert peer.wire.open
+    peer.connection.heard = LIMITS.hello_seconds + 1
+    peer.connection.sweep(LIMITS.hello_seconds + 1)
+    assert not peer.wire.open
+
+
+def test_a_connection_is_closed_politely_when_its_last_stream_has_been_over_for_long() -> None:
+    peer = Peer()
+    peer.greet()
+    peer.say(request(1, token=peer.token("s1")))
+    peer.connection.sweep(LIMITS.idle_seconds + 1)
+    assert peer.wire.open, "a stream waits"
+    peer.say(frames.rst_stream(1, 8))
+    peer.connection.sweep(LIMITS.hello_seconds + 1)
+    assert peer.wire.open
+    peer.connection.sweep(LIMITS.idle_seconds + 1)
+    assert peer.goaway == frames.NO_ERROR
     assert not peer.wire.open
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Any, cast
 import grpc
 from jumpstarter_protocol import client_pb2_grpc, jumpstarter_pb2_grpc
 
+from bullpen.runtime.connections import Bounds
 from bullpen.services.callers import Callers
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
+from bullpen.services.grpc.guard import Guard
 from bullpen.services.grpc.methods import Methods
 from bullpen.services.grpc.public import Health, Reflection
 from bullpen.services.grpc.recording import CallRecorder
@@ -45,6 +48,10 @@ OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.so_reuseport", 0),
+    # Of TLS, and of the first HTTP/2 frame after it; two minutes unless set.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # Without calls. A client's library connects again when it needs to.
+    ("grpc.max_connection_idle_ms", 600_000),
 )
 
 SERVICES = (
@@ -62,13 +69,16 @@ class Tls:
 class GrpcServer:
     """Takes its port when made, so that the port can be told before anybody is served."""
 
-    def __init__(self, *, address: str, tls: Tls, recorder: CallRecorder) -> None:
+    def __init__(
+        self, *, address: str, tls: Tls, recorder: CallRecorder, bounds: Bounds | None = None
+    ) -> None:
         self._methods = Methods(recorder)
         self._server = grpc.aio.server(
             interceptors=(self._methods,), options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX
         )
         credentials = grpc.ssl_server_credentials([(tls.key, tls.chain)])
         self.port: int = self._server.add_secure_port(address, credentials)
+        self.guard = Guard(self.port, bounds or Bounds())
 
     @contextlib.asynccontextmanager
     async def serving(
@@ -83,8 +93,11 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers((health, Reflection(SERVICES)))
         await self._server.start()
         health.serving = True
-        try:
-            yield
-        finally:
-            health.serving = False
-            await self._server.stop(STOP_SECONDS)
+        async with asyncio.TaskGroup() as tasks:
+            guarding = tasks.create_task(self.guard.run())
+            try:
+                yield
+            finally:
+                guarding.cancel()
+                health.serving = False
+                await self._server.stop(STOP_SECONDS)

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from hpack import Decoder, HPACKError
 
+from bullpen.runtime.connections import Guest
 from bullpen.services.router import frames
 from bullpen.services.router.frames import ProtocolError
 from bullpen.services.router.leg import Leg
@@ -27,8 +28,7 @@ class Host(Protocol):
 
     limits: Limits
 
-    def opened(self, connection: Connection) -> bool:
-        """Whether there is room for it."""
+    def opened(self, connection: Connection) -> None: ...
 
     def closed(self, connection: Connection) -> None: ...
 
@@ -37,8 +37,9 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, host: Host, clock: Callable[[], float]) -> None:
+    def __init__(self, host: Host, clock: Callable[[], float], guest: Guest | None = None) -> None:
         self._host = host
+        self._guest = guest
         self._limits = host.limits
         self._clock = clock
         self._transport: asyncio.Transport | None = None
@@ -57,7 +58,10 @@ class Connection(asyncio.Protocol):
         self.send_window = frames.WINDOW_DEFAULT
         self.send_window_initial = frames.WINDOW_DEFAULT
         self.send_frame_max = frames.FRAME_SIZE_DEFAULT
-        self.heard = clock()
+        self.heard = self._idle_since = clock()
+        self._admitted = False
+        """Whether a stream was ever let in: before, anybody could be there."""
+
         self._pinged = False
         self._blocked: dict[Leg, None] = {}
 
@@ -66,9 +70,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_max)
-        if not self._host.opened(self):
-            self._transport.abort()
-            return
+        self._host.opened(self)
         limits = self._limits
         self.write(
             frames.settings(
@@ -88,6 +90,8 @@ class Connection(asyncio.Protocol):
         for leg in tuple(self.legs.values()):
             leg.lost()
         self.legs.clear()
+        if self._guest is not None:
+            self._guest.left()
         self._host.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -131,6 +135,20 @@ class Connection(asyncio.Protocol):
         """Let the leg send more when there is room on the connection again."""
         self._blocked[leg] = None
 
+    def admitted(self) -> None:
+        """A stream was let in: the connection is in use until its last one ends."""
+        self._admitted = True
+        if self._guest is not None:
+            self._guest.busy()
+
+    def ended(self, stream: int) -> None:
+        """A stream of this connection is over."""
+        self.legs.pop(stream, None)
+        if not self.legs:
+            self._idle_since = self._clock()
+            if self._guest is not None:
+                self._guest.idle()
+
     def credited(self, count: int) -> None:
         """Bytes that came in here have left elsewhere: the sender may send as many more."""
         self._credit += count
@@ -160,9 +178,13 @@ class Connection(asyncio.Protocol):
         self._control = 0
         silence = now - self.heard
         limits = self._limits
-        if silence > (limits.dead_seconds if self._greeted else limits.hello_seconds):
+        idle = 0.0 if self.legs else now - self._idle_since
+        stranger = not self._admitted and idle > limits.hello_seconds
+        if stranger or silence > limits.dead_seconds:
             if self._transport is not None:
                 self._transport.abort()
+        elif idle > limits.idle_seconds:
+            self.abort(frames.NO_ERROR, "nothing is done here")
         elif silence > limits.quiet_seconds and not self._pinged and self._transport is not None:
             self._pinged = True
             self.write(frames.ping(b"bullpen?"))

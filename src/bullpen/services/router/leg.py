@@ -55,6 +55,7 @@ class Leg:
     def accept(self) -> None:
         """The caller may be here: answer with headers at once."""
         self._answered = True
+        self._connection.admitted()
         self._connection.write(frames.response_head(self._stream))
 
     def join(self, peer: Leg) -> None:
@@ -221,7 +222,7 @@ class Leg:
         if self._over:
             return
         self._over = True
-        self._connection.legs.pop(self._stream, None)
+        self._connection.ended(self._stream)
         # Bytes that will never travel still belong to the connection's window.
         self._connection.credited(self._owed)
         self._fresh.clear()

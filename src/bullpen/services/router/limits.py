@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    connections_max: int = 20_000
     streams_max: int = 128
     """Streams of one connection."""
 
@@ -26,12 +25,15 @@ class Limits:
     write_buffer_max: int = 1024 * 1024
     """Unsent bytes of a connection above which nothing more is passed on to it."""
 
-    sweep_seconds: float = 10.0
+    sweep_seconds: float = 2.0
     quiet_seconds: float = 60.0
     """Without a byte for this long a peer is pinged."""
 
     dead_seconds: float = 180.0
     """Without a byte for this long it is gone."""
 
-    hello_seconds: float = 20.0
-    """A connection that has not spoken HTTP/2 by then is closed."""
+    hello_seconds: float = 10.0
+    """A connection on which no stream was admitted by then is closed, whatever it has sent."""
+
+    idle_seconds: float = 60.0
+    """A connection without streams for this long is closed."""

@@ -15,6 +15,7 @@ from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets
 from bullpen.kit.clock import Clock
+from bullpen.runtime.connections import Door, Guest, accepting
 from bullpen.services.router.connection import Connection
 from bullpen.services.router.leg import Leg
 from bullpen.services.router.limits import Limits
@@ -23,7 +24,6 @@ from bullpen.services.router.pairing import Pairing
 log = logging.getLogger("bullpen.router")
 
 UNAUTHENTICATED, RESOURCE_EXHAUSTED = 16, 8
-BACKLOG = 2048
 DRAIN_SECONDS = 0.2
 
 
@@ -52,20 +52,21 @@ class Router:
 
     @contextlib.asynccontextmanager
     async def serving(
-        self, listener: socket.socket, tls: ssl.SSLContext | None
+        self, listener: socket.socket, tls: ssl.SSLContext | None, *, door: Door | None = None
     ) -> AsyncIterator[None]:
         """Route while the context is open; then let callers know and stop."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: Connection(self, loop.time), sock=listener, ssl=tls, backlog=BACKLOG
-        )
+
+        def connect(guest: Guest) -> Connection:
+            return Connection(self, loop.time, guest)
+
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._sweep())
             try:
-                yield
+                async with accepting(listener, connect, door or Door("router"), tls=tls):
+                    yield
             finally:
                 sweeping.cancel()
-                server.close()
                 for connection in tuple(self._connections):
                     connection.drain()
                 await asyncio.sleep(DRAIN_SECONDS)
@@ -88,11 +89,8 @@ class Router:
             log.info("streams cut", extra={"key": lease, "legs": len(legs)})
         return len(legs)
 
-    def opened(self, connection: Connection) -> bool:
-        if len(self._connections) >= self.limits.connections_max:
-            return False
+    def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
-        return True
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)

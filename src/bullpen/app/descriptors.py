@@ -1,0 +1,94 @@
+"""File descriptors: how many there may be, and how many connections each port gets of them.
+
+Some are kept for what the service itself opens: the store, backups, instances and their consoles.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from bullpen.app.config import ConnectionConfig
+from bullpen.runtime.connections import Bounds
+
+log = logging.getLogger("bullpen.app")
+
+WANTED = 65_536
+RESERVED = 256
+"""For everything but connections."""
+
+CONNECTIONS_MIN = 64
+"""At a limit that is too low for the reserve, connections get this many all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How many connections each port may have."""
+
+    api: Bounds
+    controller: Bounds
+    router: Bounds
+    login: Bounds
+
+
+def raise_limit() -> int:
+    """Allow this process as many descriptors as it may have, up to what it wants; how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return WANTED if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < WANTED:
+        log.warning(
+            "few file descriptors; raise the hard limit (LimitNOFILE=, ulimit -Hn)",
+            extra={"key": "descriptors", "limit": wanted, "wanted": WANTED},
+        )
+    return wanted
+
+
+def shares(limit: int, config: ConnectionConfig) -> Shares:
+    """What each port gets of ``limit`` descriptors."""
+    room = max(CONNECTIONS_MIN, limit - RESERVED)
+    total = min(config.max or room, room)
+
+    def bounds(percent: int) -> Bounds:
+        share = max(1, total * percent // 100)
+        return Bounds(total=share, per_address=min(config.per_address or share, share))
+
+    return Shares(api=bounds(15), controller=bounds(40), router=bounds(40), login=bounds(5))
+
+
+def only_port(limit: int) -> Bounds:
+    """What a process with one port gives it."""
+    room = max(CONNECTIONS_MIN, limit - RESERVED)
+    return Bounds(total=room, per_address=room)
+
+
+class Counting(Protocol):
+    """A port, as far as it is counted."""
+
+    name: str
+    displaced: int
+    refused: int
+
+
+class ConnectionMetrics(Collector):
+    def __init__(self, ports: Iterable[Counting]) -> None:
+        self._ports = tuple(ports)
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "bullpen_connections_closed",
+            "Connections closed because there were too many, by port and reason.",
+            labels=("port", "reason"),
+        )
+        for port in self._ports:
+            family.add_metric((port.name, "displaced"), port.displaced)
+            family.add_metric((port.name, "refused"), port.refused)
+        yield family

@@ -1,0 +1,125 @@
+"""Connections of a port: who is let in, who gives way, and who keeps its place."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bullpen.app.config import ConnectionConfig
+from bullpen.app.descriptors import RESERVED, shares
+from bullpen.runtime.connections import Bounds, Door, Guest
+from bullpen.services.grpc.guard import Connection, surplus
+
+
+class Visitor(Guest):
+    """A guest without a connection, that keeps whether it was sent away."""
+
+    def __init__(self, door: Door, address: str = "a") -> None:
+        nowhere: Any = None
+        super().__init__(door, nowhere, address)
+        self.gone = False
+
+    def leave(self) -> None:
+        self.gone = True
+
+
+def visitors(door: Door, count: int, address: str = "a") -> list[Visitor]:
+    found = [Visitor(door, address) for _ in range(count)]
+    assert all(door.admit(visitor) for visitor in found)
+    return found
+
+
+def test_the_one_that_has_been_idle_for_longest_gives_way_to_a_newcomer() -> None:
+    door = Door("port", Bounds(total=3, per_address=3))
+    first, second, third = visitors(door, 3)
+    first.busy()
+    first.idle()
+    assert door.admit(Visitor(door))
+    assert [v.gone for v in (first, second, third)] == [False, True, False]
+    assert (door.open, door.displaced, door.refused) == (3, 1, 0)
+
+
+def test_whoever_is_busy_keeps_its_place_and_the_newcomer_is_refused() -> None:
+    door = Door("port", Bounds(total=2, per_address=2))
+    both = visitors(door, 2)
+    for visitor in both:
+        visitor.busy()
+    assert not door.admit(Visitor(door, "b"))
+    assert not any(visitor.gone for visitor in both)
+    both[0].left()
+    assert door.admit(Visitor(door, "b"))
+
+
+def test_an_address_at_its_bound_displaces_its_own_and_no_other() -> None:
+    door = Door("port", Bounds(total=10, per_address=2))
+    (other,) = visitors(door, 1, "b")
+    mine = visitors(door, 2)
+    assert door.admit(Visitor(door))
+    assert mine[0].gone
+    assert not other.gone
+
+
+def test_who_left_counts_no_more_however_often_it_is_said() -> None:
+    door = Door("port", Bounds(total=2, per_address=1))
+    (only,) = visitors(door, 1)
+    for _ in range(3):
+        only.left()
+    assert door.open == 0
+    (again,) = visitors(door, 1)
+    assert not again.gone
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 300)).map(
+            lambda found: Connection(0, found[0], found[1])
+        ),
+        max_size=30,
+    ),
+    st.integers(1, 10),
+    st.integers(1, 10),
+)
+def test_of_the_grpc_port_those_go_that_sent_least_and_the_rest_is_within_bounds(
+    found: list[Connection], total: int, per_address: int
+) -> None:
+    numbered = [Connection(n, c.address, c.received) for n, c in enumerate(found)]
+    bounds = Bounds(total=total, per_address=per_address)
+    gone = surplus(numbered, bounds)
+    kept = [c for c in numbered if c not in gone]
+    assert len(kept) <= total
+    for address in "ab":
+        mine = [c for c in kept if c.address == address]
+        assert len(mine) <= per_address
+        sent = [c.received for c in gone if c.address == address]
+        if len(mine) == per_address and sent:
+            assert max(sent) <= min(c.received for c in mine)
+    if len(numbered) <= min(total, per_address):
+        assert not gone
+
+
+@pytest.mark.parametrize("limit", [64, 1_024, 65_536])
+def test_the_ports_together_leave_descriptors_in_reserve(limit: int) -> None:
+    found = shares(limit, ConnectionConfig())
+    together = sum(p.total for p in (found.api, found.controller, found.router, found.login))
+    assert together <= max(64, limit - RESERVED)
+    assert shares(limit, ConnectionConfig(per_address=1)).api.per_address == 1
+
+
+def test_a_socket_of_this_process_is_recognised_by_its_port() -> None:
+    from bullpen.services.grpc import guard
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            accepted, _ = listener.accept()
+            with accepted:
+                caller.sendall(b"12345")
+                accepted.recv(5)
+                (found,) = guard._connections(port)
+                assert (found.descriptor, found.received) == (accepted.fileno(), 5)
+                guard._shut_down(found.descriptor, port)
+                assert caller.recv(1) == b""
