@@ -29,8 +29,9 @@ def test_the_map_names_every_package_and_only_those() -> None:
     assert packages_on_the_map() == packages()
 
 
-def test_every_file_the_architecture_names_exists() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/explanation/trust.md"])
+def test_every_file_that_a_map_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text()
     named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.[a-z]+)?)`", text))
     missing = [name for name in named if not any((b / name).exists() for b in (ROOT, SOURCE))]
     assert not missing
