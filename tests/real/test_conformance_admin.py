@@ -303,7 +303,7 @@ def test_13_a_token_of_a_foreign_provider_is_understood(
 
     refused = get("another-application")
     assert refused.returncode
-    assert "the token is meant for somebody else" in refused.stderr
+    assert "token audience is not accepted here" in refused.stderr
     assert get("jumpstarter-cli").returncode == 0
     assert lab.get("clients", "wendy")["spec"]["username"] == "foreign:wendy"
 

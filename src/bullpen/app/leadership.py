@@ -124,7 +124,7 @@ class Leadership:
         """Tell what we wait for; the log hears it once."""
         self._tell(text)
         if text != self._told:
-            log.info("waiting", extra={"key": self.name, "cause": text})
+            log.info("waiting for leadership", extra={"key": self.name, "cause": text})
             self._told = text
 
     async def _wait(self) -> bool:
@@ -152,7 +152,7 @@ class Leadership:
             except _Lost:
                 raise
             except (TimeoutError, Unavailable, Conflict, NotFound) as error:
-                log.warning("not renewed", extra={"key": self.name, "cause": str(error)})
+                log.warning("leadership not renewed", extra={"key": self.name, "cause": str(error)})
                 if loop.time() >= renewed + within:
                     raise self._lost(f"it could not be renewed for {within:.0f} s") from None
 
@@ -182,7 +182,10 @@ class Leadership:
             self._say(f"standing by: {found.spec.holder_identity} leads")
             return None
         taken = await self._objects.update(self._ours(found))
-        log.info("taken", extra={"key": self.name, "from": found.spec.holder_identity or "nobody"})
+        log.info(
+            "leadership acquired",
+            extra={"key": self.name, "before": found.spec.holder_identity or ""},
+        )
         return taken
 
     def _ours(self, found: CoordinationLease) -> CoordinationLease:

@@ -234,7 +234,9 @@ class Presence:
                 await self._renew()
             except (Conflict, Unavailable) as error:
                 self._written = None
-                log.debug("not renewed", extra={"key": self._name, "cause": error.message})
+                log.debug(
+                    "router lease not renewed", extra={"key": self._name, "cause": error.message}
+                )
             await asyncio.sleep(RENEW.total_seconds())
 
     async def leave(self) -> None:

@@ -15,5 +15,5 @@ def wait_for(done: Callable[[], bool], *, seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
-            raise TimedOut(f"waited {seconds:g} s for {what}, in vain")
+            raise TimedOut(f"timed out after {seconds:g} s waiting for {what}")
         time.sleep(LOOK_SECONDS)

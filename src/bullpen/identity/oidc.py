@@ -141,7 +141,7 @@ class OutsideTokens:
             try:
                 claims = self._decoded(token, keys)
             except JoseError:
-                raise Unauthorized("the token's signature does not hold") from None
+                raise Unauthorized("token signature verification failed") from None
         return self._accepted(issuer, claims)
 
     def _decoded(self, token: str, keys: KeySet) -> dict[str, Any]:
@@ -154,11 +154,11 @@ class OutsideTokens:
         audience = claims.get("aud", ())
         audiences = {audience} if isinstance(audience, str) else set(audience)
         if not audiences & issuer.audiences:
-            raise Unauthorized("the token is meant for somebody else")
+            raise Unauthorized("token audience is not accepted here")
         now = self._clock.now().timestamp()
         begins, expires = claims.get("nbf", 0), claims.get("exp")
         if not isinstance(expires, int | float) or not isinstance(begins, int | float):
-            raise Unauthorized("the token has no end")
+            raise Unauthorized("token has no exp claim")
         if begins - CLOCK_SKEW.total_seconds() > now:
             raise Unauthorized("the token is not valid yet")
         name = claims.get(issuer.username_claim)

@@ -32,7 +32,7 @@ Job = Batch | Order | Stop
 
 
 IDLE_SECONDS = 0.02
-"""So long after the last write nobody seems to be writing."""
+"""Idle time before a checkpoint."""
 
 RETRY_SECONDS = 1.0
 
@@ -84,7 +84,7 @@ class Writer:
         self._inbox.put(Stop())
 
     def _run(self) -> None:
-        # Also when a bug ends this thread: nobody shall wait for it in vain.
+        # Also when a bug ends this thread, so that no caller waits for it for ever.
         with contextlib.ExitStack() as last:
             last.callback(self._post, self._ended)
             last.callback(self._close)

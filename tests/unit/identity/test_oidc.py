@@ -97,8 +97,8 @@ async def test_a_new_key_is_found_but_not_sought_too_often(provider: Provider) -
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
-        pytest.param({"aud": "other"}, "somebody else", id="another audience"),
-        pytest.param({"exp": None}, "no end", id="no end"),
+        pytest.param({"aud": "other"}, "audience is not accepted", id="another audience"),
+        pytest.param({"exp": None}, "no exp claim", id="without an end"),
         pytest.param({"preferred_username": None}, "no claim", id="no name"),
         pytest.param({"preferred_username": ""}, "no claim", id="an empty name"),
         pytest.param({"nbf": 4_000_000_000}, "not valid yet", id="from the future"),

@@ -17,27 +17,27 @@ class MemberSubset:
     """The usual members of a member_index, and some of its unusual ones."""
 
     def __init__(self, member_index: MemberIndex, unusual: tuple[Member, ...]) -> None:
-        self._crew = member_index
+        self._index = member_index
         self.unusual = unusual
 
     def __len__(self) -> int:
-        return self._crew.usual + len(self.unusual)
+        return self._index.usual + len(self.unusual)
 
     def __iter__(self) -> Iterator[Member]:
-        yield from self._crew.ordinary()
+        yield from self._index.ordinary()
         yield from self.unusual
 
     @property
     def usual(self) -> int:
-        return self._crew.usual
+        return self._index.usual
 
     @property
     def leased(self) -> int:
-        return self._crew.usual_leased + sum(m.leased for m in self.unusual)
+        return self._index.usual_leased + sum(m.leased for m in self.unusual)
 
     @property
     def idle(self) -> int:
-        return self._crew.usual_idle + sum(m.idle for m in self.unusual)
+        return self._index.usual_idle + sum(m.idle for m in self.unusual)
 
 
 class MemberIndex(Sequence[Member]):

@@ -201,7 +201,20 @@ def _available(report: Report) -> _Said:
         return True, "OnDemand", text
     enough = ready >= pool.replicas_min
     reason = "MinimumReplicasReady" if enough else "MinimumReplicasNotReady"
-    return enough, reason, f"{ready} ready, at least {pool.replicas_min} wanted"
+    return enough, reason, _counts(pool)
+
+
+def _counts(pool: Pool) -> str:
+    """How many members there are of those that should be: "0 of 2 warm, 2 starting"."""
+    phases, members = _phases(pool.member_index), pool.member_index.whole()
+    if pool.available_min:
+        text = f"{members.idle} of {pool.available_min} warm"
+    elif pool.replicas_min:
+        text = f"{phases[Phase.READY]} of {pool.replicas_min} ready"
+    else:
+        text = f"{phases[Phase.READY]} ready"
+    starting = phases[Phase.STARTING]
+    return f"{text}, {starting} starting" if starting else text
 
 
 def _progressing(report: Report) -> _Said:

@@ -276,8 +276,11 @@ def _creates(
 
 
 def _crowded(pool: Pool) -> Hold:
-    """Others have names that members of this pool need; it cannot be larger until they go."""
-    text = f"{len(pool.taken)} of its names are others', such as exporter {min(pool.taken)}"
+    """Exporters outside the pool have names that its members need; it cannot grow until they go."""
+    text = (
+        f"{len(pool.taken)} member names are used by exporters outside this set,"
+        f" such as {min(pool.taken)}"
+    )
     return Hold(reason="NamesTaken", message=text)
 
 
