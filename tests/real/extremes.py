@@ -66,6 +66,12 @@ METADATA: tuple[dict[str, Json], ...] = (
     },
 )
 
+RULE: dict[str, Json] = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
+BINDING: dict[str, Json] = {
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "odd"}],
+}
+
 BASES: dict[str, dict[str, Json]] = {
     "Client": {},
     "Exporter": {"metadata": {"labels": {"board": "odd"}}},
@@ -102,6 +108,11 @@ BASES: dict[str, dict[str, Json]] = {
     "Secret": {"data": {"key": "YQ=="}},
     "ConfigMap": {"data": {"key": "a"}},
     "Event": {"involvedObject": {"kind": "Lease", "name": "x", "namespace": "default"}},
+    "ServiceAccount": {},
+    "Role": {"rules": [RULE]},
+    "ClusterRole": {"rules": [RULE]},
+    "RoleBinding": BINDING,
+    "ClusterRoleBinding": BINDING,
 }
 """A valid object of each kind, to which one extreme is added."""
 
