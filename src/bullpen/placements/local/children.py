@@ -91,7 +91,9 @@ class Child:
         escaped = processes.bearing(self.token, strays)
         for pid in escaped:
             processes.kill(pid, signal.SIGKILL)
-        return processes.kill_group(self.pid, signal.SIGKILL) or bool(escaped)
+        # Perhaps of another instance, and in any case gone in a moment.
+        ending = processes.exiting(strays)
+        return processes.kill_group(self.pid, signal.SIGKILL) or bool(escaped or ending)
 
     def close(self) -> None:
         """Keep its last words, then let go of it."""

@@ -25,8 +25,11 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
+_EXITING = 0x4
+"""A flag of the kernel's: the process runs no more, and has yet to give back what it had."""
+
 _PROC = Path("/proc")
-_STATE, _SESSION, _START_TIME = 0, 3, 19
+_STATE, _SESSION, _FLAGS, _START_TIME = 0, 3, 6, 19
 """Fields of /proc/PID/stat, counted from the one after the command's name."""
 
 
@@ -81,6 +84,14 @@ def bearing(token: str, among: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(pid for pid in among if _token(pid) == token)
 
 
+def exiting(among: Collection[int]) -> tuple[int, ...]:
+    """Those that end just now: what they were executed with cannot be seen any more.
+
+    Giving back namespaces takes the kernel a while.
+    """
+    return tuple(pid for pid in among if (fields := _stat(pid)) and int(fields[_FLAGS]) & _EXITING)
+
+
 def _token(pid: int) -> str:
     start = f"{TOKEN_VARIABLE}=".encode()
     try:
@@ -104,14 +115,16 @@ def own_children() -> tuple[int, ...]:
 def kill_instances(leaders: Mapping[str, ProcessId | None]) -> int:
     """SIGKILL whatever is left of instances, given by token; how many processes there were.
 
-    For those who are not their parent. While a leader lives its session is its own;
-    once it is gone only the token tells who belonged to it.
+    For those who are not their parent. While a leader lives its session is its own; once it
+    is gone only the token tells who belonged to it. What ends just now is counted, not killed.
     """
     sessions = {leader.pid for leader in leaders.values() if leader and leader.alive()}
     found = belonging(sessions=sessions, tokens=leaders)
     for pid in found:
         kill(pid, signal.SIGKILL)
-    return len(found)
+    pids = {leader.pid for leader in leaders.values() if leader}
+    ending = exiting(belonging(sessions=pids, tokens=()))
+    return len({*found, *ending})
 
 
 def kill_others(token: str) -> tuple[int, ...]:

@@ -157,6 +157,9 @@ class Zygote:
         assert self._supervisor is not None
         try:
             data = self._supervisor.recv(READ_BYTES)
+        except BlockingIOError:
+            # The news was of the supervisor before this one, which came in the same moment.
+            return
         except ConnectionResetError:
             data = b""
         if not data:
