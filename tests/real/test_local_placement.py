@@ -92,6 +92,21 @@ async def test_a_lessee_boots_uboot_and_nothing_of_it_is_left(service: Service, 
     assert_nothing_left(data)
 
 
+async def test_a_data_directory_behind_a_link_is_no_other_than_one_without(
+    service: Service, data: Path, tmp_path: Path
+) -> None:
+    data.mkdir(parents=True, exist_ok=True)
+    link = tmp_path / "link"
+    link.symlink_to(data)
+    async with targets(service, link) as lab:
+        key = await lab.qemu_target("linked")
+        with leased(service, "linked"):
+            assert len(machines(lab.exporter(key))) == 1
+            (directory,) = (data / "instances").glob("default.linked")
+            assert list(directory.rglob("root.overlay")), "it writes to its own directory"
+    assert_nothing_left(data)
+
+
 async def test_a_killed_exporter_takes_its_machine_along(service: Service, data: Path) -> None:
     async with targets(service, data) as lab:
         key = await lab.qemu_target("killed")

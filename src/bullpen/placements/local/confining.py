@@ -10,7 +10,7 @@ import os
 import resource
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,26 +81,25 @@ def _hide_files(chosen: Confinement, own: Own) -> None:
     """Everything read-only, private places empty, the instance's own as it is."""
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
-    data = Path(chosen.data)
-    seen = [*map(Path, chosen.readable), *_interpreter()]
-    writable = [own.directory, own.runtime]
-    hidden = [*map(Path, PRIVATE_PLACES), own.runtime.parent]
+    data = Path(chosen.data).resolve()
+    writable = _kept((own.directory, own.runtime))
+    kept = _kept((*map(Path, chosen.readable), *_interpreter(), *writable))
+    hidden = [*map(Path, PRIVATE_PLACES), own.runtime.resolve().parent]
     if chosen.user:
-        hidden += [place for path in (*seen, *writable) for place in views.closed_above(path)]
+        hidden += [place for path in kept for place in views.closed_above(path)]
     hidden = [place for place in outermost(hidden) if place.is_dir()]
-    handles = {path: os.open(path, os.O_PATH) for path in (*seen, *writable) if path.exists()}
+    handles = {path: os.open(path, os.O_PATH) for path in kept}
     for place in hidden:
         views.empty(place)
-    for path in handles:
-        if covered(path, hidden) and not covered(data, [path]):
-            views.show(handles[path], path)
-    # Last, because a directory that is shown again may hold it.
-    if data.is_dir() and not covered(data, hidden):
+    shown = [path for path in handles if covered(path, hidden) and not covered(path, [data])]
+    for path in shown:
+        views.show(handles[path], path)
+    # Only now, because a directory that is shown again may hold it.
+    if data.is_dir():
         views.empty(data)
-        hidden.append(data)
-        for path in handles:
-            if covered(path, [data]):
-                views.show(handles[path], path)
+    for path in handles:
+        if covered(path, [data]):
+            views.show(handles[path], path)
     if chosen.kvm:
         _own_kvm(chosen.user, hidden[0])
     linux.set_read_only("/", read_only=True, recursive=True)
@@ -109,6 +108,12 @@ def _hide_files(chosen: Confinement, own: Own) -> None:
         linux.set_read_only(str(path), read_only=False)
     for handle in handles.values():
         os.close(handle)
+
+
+def _kept(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """What there is of these, under its name and under the name it really has."""
+    both = (name for path in paths if path.exists() for name in (path.absolute(), path.resolve()))
+    return tuple(dict.fromkeys(both))
 
 
 def _interpreter() -> Iterator[Path]:
