@@ -59,5 +59,5 @@ def test_jmp_says_which_limit_was_reached_and_who_can_change_it(lab: Lab) -> Non
     config = lab.service.home / "client-default-flood.yaml"
     refused = lab.jmp(config, "create", "lease", "-l", "board=b", "--duration", "1h", check=False)
     assert refused.returncode
-    assert "whoever runs the service can change it" in refused.stderr
+    assert "the operator of the service can change it" in refused.stderr
     assert "Traceback" not in refused.stderr

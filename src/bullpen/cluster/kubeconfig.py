@@ -86,7 +86,7 @@ def _credentials(
 
 def _command(given: Any, cluster: Any, base: Path) -> Command:
     if given.get("interactiveMode") == "Always":
-        raise ValueError("its exec plug-in must ask a person, and nobody is there")
+        raise ValueError("its exec plug-in needs interactive input, which is not available here")
     name = str(given["command"])
     # As kubectl reads it: a relative path is one from the kubeconfig, a bare name is searched.
     program = str(base / name) if "/" in name else name

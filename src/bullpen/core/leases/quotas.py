@@ -12,7 +12,7 @@ from datetime import timedelta
 from bullpen.core.leases.access import Allowance
 from bullpen.kit import durations
 
-OPERATOR = "whoever runs the service can change it"
+OPERATOR = "the operator of the service can change it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
