@@ -198,7 +198,7 @@ class TestPlugins:
     def test_that_must_ask_a_person_are_refused(self, tmp_path: Path) -> None:
         user = self.plugin(tmp_path, "")
         user["exec"]["interactiveMode"] = "Always"
-        with pytest.raises(Refused, match="nobody is there"):
+        with pytest.raises(Refused, match="needs interactive input"):
             kubeconfig.load(written(tmp_path / "k", user), surroundings=surroundings())
 
     def test_are_not_run_where_nobody_said_in_what(self, tmp_path: Path) -> None:
