@@ -14,7 +14,7 @@ from exporter_fake import running_fakes
 from grpc_caller import calling
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from jumpstarter_protocol import kubernetes_pb2
+from jumpstarter_protocol import client_pb2, kubernetes_pb2
 from lab_helpers import Lab, Refusal
 from real_service import Service, eventually
 
@@ -125,7 +125,7 @@ def test_deleting_an_exporter_ends_its_lease_and_says_so(lab: Lab, alice: Path) 
     # One made anew under the old name is another exporter.
     lab.create("exporters", "doomed", labels={"board": "doomed"})
     assert lab.get("leases", "on-doomed")["status"]["ended"] is True
-    assert "leaseRef" not in lab.get("exporters", "doomed")["status"]
+    assert "leaseRef" not in lab.get("exporters", "doomed").get("status", {})
 
 
 def test_deleting_a_client_ends_its_leases_and_its_access(
@@ -288,6 +288,44 @@ async def test_an_exporter_gives_its_lease_back_and_no_other(
             await one.controller("ReleaseLease", name=lease)
     assert ended_because(lab, lease) == "Released"
     free(lab, "one")
+
+
+async def test_no_update_of_a_lease_passes_the_maximum_duration_of_its_policy(
+    lab: Lab, alice: Path, boards: dict[str, Path]
+) -> None:
+    """An end 300 days off beside a duration of half an hour was once accepted."""
+    policy = {
+        "exporterSelector": {"matchLabels": {}},
+        "policies": [{"from": [{"clientSelector": {}}], "maximumDuration": "1h"}],
+    }
+    lab.create("exporteraccesspolicies", "an-hour", spec=policy)
+    try:
+        async with calling(alice) as caller:
+            name = await caller.create_lease("board=two", lasts=1800)
+            lease = await caller.acquired(name)
+            end = lease.effective_begin_time.ToDatetime() + timedelta(days=300)
+            cases: tuple[dict[str, Any], ...] = (
+                {"end_time": end, "duration": timedelta(minutes=30)},
+                {"end_time": end},
+                {"duration": timedelta(hours=2)},
+            )
+            for fields in cases:
+                wanted = client_pb2.Lease(name=lease.name, **fields)
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await caller.client("UpdateLease", lease=wanted)
+            assert "endTime" not in lab.get("leases", name)["spec"]
+            lab.patch("leases", name, {"spec": {"endTime": f"{end:%Y-%m-%dT%H:%M:%SZ}"}})
+            eventually(
+                lambda: (
+                    "Limited"
+                    in [c["type"] for c in lab.get("leases", name)["status"]["conditions"]]
+                ),
+                what="the lease saying that it is limited",
+            )
+            assert lab.get("leases", name)["status"]["maximumDuration"] == "1h0m0s"
+            await caller.delete_lease(name)
+    finally:
+        lab.delete("exporteraccesspolicies", "an-hour")
 
 
 async def test_request_lease_refuses_match_expressions_it_does_not_know(

@@ -64,11 +64,12 @@ class _Protocol(PeerCertificateProtocol):
         self._guest = guest
         self._head_bytes = 0
         self._in_head = True
+        self._in_body = False
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
@@ -76,8 +77,8 @@ class _Protocol(PeerCertificateProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head and self._deadline is None:
-            self._await_head()
+        if self._in_head:
+            self._set_deadline()
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
@@ -85,19 +86,37 @@ class _Protocol(PeerCertificateProtocol):
                 self.send_400_response("The head of the request is too long.")
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._in_body = False, True
         self._clear_deadline()
         self._guest.busy()
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+        if self.cycle.response_complete and not self.pipeline:
+            self._await_head()
+
     def on_response_complete(self) -> None:
+        others = bool(self.pipeline)
         super().on_response_complete()
-        if not self.pipeline:
-            self._in_head, self._head_bytes = True, 0
-            self._guest.idle()
+        if others:
+            return
+        self._guest.idle()
+        if self._in_body:
+            # Refused before it was read; what is left of it is not waited for any longer.
+            self._set_deadline()
+        else:
+            self._await_head()
 
     def _await_head(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.abort)
+        """The next request may begin, and has as long as it likes to."""
+        self._clear_deadline()
+        self._in_head, self._head_bytes = True, 0
+
+    def _set_deadline(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.abort)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
