@@ -65,6 +65,9 @@ class _Protocol(PeerCertificateProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._in_body = False
+        self._begun = False
+        """Whether there is the beginning of a head."""
+
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -85,8 +88,12 @@ class _Protocol(PeerCertificateProtocol):
             if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
                 self.send_400_response("The head of the request is too long.")
 
+    def on_message_begin(self) -> None:
+        self._begun = True
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
+        self._in_head, self._in_body, self._begun = False, True, False
         self._clear_deadline()
         self._guest.busy()
         super().on_headers_complete()
@@ -110,9 +117,11 @@ class _Protocol(PeerCertificateProtocol):
             self._await_head()
 
     def _await_head(self) -> None:
-        """The next request may begin, and has as long as it likes to."""
+        """The next request may begin when it likes; one that has begun has its deadline."""
         self._clear_deadline()
         self._in_head, self._head_bytes = True, 0
+        if self._begun:
+            self._set_deadline()
 
     def _set_deadline(self) -> None:
         if self._deadline is None:
