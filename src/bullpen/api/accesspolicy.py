@@ -32,7 +32,10 @@ class Policy(Struct):
     description: str = field(default="", metadata=about("Shown to clients that are refused."))
     priority: int = field(default=0, metadata=about("The higher wins."))
     from_: tuple[From, ...] = field(
-        default=(), metadata=about("Clients this rule applies to; an empty list applies to none.", list_type="atomic")
+        default=(),
+        metadata=about(
+            "Clients this rule applies to; an empty list applies to none.", list_type="atomic"
+        ),
     )
     maximum_duration: timedelta | None = field(
         default=None, metadata=about("The longest lease this rule allows.")

@@ -108,7 +108,7 @@ class Leases:
             ),
         )
         self._gatekeeper.check_duration(lifecycle.lasts(lease, now=now))
-        with self._gatekeeper.creating(client, name):
+        async with self._gatekeeper.creating(client, name):
             created = await self._objects.create(lease)
             self._views.leases.observe(created)
         return await self._held(created, DECIDE_SECONDS_MAX, _decided)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 from bullpen.api.client import Client
@@ -13,6 +14,10 @@ from bullpen.core.leases.access import Allowance
 from bullpen.core.leases.quotas import Bucket, Quotas
 from bullpen.errors import Forbidden, TooManyRequests
 from bullpen.runtime.informer import Key, key_of
+
+REFUSAL_SECONDS = 0.5
+"""How long a refusal is held back: a client that asks in a loop, refused each time, must not
+cost the others more than one that is served."""
 
 BUCKETS_MAX = 10_000
 """Clients whose rate is remembered; those that have not asked for long are forgotten first."""
@@ -25,19 +30,21 @@ class Gatekeeper:
         self._monotonic = monotonic
         self._buckets: dict[Key, Bucket] = {}
 
-    @contextlib.contextmanager
-    def creating(self, client: Client, name: str) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def creating(self, client: Client, name: str) -> AsyncIterator[None]:
         """Around the creation of a lease, which counts from the start; raises ``TooManyRequests``.
 
         Otherwise many creations at once would each find room for one.
         """
-        self._take(client)
         lab = self._labs.of(client.metadata.namespace)
-        usage = lab.usage(client.metadata.name)
-        problem = quotas.refusal(
-            self._quotas, self._allowance(client), usage, client=client.metadata.name
+        problem = self._too_fast(client) or quotas.refusal(
+            self._quotas,
+            self._allowance(client),
+            lab.usage(client.metadata.name),
+            client=client.metadata.name,
         )
         if problem:
+            await asyncio.sleep(REFUSAL_SECONDS)
             raise TooManyRequests(problem)
         lab.expect(client.metadata.name, name)
         try:
@@ -63,13 +70,13 @@ class Gatekeeper:
         found = self._labs.policies(client.metadata.namespace)
         return access.allowance(found, client=client.metadata.labels)
 
-    def _take(self, client: Client) -> None:
+    def _too_fast(self, client: Client) -> str | None:
+        """Count one more creation against the client's rate; why it may not, if so."""
         rate, key, now = self._quotas.rate, key_of(client), self._monotonic()
         if rate is None:
-            return
+            return None
         # Put back last, so that those who have not asked for long come first.
         self._buckets[key], enough = quotas.taken(rate, self._buckets.pop(key, None), now=now)
         if len(self._buckets) > BUCKETS_MAX:
             del self._buckets[next(iter(self._buckets))]
-        if not enough:
-            raise TooManyRequests(quotas.too_fast(rate, client=client.metadata.name))
+        return None if enough else quotas.too_fast(rate, client=client.metadata.name)
