@@ -7,8 +7,10 @@ where its controllers are on for the service's own group.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ CPU_PERIOD = 100_000
 MOUNTS = Path("/proc/self/mountinfo")
 MEMBERSHIP = Path("/proc/self/cgroup")
 PROCESSES = "cgroup.procs"
+REMOVE_TRIES_MAX = 5
+REMOVE_PAUSE_SECONDS = 0.002
+"""A group is busy until the kernel has given back the last process in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +128,7 @@ class Cgroups:
                     remove((str(group),))
 
     def close(self) -> None:
+        self.remove_others(())
         remove(map(str, self._directories()))
 
     def _directories(self) -> list[Path]:
@@ -148,7 +154,14 @@ def join(groups: Iterable[str]) -> None:
 
 
 def remove(groups: Iterable[str]) -> None:
-    """Remove groups in which nothing runs; one that is still busy is removed at the next start."""
+    """Remove groups in which nothing runs; one that stays busy is removed at the next start."""
     for group in groups:
-        with contextlib.suppress(OSError):
-            Path(group).rmdir()
+        for _ in range(REMOVE_TRIES_MAX):
+            try:
+                Path(group).rmdir()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    break
+                time.sleep(REMOVE_PAUSE_SECONDS)
+            else:
+                break

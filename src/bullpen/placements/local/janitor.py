@@ -128,3 +128,6 @@ def clean(known: dict[str, Begun]) -> None:
         if not begun.retain:
             with contextlib.suppress(OSError):
                 layout.wipe(Path(begun.directory))
+    # Those above, if nobody uses them any more.
+    above = {str(Path(group).parent) for begun in known.values() for group in begun.groups}
+    cgroups.remove(sorted(above))
