@@ -99,6 +99,7 @@ def test_nobody_who_waits_for_something_else_is_decided_about_again(
     assert sum(decided) == 1
 
 
+@pytest.mark.slow
 def test_a_flood_of_waiting_leases_of_one_client_makes_a_lease_of_another_no_more_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

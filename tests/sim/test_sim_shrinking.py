@@ -41,7 +41,13 @@ def test_a_run_that_fails_otherwise_is_not_the_same() -> None:
     assert found.plan == whole
 
 
-@pytest.mark.parametrize("size", list(Size))
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(size, marks=[pytest.mark.slow] if size in (Size.LARGE, Size.DENSE) else [])
+        for size in Size
+    ],
+)
 def test_every_act_is_planned_by_some_seed(size: Size) -> None:
     plans = [plan(seed, home, size) for seed in range(200) for home in Home]
     assert {step.act for found in plans for step in found.steps} == set(Act)

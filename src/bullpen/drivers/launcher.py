@@ -124,8 +124,10 @@ def _tell(connection: socket.socket, **facts: object) -> None:
 
 def serve(path: str) -> None:
     """Serve at ``path`` until told to stop."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    fresh = path + ".new"
+    for old in (path, fresh):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(old)
     slots = threading.BoundedSemaphore(PROGRAMS_MAX)
 
     def handle(connection: socket.socket) -> None:
@@ -133,8 +135,11 @@ def serve(path: str) -> None:
             serve_one(connection)
 
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
+        listener.bind(fresh)
         listener.listen(PROGRAMS_MAX)
+        # It appears under its name once it listens: an exporter that waits for the file would
+        # else be refused.
+        os.rename(fresh, path)
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=handle, args=(connection,), daemon=True).start()
