@@ -18,7 +18,7 @@ import psutil
 import yaml
 
 BIN = Path(sys.executable).parent
-READY_SECONDS_MAX = 20.0
+READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 RUN_SECONDS_MAX = 60.0
 HANDSHAKE_SECONDS = 1.0
