@@ -1,1 +1,1 @@
-"""Thin: observe, ask ``core``, act. One module per thing that is kept as declared."""
+"""Thin controllers: observe, ask ``core``, act. One module per reconciled object."""

@@ -1,7 +1,7 @@
-"""Puts the service's CA certificate into namespaces, where ``jmp admin`` looks for it.
+"""Writes the service's CA certificate into namespaces, where ``jmp admin`` looks for it.
 
-Into every one where all are ours; in a cluster only where a lab is: most namespaces there
-are other people's.
+In the embedded home every namespace gets it; in a cluster only namespaces with a lab,
+because most namespaces there belong to others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AuthorityReconciler:
     def __init__(
         self, objects: Objects, views: Views, *, ca_pem: str, home: str | None = None
     ) -> None:
-        """``home``: the namespace that has it also without a lab; None if all have it."""
+        """``home``: the namespace that gets it even without a lab; None if every one gets it."""
         self._objects = objects
         self._views = views
         self._data = {KEY: ca_pem}
@@ -47,19 +47,19 @@ class AuthorityReconciler:
         try:
             await self._objects.apply(wanted)
         except (Forbidden, NotFound):
-            # The namespace began to go while we looked.
+            # The namespace started terminating during the pass.
             return Outcome()
         return Outcome()
 
     def _is_wanted(self, namespace: str) -> bool:
-        """Whether somebody there may need it; what is there already is left there."""
+        """Whether the namespace may need it; an existing ConfigMap is left in place."""
         holders = (self._views.clients, self._views.exporters, self._views.sets)
         inhabited = any(any(view.all(namespace)) for view in holders)
         return self._home is None or namespace == self._home or inhabited
 
 
 def watch_namespaces(views: Views, add: Callable[[str], None]) -> None:
-    """Start a pass for a new namespace, for its first inhabitants, and for a touched ConfigMap."""
+    """Start a pass for a new namespace, for its first lab object, and for a changed ConfigMap."""
 
     def namespace(old: Namespace | None, new: Namespace | None) -> None:
         if old is None and new is not None:

@@ -1,4 +1,4 @@
-"""Doing many things together, so that their writes share commits, and learning what failed."""
+"""Runs many operations together, so that their writes share commits, and collects errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AT_ONCE_MAX = 64
 
 
 async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
-    """Carry out all acts; for each its error, or None. One failure stops no other."""
+    """Run all operations; returns the error of each, or None. A failure stops no other."""
     wanted = tuple(acts)
     if not wanted:
         return []

@@ -1,7 +1,8 @@
-"""Says on an object that it could not be processed: a condition where its kind has any, an Event.
+"""Reports on an object that it could not be processed: by condition, if any, and by Event.
 
-``runtime.faults`` collects the failures of listeners and passes; this writes them down, so
-that ``kubectl describe`` and ``bullpen status`` show which object is the odd one.
+``runtime.faults`` collects the failures of listeners and passes. This controller writes
+them to the objects, so that ``kubectl describe`` and ``bullpen status`` show which object
+is faulty.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ PROCESSED = "Processed"
 REASON = "InternalError"
 
 LOOK_AGAIN = timedelta(seconds=1)
-"""How long an object that cannot be read may take to appear; a commit takes milliseconds."""
+"""How long an unreadable object may take to appear; a commit takes milliseconds."""
 
 _WITH_CONDITIONS = (Client, Exporter, ExporterSet, Lease)
 
 
 class FaultReconciler:
-    """Reconciles what one object says about its faults."""
+    """Reconciles the fault condition of one object."""
 
     name = "faults"
 
@@ -50,7 +51,7 @@ class FaultReconciler:
     ) -> None:
         """``kinds`` are those this process may read and write; None for all.
 
-        Faults of other kinds are logged and counted only.
+        Faults of other kinds are only logged and counted.
         """
         self._objects = objects
         self._faults = faults
@@ -58,7 +59,7 @@ class FaultReconciler:
         self._kinds = kinds
         self._events = events
         self._missed: set[ObjectKey] = set()
-        """Objects that could not be read at the last look."""
+        """Objects that could not be read in the last pass."""
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
         if self._kinds is not None and key.kind not in self._kinds:
@@ -77,7 +78,7 @@ class FaultReconciler:
         return Outcome()
 
     def _absent(self, key: ObjectKey) -> Outcome:
-        """A pass may fail on an object whose creation is still on its way to disk."""
+        """A pass may fail on an object whose creation is not yet durable."""
         if key in self._missed or not self._faults.of(key):
             self._missed.discard(key)
             self._faults.drop(key)

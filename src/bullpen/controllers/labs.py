@@ -1,7 +1,7 @@
-"""Feeds the lab index: the one road by which leases, exporters and rights reach decisions.
+"""Feeds the lab index: the only path by which leases, exporters and rights reach decisions.
 
-Each namespace has one ``core.lab_index.LabIndex``. The reconcilers of leases and of pools read
-it and never keep a copy of what it holds.
+Each namespace has one ``core.lab_index.LabIndex``. The reconcilers of leases and of pools
+read it and keep no copy of its contents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bullpen.runtime.newest import Newest
 
 
 class Labs:
-    """The index of every namespace, kept up to date as long as the views are."""
+    """The index of every namespace, updated from the views."""
 
     def __init__(
         self,
@@ -34,8 +34,10 @@ class Labs:
         connected: Callable[[Key], bool],
         retention: timedelta | None = None,
     ) -> None:
-        """``connected``: whether an exporter is. ``retention``: how long ended leases are kept,
-        in the process that deletes them."""
+        """``connected``: whether an exporter is connected.
+
+        ``retention``: how long ended leases are kept, in the process that deletes them.
+        """
         self.leases = Newest(objects, Lease, views.leases)
         self._views = views
         self._connected = connected
@@ -54,7 +56,7 @@ class Labs:
         return found
 
     def connection_changed(self, key: Key) -> None:
-        """An exporter has connected, or its connection is gone."""
+        """An exporter has connected or disconnected."""
         exporter = self._views.exporters.get(*key)
         if exporter is not None:
             self.of(key[0]).refresh_offer(exporter, connected=self._connected(key))
@@ -68,7 +70,7 @@ class Labs:
         return found
 
     def request(self, lease: Lease, *, now: datetime) -> Request:
-        """A lease that waits, or will once its begin has come, as scheduling looks at it."""
+        """A lease that waits, or will wait from its begin time on, as the scheduler sees it."""
         spec, meta = lease.spec, lease.metadata
         client = self._views.clients.get(meta.namespace, spec.client_ref.name)
         asked = meta.creation_timestamp
@@ -78,7 +80,7 @@ class Labs:
             client=spec.client_ref.name,
             client_labels=client.metadata.labels if client else None,
             selector=spec.selector.selector(),
-            # A begin time in the past must not be a way to the front of the queue.
+            # A begin time in the past must not move a request to the front of the queue.
             since=max(lifecycle.begins_at(spec) or asked, asked),
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),
             exporter=spec.exporter_ref.name if spec.exporter_ref else "",
@@ -87,20 +89,20 @@ class Labs:
         )
 
     def approval(self, lease: Lease, exporter: Exporter, *, now: datetime) -> Approval:
-        """The right by which a lease has an exporter it has already taken."""
+        """The approval under which a lease holds the exporter already assigned to it."""
         found = access.approve(
             self.policies(lease.metadata.namespace),
             client=self._client_labels(lease),
             exporter=exporter.metadata.labels,
             duration=lifecycle.lasts(lease, now=now),
         )
-        # It may have been taken under a right that has gone since; the taking stands.
+        # The approval it was assigned under may have been removed since; the assignment stands.
         return found or Approval()
 
     def maximum(self, lease: Lease, exporter: Exporter) -> timedelta | None:
-        """How long the client of an active lease may have it under the present policies.
+        """How long the client of an active lease may keep it under the current policies.
 
-        Where no rule concerns the client any more, what it was given stands.
+        If no rule applies to the client any more, the maximum granted earlier stands.
         """
         policies, labels = self.policies(lease.metadata.namespace), exporter.metadata.labels
         client = self._client_labels(lease)
@@ -109,10 +111,10 @@ class Labs:
         return access.longest(policies, client=client, exporter=labels)
 
     def limited(self, lease: Lease, *, now: datetime) -> LeaseStatus:
-        """The status of a lease whose spec may ask for more than the lease may have.
+        """The status of a lease whose spec may ask for more than its maximum.
 
-        A policy that allows more than when the lease was given counts; one that allows less does
-        not shorten what was given.
+        A policy that now allows more raises the maximum; one that allows less does not shorten what
+        was granted.
         """
         known, held = lease.status.maximum_duration, lease.status.exporter_ref
         if known is None or held is None:
@@ -132,7 +134,7 @@ class Labs:
         assert lease is not None
         namespace, name = key_of(lease)
         self.of(namespace).put_lease(name, old, new, late=self.leases.live)
-        # Whether an exporter can be taken away depends on the lease that has it.
+        # Whether an exporter can be taken away depends on the lease that holds it.
         if lease.status.exporter_ref is not None and _is_spot(old) != _is_spot(new):
             self.connection_changed((namespace, lease.status.exporter_ref.name))
 
@@ -143,7 +145,7 @@ class Labs:
         self.of(key[0]).put_exporter(key[1], new, connected=self._connected(key))
 
     def _client_changed(self, old: Client | None, new: Client | None) -> None:
-        """What a client may have depends on its labels, and all it has on its existence."""
+        """A client's rights depend on its labels, and all its leases on its existence."""
         client = new or old
         assert client is not None
         if old is None or new is None or old.metadata.labels != new.metadata.labels:

@@ -1,4 +1,4 @@
-"""Changing one object that others change too: read, edit, compare, again if it moved."""
+"""Changes one object that others change too: read, edit, compare, retry on conflict."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from bullpen.runtime.informer import Informer, key_of
 K = TypeVar("K", bound=Kind)
 
 ATTEMPTS_MAX = 10
-"""How often an object may move on while it is being written."""
+"""Conflicting writes of one object before giving up."""
 
 PAUSE_SECONDS = 0.001
 PAUSE_SECONDS_MAX = 0.1
-"""Before the next attempt, doubling. Until the write we lost to is on disk, reading
-again shows the state before it, and trying again would lose again."""
+"""Pause before the next attempt, doubling each time.
+
+Until the conflicting write is durable, a read still shows the state before it, and another
+attempt would conflict again.
+"""
 
 SLOW_SECONDS_MAX = 10.0
-"""How long we wait for a disk to take that write."""
+"""How long to wait for the conflicting write to become durable."""
 
 
 async def change(objects: Objects, view: Informer[K], value: K, edit: Callable[[K], K]) -> K:
-    """Make of the object what ``edit`` makes of its newest state, its status left alone.
+    """Apply ``edit`` to the newest state of the object; its status is left alone.
 
-    Raises ``NotFound`` if the object is gone, ``Unavailable`` if it moved every time or
-    what stands before it is not written, and whatever ``edit`` raises.
+    Raises ``NotFound`` if the object is gone, ``Unavailable`` if every attempt conflicted or an
+    earlier write did not become durable, and whatever ``edit`` raises.
     """
     return await _change(objects, view, value, edit, objects.update)
 
@@ -38,7 +41,7 @@ async def change(objects: Objects, view: Informer[K], value: K, edit: Callable[[
 async def change_status(
     objects: Objects, view: Informer[K], value: K, edit: Callable[[K], object]
 ) -> K:
-    """Set the status to what ``edit`` makes of the newest object, as ``change`` does."""
+    """Set the status to what ``edit`` returns for the newest object, as ``change`` does."""
 
     def edited(newest: K) -> K:
         return replace(newest, status=edit(newest))  # type: ignore[call-arg]

@@ -1,5 +1,5 @@
-"""The decisions: who may, who is next, who gets what, when it ends.
+"""The decisions: access, scheduling order, assignment, expiry, pool sizes.
 
-Pure, synchronous and total. Nothing here awaits, reads a clock, or draws a
-random number; what surrounds it observes, asks, and acts.
+Pure, synchronous and total. Nothing here awaits, reads a clock, or draws a random number;
+the callers observe the state, ask for a decision, and act on it.
 """

@@ -18,10 +18,10 @@ def condition(
     generation: int,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """``found`` with one condition set; it stays in its place, a new one goes last.
+    """Return ``found`` with one condition set; it keeps its position, a new one is appended.
 
-    The transition time moves only when the status does. ``kubectl wait`` believes only
-    what was said of the present ``generation``.
+    The transition time changes only when the status does. ``kubectl wait`` only accepts a
+    condition that was observed for the current ``generation``.
     """
     wanted = ConditionStatus.TRUE if status else ConditionStatus.FALSE
     old = get(found, type)
@@ -52,7 +52,7 @@ def get(found: tuple[Condition, ...], type: str) -> Condition | None:
 
 
 def holds(found: tuple[Condition, ...], type: str) -> bool:
-    """Whether the condition is there and True."""
+    """Whether the condition is present and True."""
     item = get(found, type)
     return item is not None and item.status is ConditionStatus.TRUE
 

@@ -1,9 +1,9 @@
 """The lab, one index per namespace: exporters and leases as every decision looks at them.
 
-Scheduling, the sizing of pools and what waiting people are told all read this index, and
-``controllers.labs`` is the only one that writes it. It decides nothing. A pass looks at what
-changed since the last one and at what the clock has made due, never at everything: a lab has
-thousands of leases of which one is released at a time.
+The scheduler, the sizing of pools and the messages of waiting leases all read this index,
+and only ``controllers.labs`` writes it. It decides nothing. A pass looks at what changed
+since the last pass and at what time has made due, never at everything: a lab has thousands
+of leases of which one is released at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bullpen.kit.selectors import Selector
 
 @dataclass(slots=True)
 class News:
-    """Names of what has changed since the last pass."""
+    """Names of the objects that changed since the last pass."""
 
     leases: set[str] = field(default_factory=set)
     exporters: set[str] = field(default_factory=set)
@@ -36,39 +36,39 @@ class News:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """What a waiting lease asks for, as far as it says which pools could serve it."""
+    """The part of a waiting lease that determines which pools could serve it."""
 
     selector: Selector
     exporter: str
-    """The one exporter it asks for by name; empty if it has no preference."""
+    """The one exporter it requests by name; empty if it has no preference."""
 
 
 class LabIndex:
-    """One namespace."""
+    """The index of one namespace."""
 
     def __init__(self, retention: timedelta | None) -> None:
         self.open: dict[str, Lease] = {}
         self.waiting: dict[str, Lease] = {}
-        """Open leases that have no exporter by their own status, booked ones included."""
+        """Open leases whose own status names no exporter, including booked ones."""
 
         self.ended = EndedLeases(retention)
         self.offers = OfferIndex()
         self.requests = RequestIndex()
-        """Waiting leases whose begin has come, as the last pass saw them."""
+        """Waiting leases whose begin time has come, as the last pass saw them."""
 
         self.arrived: dict[str, int] = {}
-        """The order in which leases came that were created in the same second."""
+        """The order of arrival of leases created in the same second."""
 
         self.version = 0
-        """Grows with every change of what demand for pools depends on."""
+        """Incremented with every change that affects the demand for pools."""
 
         self._news = News()
         self._wants: Counter[Want] = Counter()
         self._users: dict[str, set[str]] = defaultdict(set)
-        """By exporter, the open leases that say they have it."""
+        """By exporter, the open leases whose status names it."""
 
         self._held: dict[str, tuple[str, str]] = {}
-        """By exporter, name and uid of the lease it says has it."""
+        """By exporter, name and uid of the lease in its leaseRef."""
 
         self._holding: dict[str, str] = {}
         """By the name of that lease, the exporter."""
@@ -77,7 +77,7 @@ class LabIndex:
         """By the uid of that lease, the exporter."""
 
         self._agenda: list[tuple[datetime, str]] = []
-        """When time alone may change a lease; also times that are no longer right."""
+        """When time alone may change a lease; may contain outdated times."""
 
         self._counts: Counter[tuple[str, bool]] = Counter()
         """Open leases by client and whether they have an exporter."""
@@ -88,7 +88,7 @@ class LabIndex:
     # What a pass over leases looks at
 
     def take(self, now: datetime) -> News:
-        """What to look at; a pass that cannot finish gives it back."""
+        """The changes to process; a pass that cannot finish returns them with ``give_back``."""
         news, self._news = self._news, News()
         while self._agenda and self._agenda[0][0] <= now:
             news.leases.add(heapq.heappop(self._agenda)[1])
@@ -116,13 +116,13 @@ class LabIndex:
 
     @property
     def wants(self) -> Iterable[Want]:
-        """What waiting leases ask for, each once."""
+        """The distinct wants of all waiting leases."""
         return self._wants
 
     def unserved(self) -> list[Lease]:
-        """Waiting leases that no exporter says it has.
+        """Waiting leases that no exporter refers to.
 
-        An assignment is two writes. The exporter's comes first and counts, so that no lease is
+        An assignment is two writes. The exporter's comes first and is decisive, so that no lease is
         seen both to have an exporter and to wait for one.
         """
         held = self._held_uids
@@ -131,7 +131,7 @@ class LabIndex:
     # What quotas look at
 
     def usage(self, client: str) -> Usage:
-        """What a client and the namespace have; leases being created count as waiting."""
+        """Open leases of a client and of the namespace; leases being created count as waiting."""
         coming = sum(1 for expected in self._expected.values() if expected == client)
         return Usage(
             active=self._counts[client, True],
@@ -140,17 +140,17 @@ class LabIndex:
         )
 
     def expect(self, client: str, name: str) -> None:
-        """A lease is being created and counts from now on, until ``settle``."""
+        """Count a lease that is being created, until ``settle`` is called."""
         self._expected[name] = client
 
     def settle(self, name: str) -> None:
-        """An expected lease has come, or will not."""
+        """An expected lease has appeared, or will not be created."""
         self._expected.pop(name, None)
 
     # What ``controllers.labs`` writes
 
     def put_lease(self, name: str, old: Lease | None, new: Lease | None, *, late: bool) -> None:
-        """A lease is now ``new``; None if it is gone. ``late``: it appeared after the start."""
+        """A lease is now ``new``; None if deleted. ``late``: it appeared after the start."""
         if new is None or new.status.ended:
             self.arrived.pop(name, None)
         elif old is None and late:
@@ -165,14 +165,14 @@ class LabIndex:
         self._put_open(name, new if new is not None and not new.status.ended else None)
 
     def put_exporter(self, name: str, exporter: Exporter | None, *, connected: bool) -> None:
-        """An exporter is now this; None if it is gone."""
+        """An exporter has changed; None if it was deleted."""
         self._hold(name, exporter)
         self._news.exporters.add(name)
         self._news.leases |= self._users[name]
         self._offer(name, exporter, connected=connected)
 
     def _hold(self, name: str, exporter: Exporter | None) -> None:
-        """Note which lease an exporter says has it."""
+        """Record which lease an exporter's leaseRef names."""
         lease, uid = self._held.pop(name, ("", ""))
         self._holding.pop(lease, None)
         if self._held_uids.get(uid) == name:
@@ -185,11 +185,11 @@ class LabIndex:
         self._held_uids[uid] = name
 
     def refresh_offer(self, exporter: Exporter, *, connected: bool) -> None:
-        """What an exporter offers may have changed although the exporter did not."""
+        """Update an offer that may have changed although the exporter did not."""
         self._offer(exporter.metadata.name, exporter, connected=connected)
 
     def rights_changed(self, client: str | None = None) -> None:
-        """What leases may have changed: those of one client, or of all."""
+        """The rights of leases may have changed: of one client, or of all."""
         self.version += 1
         if client is not None:
             mine = (n for n, x in self.open.items() if x.spec.client_ref.name == client)
@@ -209,7 +209,7 @@ class LabIndex:
         self.requests.offered(before, after)
 
     def _offer_of(self, exporter: Exporter, *, connected: bool) -> Offer:
-        """An exporter as scheduling looks at it; one that served its one lease is never free."""
+        """An exporter as the scheduler sees it; a spent single-use exporter is never free."""
         holder = holder_of(exporter)
         held = self.open.get(holder)
         spent = members.spent(exporter)
@@ -218,7 +218,7 @@ class LabIndex:
             name=exporter.metadata.name,
             labels=exporter.metadata.labels,
             enabled=exporter.spec.enabled,
-            # The condition may be left over from before a restart; the connection is not.
+            # The condition may be left over from before a restart; the connection cannot be.
             online=connected and presence.registered(exporter) and not leaving,
             idle=presence.idle(exporter) and not spent,
             holder=holder,
@@ -285,7 +285,7 @@ def want_of(lease: Lease | None) -> Want | None:
 
 
 def holder_of(exporter: Exporter) -> str:
-    """Name of the lease that has the exporter; empty if none has."""
+    """Name of the lease that holds the exporter; empty if none does."""
     ref = exporter.status.lease_ref
     return ref.name if ref else ""
 

@@ -1,4 +1,4 @@
-"""What controllers stand on: cached views, a work queue, a reconcile loop, events.
+"""The base of the controllers: cached views, a work queue, a reconcile loop, events.
 
 Domain-free: nothing here knows what a lease is.
 """

@@ -1,9 +1,10 @@
-"""Connections of one port: how many there may be, which one gives way, and how they are accepted.
+"""Connections of one port: their maximum number, eviction of idle ones, and accepting.
 
-A connection is idle while nothing is being done for it: before and during its TLS handshake,
-before its first request is complete, and between requests. Idle ones give way when there is no
-room: whoever only holds connections open is pushed out by whoever uses one, and cannot keep others
-from being served, not even from the same address. A handshake has a deadline.
+A connection is idle while no request is being served on it: before and during its TLS
+handshake, before its first request is complete, and between requests. When the port is
+full, idle connections are closed in favour of new ones. So a peer that only holds
+connections open loses them to peers that send requests, and cannot block others, not even
+from the same address. A handshake has a deadline.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logging.getLogger("bullpen.connections")
 BACKLOG = 2048
 HANDSHAKE_SECONDS_MAX = 10.0
 PAUSE_SECONDS = 0.05
-"""After a connection could not be accepted."""
+"""Pause after a failed accept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Bounds:
 
 
 class Door:
-    """Who is connected to a port. Does no I/O: a guest that must go is told to."""
+    """The connections of a port. Does no I/O itself: it tells a guest to leave."""
 
     def __init__(self, name: str, bounds: Bounds | None = None) -> None:
         self.name = name
@@ -56,11 +57,11 @@ class Door:
 
     @property
     def open(self) -> int:
-        """Connections there are now."""
+        """The number of current connections."""
         return len(self._idle) + len(self._busy)
 
     def admit(self, guest: Guest) -> bool:
-        """Let a guest in, in the place of an idle one if need be; False if there is no room."""
+        """Admit a connection, in place of an idle one if necessary; False if there is no room."""
         if self._addresses[guest.address] >= self._bounds.per_address and not self._make_room(
             guest.address
         ):
@@ -72,7 +73,7 @@ class Door:
         return True
 
     def busy(self, guest: Guest) -> None:
-        """Something is being done for the guest; it keeps its place until it is idle again."""
+        """A request is being served on the connection, so it keeps its place until idle again."""
         if guest in self._idle:
             del self._idle[guest]
             self._busy.add(guest)
@@ -92,7 +93,7 @@ class Door:
             del self._addresses[guest.address]
 
     def _make_room(self, address: str | None) -> bool:
-        """Send away whoever has been idle for longest, of an address or of all."""
+        """Close the connection that has been idle longest, of one address or of all."""
         oldest = next((g for g in self._idle if address is None or g.address == address), None)
         if oldest is None:
             return False
@@ -108,7 +109,7 @@ class Door:
         return False
 
     def tell(self, text: str, count: int) -> None:
-        """Say it at the first time and then ever more seldom; the metrics have the numbers."""
+        """Log the first occurrence and then ever more rarely; the metrics have the numbers."""
         if count & (count - 1) == 0:
             log.warning(text, extra={"key": self.name, "count": count, "open": self.open})
 
@@ -142,7 +143,7 @@ class Guest:
     def enter(
         self, tasks: asyncio.TaskGroup, make: Make, tls: ssl.SSLContext | None
     ) -> asyncio.Task[None]:
-        """Shake hands, then let the protocol talk."""
+        """Do the TLS handshake, then start the protocol."""
         self._entering = tasks.create_task(self._enter(make, tls))
         return self._entering
 
@@ -154,7 +155,7 @@ class Guest:
                 lambda: make(self), self._socket, ssl=tls, ssl_handshake_timeout=timeout
             )
         except OSError:
-            # A handshake that fails or takes too long is the caller's affair.
+            # A handshake that fails or times out is the peer's problem and is not logged.
             self._gone()
         except asyncio.CancelledError:
             self._gone()
@@ -166,14 +167,14 @@ class Guest:
 
 
 Make = Callable[[Guest], asyncio.Protocol]
-"""Makes the protocol of a guest. It is to call ``left`` when the connection is lost."""
+"""Creates the protocol of a guest. It must call ``left`` when the connection is lost."""
 
 
 @contextlib.asynccontextmanager
 async def accepting(
     listener: socket.socket, make: Make, door: Door, *, tls: ssl.SSLContext | None
 ) -> AsyncIterator[None]:
-    """Accept connections while the context is open; those there are by then go on."""
+    """Accept connections while the context is open; existing connections continue after it."""
     listener.setblocking(False)
     listener.listen(BACKLOG)
     entering: set[asyncio.Task[None]] = set()
@@ -201,7 +202,7 @@ async def _accept(
         try:
             connection, address = await loop.sock_accept(listener)
         except OSError as error:
-            # The other side may have gone already; or there are no descriptors left.
+            # The peer may have gone already, or no file descriptors are left.
             failed += 1
             door.tell(f"a connection cannot be accepted: {error.strerror}", failed)
             await asyncio.sleep(PAUSE_SECONDS)

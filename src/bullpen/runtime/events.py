@@ -1,7 +1,7 @@
 """Kubernetes Events: what happened to an object, for people who ask why.
 
-Telling is never allowed to hold up doing: events wait in a bounded buffer and the
-oldest are dropped when it is full. The same event again is counted, not repeated.
+Recording an event must never delay the work: events wait in a bounded buffer and the oldest
+are dropped when it is full. A repeated event is counted, not written again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Happening:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The same for what is counted instead of repeated."""
+        """Equal for events that are counted together."""
         return self.about.uid, self.reason, self.message
 
 
@@ -54,7 +54,7 @@ class Events:
         self._known: OrderedDict[tuple[str, str, str], Event] = OrderedDict()
 
     def emit(self, value: Kind, *, reason: str, message: str, warning: bool = False) -> None:
-        """Say that something happened to an object. Returns at once."""
+        """Record that something happened to an object. Returns at once."""
         meta = meta_of(value)
         about = ObjectReference(
             kind=value.kind,
@@ -75,7 +75,7 @@ class Events:
         """Write events until cancelled."""
         while True:
             await self._news.wait()
-            # What is told can wait for what is done, and many are written in one commit.
+            # Events may wait, unlike the work itself, and many are written in one commit.
             await asyncio.sleep(LINGER_SECONDS)
             self._news.clear()
             while self._buffer:
@@ -84,7 +84,7 @@ class Events:
                         tasks.create_task(self._write_alike(alike))
 
     def _taken(self) -> Iterable[list[_Happening]]:
-        """The next events to write, those that are the same but for their time together."""
+        """The next events to write; those that differ only in time are grouped."""
         found: dict[tuple[str, str, str], list[_Happening]] = {}
         for _ in range(min(AT_ONCE_MAX, len(self._buffer))):
             happening = self._buffer.popleft()

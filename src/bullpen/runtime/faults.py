@@ -52,7 +52,7 @@ class Faults:
         """Unexpected exceptions so far, by kind and part."""
 
     def listen(self, listener: Callable[[ObjectKey], None]) -> None:
-        """Be told the key of an object whose faults have changed."""
+        """Call ``listener`` with the key of an object whose faults have changed."""
         self._listeners.append(listener)
 
     def of(self, key: ObjectKey) -> tuple[Fault, ...]:

@@ -1,10 +1,9 @@
 """A cached view of all objects of one kind, kept current by list and watch.
 
-Reads are synchronous and local. The cache also learns from the owner's own
-writes at once (``observe``), so that a pass never decides on what it has itself
-already changed.
+Reads are synchronous and local. The owner's own writes update the cache at once
+(``observe``), so that a pass never decides on a state it has already changed itself.
 
-A listener that raises concerns the one object it was called for: the exception is recorded
+A listener that raises affects only the object it was called for: the exception is recorded
 in ``faults`` and the other listeners and objects go on.
 """
 
@@ -25,7 +24,7 @@ from bullpen.runtime.retry import Retry
 log = logging.getLogger("bullpen.runtime")
 
 PART = "view"
-"""What faults of listeners are recorded under."""
+"""The part under which faults of listeners are recorded."""
 
 K = TypeVar("K", bound=Kind)
 
@@ -33,7 +32,7 @@ Key = tuple[str, str]
 """Namespace and name."""
 
 Listener = Callable[[K | None, K | None], None]
-"""Called with what was there and what is there now; None for nothing."""
+"""Called with the previous and the new object; None for no object."""
 
 
 def key_of(value: Kind) -> Key:
@@ -62,7 +61,7 @@ class Informer(Generic[K]):
         self._failures = 0
 
     def listen(self, listener: Listener[K]) -> None:
-        """Be told of every change from now on, in order."""
+        """Call ``listener`` for every change from now on, in order."""
         self._listeners.append(listener)
 
     def get(self, namespace: str, name: str) -> K | None:
@@ -82,7 +81,7 @@ class Informer(Generic[K]):
 
     @property
     def live(self) -> bool:
-        """Whether the first list has been read: what appears from now on is new."""
+        """Whether the first list has been read: objects that appear from now on are new."""
         return self._synced.is_set()
 
     async def synced(self) -> None:
@@ -90,10 +89,10 @@ class Informer(Generic[K]):
         await self._synced.wait()
 
     def observe(self, value: K) -> None:
-        """Learn the result of one's own write before the watch tells of it.
+        """Apply the result of the owner's own write before the watch delivers it.
 
-        A write the watch has already passed may have been followed by a deletion, and
-        must not bring the object back.
+        A write older than the watch position may have been followed by a deletion, and must not
+        bring the object back.
         """
         if revision_of(value) > self._position or self.get(*key_of(value)) is not None:
             self._set(value)
@@ -104,7 +103,7 @@ class Informer(Generic[K]):
             try:
                 await self._follow()
             except Gone:
-                # Listing again at once is what is asked for, but not again and again.
+                # A broken watch asks for a new list at once, but repeated failures must back off.
                 await asyncio.sleep(self._retry(self._failures).total_seconds())
                 self._failures += 1
             except Unavailable as error:
@@ -137,7 +136,7 @@ class Informer(Generic[K]):
             feed.close()
 
     def _replace(self, items: tuple[K, ...], revision: int) -> None:
-        """Become what the list says; what we wrote after it was read stays."""
+        """Replace the cache with the list; our own writes made after the list are kept."""
         keep = {key_of(value) for value in items}
         for value in tuple(self.all()):
             if key_of(value) not in keep and revision_of(value) <= revision:
@@ -152,7 +151,7 @@ class Informer(Generic[K]):
         if old is not None and revision_of(old) >= revision_of(value):
             return
         if old is not None and meta_of(old).uid != meta_of(value).uid:
-            # Another object of the same name: for everybody else, one went and one came.
+            # Another object of the same name: listeners see a deletion and a creation.
             self._drop(old)
             old = None
         space[name] = value

@@ -1,7 +1,7 @@
-"""The reconcile loop: takes due keys and runs a reconciler on each, never twice at once on one.
+"""The reconcile loop: runs a reconciler on each due key, never concurrently on the same key.
 
-There is no "requeue now": a pass ends because nothing is left to do until an event
-comes or time passes.
+There is no "requeue now": a pass ends because nothing is left to do until an event arrives
+or time passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bullpen.runtime.retry import Retry
 log = logging.getLogger("bullpen.runtime")
 
 AGAIN = timedelta(milliseconds=10)
-"""How long a key rests whose pass asked to be woken at a time that had passed."""
+"""Delay of a key whose pass asked to be woken at a time in the past."""
 
 Q = TypeVar("Q", bound=Hashable)
 Q_contra = TypeVar("Q_contra", bound=Hashable, contravariant=True)
@@ -31,7 +31,7 @@ Q_contra = TypeVar("Q_contra", bound=Hashable, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Success. ``wake_at`` is when to look again if no event comes before."""
+    """Success. ``wake_at`` is when to run the next pass if no event comes before."""
 
     wake_at: datetime | None = None
 
@@ -40,13 +40,13 @@ class Reconciler(Protocol[Q_contra]):
     name: str
 
     async def reconcile(self, key: Q_contra) -> Outcome:
-        """Bring what ``key`` names one step closer to its spec.
+        """Bring the object of ``key`` one step closer to its spec.
 
-        Level-triggered and idempotent: the caller does not say what changed and may
-        call for no reason. Never called concurrently for one key.
+        Level-triggered and idempotent: the caller does not say what changed and may call for no
+        reason. Never called concurrently for one key.
 
-        Raises ``Unavailable`` or ``Conflict`` to be retried with backoff. Any other
-        ``LabError`` is left alone until something changes. Anything else is a bug:
+        Raises ``Unavailable`` or ``Conflict`` to be retried with backoff. After any other
+        ``LabError`` the key is not retried until something changes. Any other exception is a bug:
         logged with a traceback and retried.
         """
 
@@ -80,7 +80,7 @@ class ReconcileLoop(Generic[Q]):
         self._news.set()
 
     def add_at(self, key: Q, when: datetime) -> None:
-        """A pass at ``when``; many calls before that make one pass."""
+        """Schedule a pass at ``when``; several calls before that result in one pass."""
         self._queue.add_at(key, when)
         self._news.set()
 
@@ -98,13 +98,13 @@ class ReconcileLoop(Generic[Q]):
                     tasks.create_task(self._side_pass(key, slots))
 
     async def _next(self) -> Q:
-        """The next key that is due, as soon as one is."""
+        """Wait for the next due key."""
         while (key := self._queue.take(self._clock.now())) is None:
             await self._wait()
         return key
 
     async def _side_pass(self, key: Q, slots: asyncio.Semaphore) -> None:
-        """A pass beside others; whoever waits for keys must look again, this one may be due."""
+        """Run a concurrent pass; afterwards the loop must look again, since this key may be due."""
         await self._pass(key)
         slots.release()
         self._news.set()
@@ -116,7 +116,7 @@ class ReconcileLoop(Generic[Q]):
             await self._news.wait()
             return
         seconds = max(0.0, (due - self._clock.now()).total_seconds())
-        # Time that has come is news like any other, and much cheaper than a timeout.
+        # A timer that sets the event is much cheaper than a wait with a timeout.
         alarm = asyncio.get_running_loop().call_later(seconds, self._news.set)
         try:
             await self._news.wait()
@@ -143,11 +143,12 @@ class ReconcileLoop(Generic[Q]):
             self._record(key, None)
             if outcome.wake_at is not None:
                 now = self._clock.now()
-                # A pass that left something due would else run again and again, and nobody else.
+                # Without a delay, a pass that left something due would run in a busy loop and
+                # starve others.
                 self._queue.add_at(key, outcome.wake_at if outcome.wake_at > now else now + AGAIN)
 
     def _record(self, key: Q, error: Exception | None) -> None:
-        """Note on the object of ``key`` that its pass failed, or that it no longer does."""
+        """Record on the object of ``key`` whether its pass failed."""
         if self._faults is None or (error is None and not self._faults.all()):
             return
         value = self._subject(key)

@@ -1,10 +1,10 @@
-"""The newest state of every object of one kind, told once and in order, by whichever way it comes.
+"""The newest state of every object of one kind, delivered once and in order.
 
-A change can become known in three ways: the home tells of a write before it is durable
-(``Objects.foresee``), a write of this process is answered (``Informer.observe``), and the watch
-delivers it. Who reads for others must wait for the last; who decides wants the first, because
-what it decides is written behind the change and shares its fate. This is the one place where
-the three are put together.
+A change can become known in three ways: the home announces a write before it is durable
+(``Objects.foresee``), the API answers a write of this process (``Informer.observe``), and
+the watch delivers it. Code that answers readers must wait for the watch. Code that decides
+uses the earliest, because its decision is written after the change and is lost together
+with it. This module is the only place that merges the three.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Newest(Generic[K]):
     def __init__(self, objects: Objects, kind: type[K], view: Informer[K]) -> None:
         self._view = view
         self._ahead: dict[Key, K | None] = {}
-        """Foreseen states that the view has yet to reach; None for a write taken back."""
+        """Announced states that the view has yet to reach; None for a rolled back write."""
 
         self._listeners: list[Listener[K]] = []
         objects.foresee(kind, self._foreseen)
@@ -30,11 +30,11 @@ class Newest(Generic[K]):
 
     @property
     def live(self) -> bool:
-        """Whether all that was there at the start is known: what appears from now on is new."""
+        """Whether the initial state is known: objects that appear from now on are new."""
         return self._view.live
 
     def listen(self, listener: Listener[K]) -> None:
-        """Be told of every change: what was there and what is there now, None for nothing."""
+        """Call ``listener`` for every change with the old and new state; None for no object."""
         self._listeners.append(listener)
 
     def get(self, namespace: str, name: str) -> K | None:
@@ -42,7 +42,7 @@ class Newest(Generic[K]):
         return self._ahead[key] if key in self._ahead else self._view.get(namespace, name)
 
     def after(self, found: K) -> K | None:
-        """``found`` as the API shows it, or what is on its way to disk behind it."""
+        """``found`` as the API shows it, or a newer state that is not yet durable."""
         key = key_of(found)
         ahead = self._ahead.get(key, found)
         return found if _revision(ahead) < _revision(found) and ahead is not None else ahead
@@ -51,7 +51,7 @@ class Newest(Generic[K]):
         key, old = (namespace, name), self.get(namespace, name)
         seen = self._view.get(namespace, name)
         if _revision(new) == _revision(seen):
-            # A write was lost, and what stands is what the view has.
+            # An announced write was lost, so the state in the view is current.
             self._ahead.pop(key, None)
         else:
             self._ahead[key] = new
@@ -65,7 +65,7 @@ class Newest(Generic[K]):
             self._tell(old, new)
             return
         ahead = self._ahead[key]
-        # What was foreseen is newer than what is seen now, a deletion included.
+        # The announced state is newer than the delivered one, including a deletion.
         if (ahead is None and new is not None) or _revision(ahead) > _revision(value):
             return
         del self._ahead[key]

@@ -1,7 +1,7 @@
 """The work queue: which keys need a pass, now or later. Takes ``now``, never sleeps.
 
-A key is handed to one worker at a time; news that arrives meanwhile makes it come
-again afterwards. Failures come back after a growing, bounded delay.
+A key is handed to one worker at a time; a key added meanwhile is handed out again
+afterwards. Failed keys come back after a growing, bounded delay.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class WorkQueue(Generic[Q]):
         self._finish(key)
 
     def failed(self, key: Q, now: datetime) -> datetime:
-        """The worker failed. Schedule a retry and say when.
+        """The worker failed. Schedule a retry and return its time.
 
-        What came up meanwhile is looked at soon, but not at once: the failure itself may be
-        what came up, such as a write that was taken back.
+        A key added meanwhile is retried soon, but not at once: the addition may be a result of the
+        failure itself, such as a write that was rolled back.
         """
         self._failures[key] = failures = self._failures.get(key, 0) + 1
         when = now + self._retry(1 if key in self._again else failures)
@@ -76,7 +76,7 @@ class WorkQueue(Generic[Q]):
         return when
 
     def next_due(self) -> datetime | None:
-        """When the shell must wake even if nothing else happens."""
+        """When the loop must wake even if nothing else happens."""
         return self._later[0][0] if self._later else None
 
     def _finish(self, key: Q) -> None:

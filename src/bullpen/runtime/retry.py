@@ -1,4 +1,4 @@
-"""How the runtime is told how long to wait after failures."""
+"""The type of the function that determines the wait after failures."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from collections.abc import Callable
 from datetime import timedelta
 
 Retry = Callable[[int], timedelta]
-"""The wait after this many failures in a row; ``kit.backoff`` with a source of chance bound."""
+"""The wait after this many consecutive failures; ``kit.backoff`` with a bound random source."""

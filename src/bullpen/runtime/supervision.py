@@ -12,9 +12,9 @@ log = logging.getLogger("bullpen.runtime")
 
 
 async def supervise(part: str, run: Callable[[], Awaitable[None]], *, retry: Retry) -> None:
-    """Run ``run`` until cancelled; after an exception, start it again with back-off.
+    """Run ``run`` until cancelled; after an exception, start it again with backoff.
 
-    A defect in one part must not end the process: every restart would meet it again.
+    A defect in one part must not end the process: every restart would hit the same defect.
     """
     failures = 0
     while True:

@@ -1,4 +1,4 @@
-"""Jumpstarter's behaviour, without gRPC: who calls, leases, exporters, dialling.
+"""Jumpstarter's behaviour, without gRPC: callers, leases, exporters, dialling.
 
 ``services.grpc`` translates it to and from the wire.
 """

@@ -1,8 +1,8 @@
-"""Who is calling: a token, and the object it may act as.
+"""Authenticates callers: a token, and the object it may act as.
 
-One of our own tokens counts only while it is the one in its object's Secret, so deleting or
-rotating the Secret, or deleting the object, shuts it out at once. A token of an outside
-issuer counts for the object whose ``spec.username`` it names.
+One of our own tokens is valid only while it is the one in its object's Secret, so deleting
+or rotating the Secret, or deleting the object, revokes it at once. A token of an outside
+issuer is valid for the object whose ``spec.username`` it names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T", Client, Exporter)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a caller says about itself, not yet believed."""
+    """What a caller claims about itself, not yet verified."""
 
     token: str
     role: Role
@@ -38,7 +38,7 @@ class Claim:
 
 
 class Anonymous(Unauthorized):
-    """The caller showed no token at all, so that no person can have meant it."""
+    """The caller presented no token at all, so the call was not made on behalf of a user."""
 
 
 class Callers:
@@ -60,7 +60,7 @@ class Callers:
         self._clock = clock
 
     async def client(self, claim: Claim) -> Client:
-        """The Client the caller is; raises ``Unauthorized`` and its kin."""
+        """The Client of the caller; raises ``Unauthorized`` or a subclass."""
         if claim.role is not Role.CLIENT:
             raise BadRequest("this call is for clients; jumpstarter-kind must be Client")
         client = self._views.clients.get(claim.namespace, claim.name)
@@ -72,7 +72,7 @@ class Callers:
         return self._proven(claim, client)
 
     async def exporter(self, claim: Claim) -> Exporter:
-        """The Exporter the caller is."""
+        """The Exporter of the caller."""
         if claim.role is not Role.EXPORTER:
             raise BadRequest("this call is for exporters; jumpstarter-kind must be Exporter")
         exporter = self._views.exporters.get(claim.namespace, claim.name)
@@ -81,7 +81,7 @@ class Callers:
         return self._proven(claim, exporter)
 
     async def _provision(self, claim: Claim, user: OutsideUser) -> Client | None:
-        """A new Client for a user that was not declared, where the issuer's users may appear."""
+        """Create a Client for an undeclared user, if the issuer's configuration allows it."""
         own_name = claim.name == subjects.object_name(user.username)
         if not self._provisioning or not own_name or claim.namespace not in user.namespaces:
             return None
@@ -97,9 +97,9 @@ class Callers:
         return made
 
     def _proven(self, claim: Claim, found: T | None) -> T:
-        """The object one of our own tokens was made for, if it is the current one.
+        """The object one of our own tokens was issued for, if it is the current token.
 
-        Whether an object exists is told only to the bearer of a token that names it.
+        Whether an object exists is revealed only to the bearer of a token that names it.
         """
         named = self._signer.verify(claim.token, now=self._clock.now()).subject
         kind = claim.role.lower()
@@ -117,7 +117,7 @@ class Callers:
 
 
 def _named(claim: Claim, found: T | None, username: str) -> T:
-    """The object an outside user may act as; one that does not exist is refused like any other."""
+    """The object an outside user may act as; a missing object is refused like a foreign one."""
     if found is None or username not in subjects.usernames(
         subject_of(claim.role, found), found.spec.username
     ):

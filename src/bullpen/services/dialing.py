@@ -1,7 +1,7 @@
-"""Brings a client and its exporter together: a token each, handed over at the same time.
+"""Connects a client and its exporter: each gets a token, at the same time.
 
-A dial waits for the exporter instead of failing, because the exporter needs a moment
-to notice its lease. Each side's token names the lease, its epoch and the side.
+A dial waits for the exporter instead of failing, because the exporter needs a moment to
+notice its lease. Each side's token names the lease, its epoch and the side.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from bullpen.services.signals import Signals
 DIAL_SECONDS_MAX = 25.0
 WATCH_SECONDS = 3600.0
 CALLS_MAX = 64
-"""Calls of one lease that wait to be picked up; further dials wait for their turn."""
+"""Calls of one lease that wait for the exporter; further dials wait for their turn."""
 
 
 class NotReady(LabError):
-    """The exporter is not there yet; the client tries again by itself."""
+    """The exporter is not ready yet; the client retries by itself."""
 
     reason = "NotReady"
 
 
 class PermissionDenied(LabError):
-    """The lease is somebody else's; worded as the client expects it."""
+    """The lease belongs to another client; worded as the client expects it."""
 
     reason = "PermissionDenied"
 
 
 class Precondition(LabError):
-    """It cannot work, and waiting would not help."""
+    """The call cannot succeed, and waiting would not help."""
 
     reason = "FailedPrecondition"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Where to go and what to show there."""
+    """The router's address and the token to present there."""
 
     endpoint: str
     token: str
 
 
 class Line:
-    """One lease: who listens on it, and the calls that were not picked up yet.
+    """One lease: its listener, and the calls not picked up yet.
 
-    Calls stay when a listener goes, so that an exporter that lost its connection, or
-    died and came back, still answers those who are waiting for it.
+    Calls are kept when a listener goes, so that an exporter that lost its connection, or
+    restarted, still answers the waiting clients.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Switchboard:
         views.leases.listen(self._changed)
 
     def _changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Nobody picks up for a lease that is over."""
+        """Close the line of a lease that has ended."""
         lease = new or old
         assert lease is not None
         line = self._lines.get(lease.metadata.uid)
@@ -180,7 +180,7 @@ class Switchboard:
         )
 
     def _listening(self, lease: Lease) -> bool:
-        """Whether somebody would pick up, and has not too much to pick up already."""
+        """Whether an exporter listens and has room for another call."""
         line = self._lines.get(lease.metadata.uid)
         return line is not None and line.listener is not None and len(line.calls) < CALLS_MAX
 
@@ -208,11 +208,11 @@ class Switchboard:
 
 
 class _Over:
-    """A newer stream listens."""
+    """A newer stream listens instead."""
 
 
 def _next(line: Line, listener: object) -> Call | _Over | None:
-    """What a listener is to do next: take a call, give way, or wait."""
+    """What a listener does next: take a call, give way, or wait."""
     if line.listener is not listener:
         return _Over()
     return line.calls.popleft() if line.calls else None

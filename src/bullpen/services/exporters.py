@@ -1,7 +1,7 @@
-"""The exporter's side: register, say what it is doing, hear of leases, be called.
+"""The exporter's side: register, report a status, be told of leases, be called.
 
-The Status stream is the exporter's heartbeat and the way it learns of leases. What it is told
-and when is decided in ``core.exporters.conversation``.
+The Status stream is the exporter's heartbeat and the way it learns of leases.
+``core.exporters.conversation`` decides what it is told and when.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from bullpen.runtime.informer import Key, key_of
 from bullpen.services.signals import Signals
 
 OWN_LABELS = "jumpstarter.dev/"
-"""Labels with this prefix are the exporter's to set; all others are the administrator's."""
+"""Labels with this prefix are set by the exporter; all others by the administrator."""
 
 DEVICES_MAX = 1_000
 WATCH_SECONDS = 3600.0
 TICK_SECONDS = 0.05
-"""So that what a timer was set for is over when it fires."""
+"""Added to timers, so that the deadline has passed when they fire."""
 
 
 @dataclass(slots=True)
 class Report:
-    """The newest that an exporter said, while it is being written."""
+    """The latest report of an exporter, while it is being written."""
 
     edit: Callable[[Exporter], ExporterStatus]
     writers: int = 0
@@ -75,7 +75,7 @@ class Exporters:
         """By uid of the exporter."""
 
         self._reports: dict[str, Report] = {}
-        """By uid, what is being written of what exporters say."""
+        """By uid, the reports that are being written."""
 
         views.exporters.listen(self._changed)
         views.leases.listen(self._lease_changed)
@@ -97,7 +97,7 @@ class Exporters:
     async def register(
         self, exporter: Exporter, *, labels: Mapping[str, str], devices: tuple[Device, ...]
     ) -> str:
-        """Take over the exporter's labels and devices; its lease is left alone."""
+        """Update the exporter's labels and devices; its lease is left alone."""
         if len(devices) > DEVICES_MAX:
             raise Refused(f"an exporter may report at most {DEVICES_MAX} devices")
         exporter = await self._relabel(exporter, labels)
@@ -136,7 +136,7 @@ class Exporters:
         return await change(self._objects, self._views.exporters, exporter, relabelled)
 
     async def unregister(self, exporter: Exporter, *, reason: str) -> None:
-        """The exporter is about to leave, in an orderly way."""
+        """The exporter announces an orderly shutdown."""
         now = self._clock.now()
         written = await change_status(
             self._objects,
@@ -159,19 +159,21 @@ class Exporters:
         self._events.emit(written, reason="ExporterUnregistered", message=reason or "unregistered")
 
     async def report(self, exporter: Exporter, *, value: ExporterStatusValue, message: str) -> None:
-        """What the exporter says it is doing. Reports may be skipped, never out of order."""
+        """Record an exporter's report. Reports may be skipped, but are never out of order."""
         now, key, uid = self._clock.now(), key_of(exporter), exporter.metadata.uid
         self._connections.heard(key, now=now)
         if value is ExporterStatusValue.AVAILABLE and not self._connections.connected(key):
-            # Whichever lease it listened on here while another process told it of leases is over.
+            # An available exporter has no lease, whichever one it listened on here while another
+            # process told it of leases.
             self._step(key, uid, BecameAvailable())
         edit = functools.partial(presence.reported, value=value, message=message, now=now)
         newest = self._reports.setdefault(uid, Report(edit))
         newest.edit = edit
         newest.writers += 1
         try:
-            # Each of several writes the newest: one that waited for the disk must not undo it,
-            # nor rely on its caller, who may leave before it is written.
+            # Each of several concurrent writes writes the newest report. A write that waited for
+            # the disk must not undo a newer one, nor rely on its caller, which may leave before it
+            # is written.
             written = await change_status(
                 self._objects, self._views.exporters, exporter, lambda e: newest.edit(e)
             )
@@ -184,7 +186,7 @@ class Exporters:
             self._events.emit(written, reason=reason, message=message or value.value)
 
     async def status(self, exporter: Exporter) -> AsyncGenerator[Notice, None]:
-        """What the exporter must know, now and whenever it changes, while it is connected."""
+        """The notices for the exporter, now and whenever they change, while it is connected."""
         key, uid = key_of(exporter), exporter.metadata.uid
         self._connections.opened(key)
         self._presence_changed(key)
@@ -204,9 +206,9 @@ class Exporters:
             self._presence_changed(key)
 
     async def _catch_up(self, key: Key, uid: str) -> None:
-        """Ask the API about an exporter that seems to be free, if it may have been told otherwise.
+        """Read the API for an exporter that seems free, if it may have been told of a lease.
 
-        A process that is gone may have given it a lease of which no view knows yet.
+        A previous process may have assigned it a lease that no view knows yet.
         """
         known = self._conversations.get(uid, NEW)
         if known.told is None and not self._current(key, uid).leased:
@@ -219,7 +221,7 @@ class Exporters:
         self._step(key_of(exporter), exporter.metadata.uid, event)
 
     def _news(self, key: Key, uid: str, last: Notice | None) -> Notice | None:
-        """The next thing to say on this stream, or None if all has been said."""
+        """The next notice to send on this stream, or None if it is up to date."""
         current, exporter = self._current(key, uid), self._views.exporters.get(*key)
         assert exporter is not None
         event = Looked(
@@ -232,7 +234,7 @@ class Exporters:
         return self._step(key, uid, event)
 
     def _step(self, key: Key, uid: str, event: Event) -> Notice | None:
-        """Take an event into account; what is to be said now, if anything."""
+        """Process an event; returns the notice to send now, if any."""
         step = conversation.step(self._conversations.get(uid, NEW), event)
         self._conversations[uid] = step.state
         again = functools.partial(self._signals.notify, ("exporter", *key))

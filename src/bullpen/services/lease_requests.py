@@ -1,4 +1,4 @@
-"""What a client asks for, checked and made consistent. Pure: nothing is looked up here."""
+"""What a client requests, validated and made consistent. Pure: nothing is looked up here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPERATORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """What a client asks for, as it came."""
+    """A client's request for a lease, as received."""
 
     selector: str = ""
     exporter: str = ""
@@ -41,7 +41,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What a client wants changed; None leaves it as it is."""
+    """The changes a client requests; None leaves a field as it is."""
 
     duration: timedelta | None = None
     begin: datetime | None = None
@@ -52,7 +52,7 @@ class Edit:
 def times(
     begin: datetime | None, end: datetime | None, duration: timedelta | None, *, now: datetime
 ) -> tuple[datetime | None, datetime | None, timedelta]:
-    """Begin, end and duration made consistent; raises ``BadRequest`` when they are not."""
+    """Make begin, end and duration consistent; raises ``BadRequest`` if they contradict."""
     for moment in (begin, end):
         if moment is not None and abs(moment - now) > AWAY_MAX:
             raise BadRequest(f"a lease cannot begin or end more than {AWAY_MAX.days} days away")
@@ -74,7 +74,7 @@ def times(
 def retimed(lease: Lease, edit: Edit, *, now: datetime) -> LeaseSpec:
     """The spec with the times of ``edit``; raises ``BadRequest`` when they contradict each other.
 
-    A lease that has its exporter has begun: an end or a duration counts from there.
+    A lease that has its exporter has begun: an end or a duration counts from that begin.
     """
     spec = lease.spec
     if edit.begin is None and edit.end is None and edit.duration is None:
@@ -82,7 +82,7 @@ def retimed(lease: Lease, edit: Edit, *, now: datetime) -> LeaseSpec:
     begun = lease.status.begin_time if edit.end is not None else None
     begin, end, duration = times(
         edit.begin or spec.begin_time or begun,
-        # A new duration replaces an old end, and the other way round.
+        # A new duration replaces an old end, and vice versa.
         edit.end or (None if edit.duration is not None else spec.end_time),
         edit.duration if edit.duration is not None or edit.end else spec.duration,
         now=now,
@@ -93,7 +93,7 @@ def retimed(lease: Lease, edit: Edit, *, now: datetime) -> LeaseSpec:
 
 
 def label_selector(selector: Selector) -> LabelSelector:
-    """A parsed selector in the form objects have."""
+    """A parsed selector in the form used in objects."""
     labels: dict[str, str] = {}
     expressions = []
     for item in selector.requirements:
@@ -113,7 +113,7 @@ def label_selector(selector: Selector) -> LabelSelector:
 
 
 def tag_labels(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as the labels leases are found by; raises ``BadRequest`` for bad ones."""
+    """Tags as the labels that leases are selected by; raises ``BadRequest`` for invalid tags."""
     if len(tags) > TAGS_MAX:
         raise BadRequest(f"a lease can have at most {TAGS_MAX} tags, not {len(tags)}")
     for key, value in tags.items():

@@ -1,7 +1,7 @@
-"""The client's side: ask for a lease, look at it, change it, give it back.
+"""The client's side: request a lease, read it, change it, release it.
 
-A new lease is answered once it has been decided on, so that a free exporter is already
-in the answer. Looking at a waiting lease is held open until it is over with waiting.
+A create call is answered after the first decision about the lease, so that a free exporter
+is already in the answer. A get call for a waiting lease is held open until the wait ends.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
 
 HOLD_SECONDS_MAX = 25.0
-"""How long a look at a waiting lease is held. The stock client sleeps 5 s between looks."""
+"""How long a get of a waiting lease is held. The stock client sleeps 5 s between gets."""
 
 FIRST_HOLD_SECONDS_MAX = 5.0
-"""The same for the first look: until it is answered the client cannot say what it waits for."""
+"""The hold of the first get: until its answer the client cannot show why it waits."""
 
 POLL_PAUSE = timedelta(seconds=4)
 DECIDE_SECONDS_MAX = 2.0
@@ -67,7 +67,7 @@ class Leases:
         self._clock = clock
         self._ids = ids
         self._asked: dict[str, datetime] = {}
-        """By uid of a waiting lease, when somebody last got an answer about it, or left."""
+        """By uid of a waiting lease, when a get was last answered or abandoned."""
 
         views.leases.listen(self._changed)
 
@@ -79,7 +79,7 @@ class Leases:
             self._asked.pop(lease.metadata.uid, None)
 
     async def create(self, client: Client, asked: LeaseRequest) -> Lease:
-        """Make the lease and wait, briefly, for the first decision about it."""
+        """Create the lease and wait, briefly, for the first decision about it."""
         now = self._clock.now()
         namespace = client.metadata.namespace
         name = asked.lease_id or self._ids.ordered(now)
@@ -114,7 +114,7 @@ class Leases:
         return await self._held(created, DECIDE_SECONDS_MAX, _decided)
 
     async def get(self, namespace: str, name: str) -> Lease:
-        """The lease; while it waits for its turn, the answer to whoever waits for it does too."""
+        """The lease; while it waits, the answer to a waiting client is held back."""
         lease = self._find(namespace, name)
         now = self._clock.now()
         if lifecycle.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):
@@ -132,9 +132,9 @@ class Leases:
             self._asked[lease.metadata.uid] = self._clock.now()
 
     def _just_asked(self, lease: Lease, now: datetime) -> bool:
-        """Whether this look is not part of the client's waiting: that pauses between looks.
+        """Whether this get is not part of the client's waiting, which pauses between gets.
 
-        A client that gives up looks once more, at once, before it releases the lease.
+        A client that gives up reads the lease once more, at once, before it releases it.
         """
         before = self._asked.get(lease.metadata.uid)
         return before is not None and now - before < POLL_PAUSE
@@ -163,7 +163,7 @@ class Leases:
     def list(
         self, namespace: str, *, labels: Selector, tags: Selector, active: bool
     ) -> tuple[Lease, ...]:
-        """Leases of everybody in the namespace, in name order."""
+        """Leases of all clients in the namespace, in name order."""
         found = (
             lease
             for lease in self._views.leases.all(namespace)
@@ -174,7 +174,7 @@ class Leases:
         return tuple(sorted(found, key=lambda lease: lease.metadata.name))
 
     async def update(self, client: Client, name: str, edit: Edit) -> Lease:
-        """Change times, or hand the lease to another client of the namespace."""
+        """Change times, or transfer the lease to another client of the namespace."""
 
         def edited(newest: Lease) -> Lease:
             _check_owner(client, newest)
@@ -205,9 +205,9 @@ class Leases:
         return spec
 
     def _check_right(self, client: Client, lease: Lease, now: datetime) -> None:
-        """Whoever extends or takes over a lease needs the right to one of that length.
+        """A client that extends or takes over a lease needs the right to a lease of that length.
 
-        A lease that waits is refused here rather than ended by the next decision about it.
+        A waiting lease is refused here, rather than ended by the next decision about it.
         """
         policies = access.policies(self._views.policies.all(lease.metadata.namespace))
         name, asked, duration = (
@@ -232,7 +232,7 @@ class Leases:
         )
 
     def _offered(self, lease: Lease) -> tuple[Mapping[str, str], ...]:
-        """Labels of the exporter a lease has, or of all that it may get."""
+        """Labels of the exporter a lease holds, or of all exporters it may get."""
         namespace, held = lease.metadata.namespace, lease.status.exporter_ref
         named = held or lease.spec.exporter_ref
         if named is not None:
@@ -254,7 +254,7 @@ class Leases:
         return client
 
     async def release(self, client: Client, name: str, *, idempotent: bool = False) -> None:
-        """Give the lease back. Giving it back twice is refused unless ``idempotent``."""
+        """Release the lease. A second release is refused unless ``idempotent``."""
         lease = self._owned(client, name)
         if lease.spec.release and not idempotent:
             raise Precondition(f"lease {name} was already released")
@@ -272,7 +272,7 @@ class Leases:
         def released(newest: Lease) -> Lease:
             if newest.status.ended:
                 return newest
-            # Labelled with the same write: what is released is over within the same breath.
+            # Labelled in the same write, so that a released lease is marked as ended at once.
             return lifecycle.labelled_ended(
                 replace(newest, spec=replace(newest.spec, release=True))
             )
@@ -293,10 +293,10 @@ def _check_owner(client: Client, lease: Lease) -> None:
 
 
 def _decided(lease: Lease) -> bool:
-    """Assigned, told to wait, refused; or booked for later, when nothing is said yet."""
+    """Assigned, waiting with a reason, or refused; or booked for later, which has no status yet."""
     return bool(lease.status.conditions) or lease.spec.begin_time is not None
 
 
 def _handed_over(lease: Lease) -> bool:
-    """The client the lease is for has it, so that it can connect at once."""
+    """Whether the lease has reached its client, so that the client can connect at once."""
     return lease.status.ended or not lifecycle.handing_over(lease)

@@ -1,4 +1,4 @@
-"""Holds clients to their quotas: looks up what they have, asks core, and refuses."""
+"""Enforces the quotas of clients: looks up their usage, asks core, and refuses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from bullpen.errors import Forbidden, TooManyRequests
 from bullpen.runtime.informer import Key, key_of
 
 REFUSAL_SECONDS = 0.5
-"""How long a refusal is held back: a client that asks in a loop, refused each time, must not
-cost the others more than one that is served."""
+"""How long a refusal is held back.
+
+A client that retries in a loop and is refused each time must not cost other clients more
+than a client that is served.
+"""
 
 BUCKETS_MAX = 10_000
-"""Clients whose rate is remembered; those that have not asked for long are forgotten first."""
+"""Clients whose rate is tracked; those idle for longest are forgotten first."""
 
 
 class Gatekeeper:
@@ -32,9 +35,9 @@ class Gatekeeper:
 
     @contextlib.asynccontextmanager
     async def creating(self, client: Client, name: str) -> AsyncIterator[None]:
-        """Around the creation of a lease, which counts from the start; raises ``TooManyRequests``.
+        """Wraps the creation of a lease, which counts from the start; raises ``TooManyRequests``.
 
-        Otherwise many creations at once would each find room for one.
+        Otherwise many concurrent creations would each find room for one.
         """
         lab = self._labs.of(client.metadata.namespace)
         problem = self._too_fast(client) or quotas.refusal(
@@ -53,7 +56,7 @@ class Gatekeeper:
             lab.settle(name)
 
     def check_receiver(self, client: Client) -> None:
-        """A client that is handed a lease needs room for it."""
+        """A client that receives a transferred lease needs quota for it."""
         usage = self._labs.of(client.metadata.namespace).usage(client.metadata.name)
         problem = quotas.too_many_active(
             self._quotas, self._allowance(client), usage, client=client.metadata.name
@@ -71,11 +74,11 @@ class Gatekeeper:
         return access.allowance(found, client=client.metadata.labels)
 
     def _too_fast(self, client: Client) -> str | None:
-        """Count one more creation against the client's rate; why it may not, if so."""
+        """Count another creation against the client's rate; returns the refusal, if any."""
         rate, key, now = self._quotas.rate, key_of(client), self._monotonic()
         if rate is None:
             return None
-        # Put back last, so that those who have not asked for long come first.
+        # Inserted last, so that clients idle for longest come first.
         self._buckets[key], enough = quotas.taken(rate, self._buckets.pop(key, None), now=now)
         if len(self._buckets) > BUCKETS_MAX:
             del self._buckets[next(iter(self._buckets))]

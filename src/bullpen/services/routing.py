@@ -1,7 +1,7 @@
-"""Which routers there are and which one the next stream should use.
+"""Known routers, and which one the next stream should use.
 
-One is part of this process. Others say that they are there in coordination Leases, and are
-preferred: their streams outlive a restart of this one.
+One router is part of this process. Others announce themselves in coordination Leases, and
+are preferred: their streams survive a restart of this process.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class Router:
 
     endpoint: str
     load: Callable[[], int]
-    """Streams it carries now."""
+    """Current number of streams."""
 
 
 @dataclass(slots=True)
 class Remote:
-    """A router elsewhere, as it last described itself."""
+    """A router in another process, as it last announced itself."""
 
     endpoint: str
     load: int
     until: datetime
-    """When it counts as gone unless it says something before."""
+    """When it counts as gone unless it renews before."""
 
 
 class Routers:
-    """The known routers; streams go to the one that carries the fewest."""
+    """The known routers; a stream goes to the router with the fewest."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -62,12 +62,12 @@ class Routers:
             self._remote[lease.metadata.name] = remote
 
     def choose(self) -> str:
-        """Where the next stream goes; raises ``Unavailable`` when there is no router."""
+        """The router for the next stream; raises ``Unavailable`` when there is none."""
         now = self._clock.now()
         living = [remote for remote in self._remote.values() if remote.until > now]
         if living:
             chosen = min(living, key=lambda remote: (remote.load, remote.endpoint))
-            # Until it says so itself, both legs of the stream we are about to give it.
+            # Count both legs of the new stream until the router reports them itself.
             chosen.load += 2
             return chosen.endpoint
         if self._local is None:

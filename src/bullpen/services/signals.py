@@ -1,4 +1,4 @@
-"""Waiting for something to change, with a bound: the opposite of polling."""
+"""Waiting for a change, with a time limit, instead of polling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Signals:
-    """Wakes everyone who waits on a key. Says nothing about what changed: look again."""
+    """Wakes every waiter of a key. It does not say what changed: waiters look again."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, dict[asyncio.Future[None], None]] = {}
@@ -23,9 +23,9 @@ class Signals:
     async def until(
         self, keys: Callable[[], tuple[Hashable, ...]], look: Callable[[], T | None], seconds: float
     ) -> T | None:
-        """What ``look`` finds, as soon as it finds something; None when time is up.
+        """What ``look`` returns, as soon as it is not None; None after the time limit.
 
-        ``keys`` is asked again before each wait, because what matters can change too.
+        ``keys`` is evaluated again before each wait, because the relevant keys can change too.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds

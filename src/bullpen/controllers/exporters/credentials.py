@@ -1,7 +1,7 @@
-"""Gives every Client and Exporter its token, and takes it away with the object.
+"""Creates the token of every Client and Exporter, and deletes it with the object.
 
-A Secret that is missing or does not fit is made anew, which is how tokens are
-rotated. Only the token in the Secret is valid, so replacing it revokes the old one.
+A Secret that is missing or invalid is created again, which is how tokens are rotated. Only
+the token in the Secret is valid, so replacing it revokes the old one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 
 Holder = tuple[Role, str, str]
-"""Role, namespace and name of whom a credential is for."""
+"""Role, namespace and name of the credential's holder."""
 
 
 def token_of(secret: Secret | None) -> str:
@@ -101,7 +101,7 @@ class CredentialReconciler:
         return token
 
     async def _ensure_secret(self, role: Role, value: Client | Exporter) -> Secret | None:
-        """The Secret of a holder; None for one that is gone, whose Secret would go at once."""
+        """The Secret of a holder; None if the holder is gone, as its Secret would be deleted."""
         name = subjects.secret_name(role, value.metadata.name)
         found = self._views.secrets.get(value.metadata.namespace, name)
         if found is not None and self._fits(role, value, found):
@@ -117,14 +117,14 @@ class CredentialReconciler:
                 meta = replace(found.metadata, owner_references=fresh.metadata.owner_references)
                 written = await self._objects.update(replace(found, metadata=meta, data=fresh.data))
         except (AlreadyExists, NotFound):
-            # Our view of the Secret is behind; the change we have not seen starts a new pass.
+            # The view of the Secret is stale; the change it has not seen starts a new pass.
             raise Conflict(f"secret {name} changed meanwhile") from None
         self._views.secrets.observe(written)
         self._events.emit(value, reason="CredentialCreated", message=f"token in secret {name}")
         return written
 
     async def _is_there(self, value: Client | Exporter) -> bool:
-        """Whether a holder exists: our view of holders may be behind that of Secrets."""
+        """Whether a holder exists: the view of holders may lag behind the view of Secrets."""
         try:
             now = await self._objects.get(type(value), *key_of(value))
         except NotFound:
@@ -193,7 +193,7 @@ def _data(token: str) -> dict[str, str]:
 
 
 def watch_holders(views: Views, add: Callable[[Holder], None]) -> None:
-    """Start a pass for whoever's object or Secret changed."""
+    """Start a pass for each holder whose object or Secret changed."""
 
     def client(old: Client | None, new: Client | None) -> None:
         if new is not None:
@@ -217,6 +217,6 @@ def watch_holders(views: Views, add: Callable[[Holder], None]) -> None:
 
 
 def _credential(exporter: Exporter) -> tuple[object, ...]:
-    """What a credential depends on; an exporter's status changes far more often."""
+    """The inputs of a credential; an exporter's status changes far more often."""
     status, meta = exporter.status, exporter.metadata
     return status.credential, status.endpoint, meta.uid, meta.annotations, meta.deletion_timestamp

@@ -1,6 +1,7 @@
 """Turns connections into the Online condition, and long silence after a lease into Stuck.
 
-Online at once when a connection comes, offline after a grace when none is left.
+An exporter is online as soon as it connects, and offline when it has had no connection for
+a grace period.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bullpen.runtime.loop import Outcome
 
 
 class Connections:
-    """Which exporters are connected now, and since when the others are not."""
+    """Which exporters are connected, and since when the others are not."""
 
     def __init__(self, *, started: datetime) -> None:
         self._started = started
@@ -31,7 +32,7 @@ class Connections:
         self._listeners: list[Callable[[Key], None]] = []
 
     def listen(self, listener: Callable[[Key], None]) -> None:
-        """Be told when an exporter becomes connected, and when it is no longer."""
+        """Call ``listener`` when an exporter gets its first connection or loses its last."""
         self._listeners.append(listener)
 
     def opened(self, key: Key) -> None:
@@ -52,7 +53,7 @@ class Connections:
             listener(key)
 
     def heard(self, key: Key, *, now: datetime) -> None:
-        """The exporter called without being connected: about to be, or just was."""
+        """The exporter called without a connection: it is about to connect, or just left."""
         if key not in self._open:
             self._lost[key] = now
 
@@ -60,11 +61,11 @@ class Connections:
         return key in self._open
 
     def forget(self, key: Key) -> None:
-        """The exporter was removed."""
+        """The exporter was deleted."""
         self._lost.pop(key, None)
 
     def missed_at(self, key: Key) -> datetime:
-        """When an exporter that is not connected counts as gone."""
+        """When an exporter that is not connected counts as offline."""
         lost = self._lost.get(key)
         return lost + presence.GRACE if lost else self._started + presence.START_GRACE
 
@@ -100,7 +101,7 @@ class PresenceReconciler:
             self._connections.forget(key)
             return Outcome()
         if presence.stale(exporter):
-            # Its own change starts the next pass.
+            # The change written here starts the next pass.
             with contextlib.suppress(NotFound):
                 await change_status(
                     self._objects, self._views.exporters, exporter, presence.confirmed
@@ -136,7 +137,7 @@ class PresenceReconciler:
         return Outcome()
 
     async def _overdue(self, key: Key, exporter: Exporter) -> Outcome:
-        """Say so once it has taken too long; until then look again at that time."""
+        """Report the exporter as stuck once it has taken too long; wake again at that time."""
         now = self._clock.now()
         since = self._settling.setdefault(key, now)
         if presence.stuck(exporter):

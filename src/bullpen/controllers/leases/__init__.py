@@ -1,1 +1,1 @@
-"""Leases: assigns, ends, repairs and forgets them."""
+"""Leases: assigned, ended, repaired and deleted here."""

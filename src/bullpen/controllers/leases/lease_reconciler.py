@@ -1,8 +1,8 @@
-"""Keeps leases and exporters together: assigns, ends, mends, forgets.
+"""Keeps leases and exporters consistent: assigns, ends, repairs and deletes leases.
 
-One pass decides for a whole namespace, because who gets what can only be decided over
-everybody, but looks only at what changed. Passes are started by events and by the clock,
-never by polling.
+One pass decides for a whole namespace, because assignments can only be decided over all
+requests, but it looks only at what changed. Passes are started by events and by time, never
+by polling.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LIMIT, _END, _REQUEST, _SCHEDULE, _WRITE = (
 """Steps of a pass under which faults of leases and exporters are recorded."""
 
 FAULT_RETRY = timedelta(seconds=10)
-"""How long after an unexpected failure a lease or exporter is looked at again."""
+"""How long after an unexpected failure a lease or exporter is processed again."""
 
 
 class LeaseReconciler:
@@ -88,7 +88,7 @@ class LeaseReconciler:
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
     def _give_back_faulty(self, namespace: str) -> bool:
-        """Have what could not be processed looked at again; whether there is any."""
+        """Queue objects that could not be processed again; returns whether there are any."""
         faulty = [key for key in self._faults.all() if key.namespace == namespace]
         news = News(
             leases={key.name for key in faulty if key.kind is Lease},
@@ -102,9 +102,9 @@ class LeaseReconciler:
         return True
 
     async def _limit(self, lab: LabIndex, news: News, now: datetime) -> None:
-        """Hold leases whose spec asks for more to their maximum.
+        """Limit leases whose spec asks for more to their maximum.
 
-        Before any lease is ended: the maximum of one that was just extended may be a new one.
+        This comes before any lease is ended: a lease that was just extended may get a new maximum.
         """
         changed: list[tuple[Lease, LeaseStatus]] = []
         for lease in lab.select(news.leases):
@@ -130,19 +130,19 @@ class LeaseReconciler:
         await _all(self._guarded(lease, self._end(lease, reason, now)) for lease, reason in due)
 
     async def _guarded(self, value: Kind, act: Awaitable[None]) -> None:
-        """Carry out ``act``; an unexpected failure concerns ``value`` alone."""
+        """Run ``act``; an unexpected failure affects ``value`` alone."""
         with self._faults.guarding(_WRITE, value):
             await act
 
     def _orphaned(self, lease: Lease) -> str | None:
-        """The reason why a lease that has its exporter loses it with its client."""
+        """The reason why an active lease ends because of its client, or None."""
         if lease.status.exporter_ref is None:
             return None
         client = self._views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
         return "ClientRemoved" if client is None else None
 
     async def _end(self, lease: Lease, reason: str, now: datetime) -> None:
-        """End the lease, then free its exporter; in that order, so that none is ever doubled."""
+        """End the lease, then free its exporter: this order never assigns an exporter twice."""
         if await self._mistaken(lease, reason):
             return
         message = lifecycle.end_message(reason)
@@ -157,9 +157,9 @@ class LeaseReconciler:
             await self._label(lease)
 
     async def _mistaken(self, lease: Lease, reason: str) -> bool:
-        """Whether a lease only seems to have lost what it needs, because a view is behind.
+        """Whether a lease only seems to have lost what it needs, because a view is stale.
 
-        An end cannot be taken back, so the API itself is asked first.
+        Ending a lease cannot be undone, so the API itself is read first.
         """
         namespace = lease.metadata.namespace
         try:
@@ -227,10 +227,10 @@ class LeaseReconciler:
             await self._end(lease, "ExporterRemoved" if removed else "ExporterTaken", now)
 
     async def _newest_of(self, namespace: str, name: str) -> Lease | None:
-        """A lease as the API has it, and from now on the view.
+        """A lease as the API has it; the view is updated with it.
 
-        Exporters may be seen as they are and leases as they were: then a lease that is new
-        seems to be gone, and one that has ended seems to have lost its exporter.
+        The view of exporters may be newer than the view of leases: then a new lease seems to be
+        deleted, and an ended lease seems to have lost its exporter.
         """
         try:
             found = await self._objects.get(Lease, namespace, name)
@@ -247,7 +247,7 @@ class LeaseReconciler:
         return self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
 
     async def _hand_over(self, lab: LabIndex, news: News) -> None:
-        """Give leases to the clients they were transferred to, and shut out the ones before."""
+        """Transfer leases to the clients their specs name, and cut off the previous clients."""
         moving = [
             lease
             for lease in lab.select(news.leases)
@@ -256,7 +256,7 @@ class LeaseReconciler:
         await _all(self._guarded(lease, self._give(lease)) for lease in moving)
 
     async def _give(self, lease: Lease) -> None:
-        """Count up on the exporter first: a crash in between costs a number, never a fence."""
+        """Increment the exporter's epoch first: a crash then costs a number, never a fence."""
         exporter = self._exporter_of(lease)
         if exporter is None or exporter.status.lease_uid != lease.metadata.uid:
             raise _went("the exporter of lease", lease.metadata.name)
@@ -288,7 +288,7 @@ class LeaseReconciler:
     def _decided(
         self, lab: Lab, requests: tuple[Request, ...], waiting: Mapping[str, Lease]
     ) -> tuple[scheduler.Decision, ...]:
-        # A lease that this very pass has ended is not out of the index yet.
+        # A lease that this pass has just ended is still in the index.
         asking = tuple(asked for asked in requests if asked.name in waiting)
         leases = {asked.name: waiting[asked.name] for asked in asking}
         return self._decide(replace(lab, requests=asking), leases) if asking else ()
@@ -296,7 +296,7 @@ class LeaseReconciler:
     async def _carry_out(
         self, decisions: Iterable[scheduler.Decision], waiting: Mapping[str, Lease], now: datetime
     ) -> None:
-        """Perform what is not so already: most waiting leases are told what they say."""
+        """Perform only what differs: most waiting leases already have the status they would get."""
         acts = [(decision, waiting[_waiting_lease(decision)]) for decision in decisions]
         await _all(
             self._guarded(lease, self._perform(decision, lease, now))
@@ -305,7 +305,7 @@ class LeaseReconciler:
         )
 
     def _queue(self, lab: LabIndex, name: str, now: datetime) -> None:
-        """Bring the queue up to date with one lease that changed, or whose moment has come."""
+        """Update the queue with one lease that changed or became due."""
         lease = lab.waiting.get(name)
         if lease is None:
             lab.requests.remove(name)
@@ -317,7 +317,7 @@ class LeaseReconciler:
                 lab.requests.remove(name)
 
     def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[scheduler.Decision, ...]:
-        """Who gets what. A request that cannot be decided about keeps no other waiting."""
+        """Decide the assignments. A request that cannot be decided does not block the others."""
         try:
             decisions = scheduler.schedule(lab)
         except Exception:
@@ -336,7 +336,7 @@ class LeaseReconciler:
         return False
 
     async def _perform(self, decision: scheduler.Decision, lease: Lease, now: datetime) -> None:
-        """Carry out what was decided about a waiting lease, or for it."""
+        """Carry out a decision about a waiting lease."""
         match decision:
             case Assign(exporter=target, approval=approval):
                 await self._assign(lease, target, approval, now)
@@ -366,7 +366,7 @@ class LeaseReconciler:
     async def _finish(
         self, lease: Lease, exporter: Exporter, approval: Approval, now: datetime
     ) -> None:
-        """The second half of an assignment whose first half was seen."""
+        """Write the second half of an assignment whose first half was observed."""
         status = _assigned(lease, exporter, approval, now).status
         self._tell_assigned(await self._put_lease(lease, status))
 
@@ -380,12 +380,13 @@ class LeaseReconciler:
             await self._end(victim, "Evicted", now)
 
     async def _forget(self, lab: LabIndex, now: datetime) -> None:
-        """Delete leases that ended long enough ago."""
+        """Delete leases whose retention is over."""
         await _all(self._guarded(lease, self._delete(lab, lease)) for lease in lab.ended.due(now))
 
     async def _delete(self, lab: LabIndex, lease: Lease) -> None:
         await self._objects.delete(lease)
-        # Not only once the watch tells: until then it would be due again, and again.
+        # Removed here and not when the watch delivers the deletion: until then it would be due
+        # again.
         lab.ended.remove(lease)
 
     async def _put_exporter(self, exporter: Exporter) -> None:
@@ -397,7 +398,7 @@ class LeaseReconciler:
         return written
 
     async def _put_both(self, first: A, second: B) -> tuple[A, B]:
-        """An exporter and a lease, in the order that a crash in between may be seen in."""
+        """Write an exporter and a lease, in the order that stays valid after a crash in between."""
         written = await self._objects.update_statuses(first, second)
         for value in written:
             if isinstance(value, Lease):
@@ -409,7 +410,7 @@ class LeaseReconciler:
 
 
 def _told(decision: Wait, lease: Lease) -> bool:
-    """Whether the lease says already that it waits, and why."""
+    """Whether the lease's status already says that it waits, and why."""
     said = conditions.get(lease.status.conditions, "Pending")
     return (
         said is not None
@@ -426,11 +427,11 @@ def _waiting_lease(decision: scheduler.Decision) -> str:
 
 
 _LOST = frozenset({"ExporterRemoved", "ExporterTaken"})
-"""Ends of leases whose exporter is no longer theirs."""
+"""End reasons of leases whose exporter is no longer theirs."""
 
 
 def _went(what: str, name: str) -> Conflict:
-    """What a pass decided on is there no more; the next decides anew."""
+    """An object the pass decided on no longer exists; the next pass decides again."""
     return Conflict(f"{what} {name} went meanwhile")
 
 
@@ -457,10 +458,10 @@ def _assigned(lease: Lease, exporter: Exporter, approval: Approval, now: datetim
 
 
 async def _all(acts: Iterable[Awaitable[None]]) -> None:
-    """Carry out many acts together, so that they share commits.
+    """Run many operations together, so that they share commits.
 
-    What moved on meanwhile is left to the next pass, which the move itself starts;
-    one conflict does not keep the others from happening.
+    Objects that changed meanwhile are left to the next pass, which their change starts; one
+    conflict does not stop the others.
     """
     for error in await together(acts):
         if error is not None and not isinstance(error, NotFound):
@@ -468,7 +469,7 @@ async def _all(acts: Iterable[Awaitable[None]]) -> None:
 
 
 def watch_namespaces(views: Views, labs: Labs, add: Callable[[str], None]) -> None:
-    """Start a pass whenever something a decision looks at changes, or is about to."""
+    """Start a pass whenever something a decision depends on changes, or becomes due."""
 
     def leases(old: Lease | None, new: Lease | None) -> None:
         if _matters(old, new):
@@ -486,7 +487,7 @@ def watch_namespaces(views: Views, labs: Labs, add: Callable[[str], None]) -> No
 
 
 def _matters(old: Lease | None, new: Lease | None) -> bool:
-    """Conditions and sessions are our own words; hearing them again is no news."""
+    """Conditions and sessions are written by this process; changes of them need no pass."""
     if old is None or new is None:
         return True
     return old.spec != new.spec or _deciding(old.status) != _deciding(new.status)

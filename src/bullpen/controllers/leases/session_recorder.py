@@ -1,8 +1,8 @@
-"""Writes the sessions of a lease into its status: what a router tells, a little later.
+"""Writes the sessions that a router reports into the status of their lease, with a delay.
 
-A router tells of every stream. A lease's status is written at most once in ``PAUSE``,
-and little more is remembered of one lease than its status can list. Several routers
-may write about the same lease.
+A router reports every stream. A lease's status is written at most once per ``PAUSE``, and
+hardly more is kept of one lease than its status can list. Several routers may write to the
+same lease.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from bullpen.runtime.retry import Retry
 PAUSE = timedelta(seconds=1)
 WORKERS = 16
 STREAMS_MAX = 2 * SESSIONS_MAX
-"""Streams of one lease that are known here; beyond that the oldest are not written."""
+"""Streams of one lease that are kept here; beyond that the oldest are not written."""
 
 
 @dataclass(slots=True)
 class _Book:
-    """What is known of the sessions of one lease and may not be in its status yet."""
+    """The sessions of one lease that may not be in its status yet."""
 
     streams: dict[str, LeaseSession] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
-    """Streams whose beginning was told as an event."""
+    """Streams whose beginning was reported as an event."""
 
     def put(self, session: LeaseSession) -> None:
         self.streams[session.stream] = session
@@ -48,7 +48,7 @@ class _Book:
 
 
 class SessionRecorder:
-    """What one router tells, on its way into the status of its leases."""
+    """Accepts the reports of one router and writes them to the status of its leases."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class SessionReconciler:
             self._books.pop(old.metadata.uid, None)
 
     def seen(self, session: Session) -> None:
-        """Learn what a router told; nothing is written yet."""
+        """Record a router's report; nothing is written yet."""
         lease = self._leases.get(session.lease)
         if lease is None:
             return
@@ -126,7 +126,7 @@ class SessionReconciler:
         return Outcome()
 
     def _tell(self, lease: Lease, book: _Book, written: tuple[LeaseSession, ...]) -> None:
-        """Say who came and who left; what is over and written need not be known any longer."""
+        """Emit events about opened and closed sessions; forget sessions that are fully written."""
         for session in written:
             if session.end_time is not None:
                 self._say(lease, "SessionEnded", f"client {session.client} disconnected")

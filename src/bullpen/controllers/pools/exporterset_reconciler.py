@@ -1,8 +1,8 @@
-"""Keeps every pool as large as it should be: observes, asks ``core.pools.scale_plan``, acts.
+"""Keeps every pool at its target size: observes, asks ``core.pools.scale_plan``, acts.
 
-It creates, disables and deletes Exporters; ``instances`` sees to what stands behind
-them. It holds nothing that a restart may not lose: what a later pass must know is in
-the set's status.
+It creates, disables and deletes Exporters; ``controllers.targets`` manages their instances.
+It keeps no state that a restart may not lose: what a later pass must know is in the set's
+status.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 
 PACE = timedelta(microseconds=50)
-"""Between two passes, for each member: a storm of changes in a large pool is few passes."""
+"""Pause between passes, per member: a burst of changes in a large pool causes few passes."""
 
 NAMES_LOOK = timedelta(seconds=10)
-"""How often a set looks whether names of its members that others have are free again."""
+"""How often a set checks whether member names used by other exporters are free again."""
 
 
 class ExporterSetReconciler:
@@ -60,7 +60,7 @@ class ExporterSetReconciler:
         events: Events,
         chance: random.Random,
     ) -> None:
-        """``nudge`` has a member looked after; ``supply_changed`` tells waiting leases."""
+        """``nudge`` starts a pass for a member, ``supply_changed`` one for waiting leases."""
         self._objects = objects
         self._views = views
         self._observer = observer
@@ -70,17 +70,17 @@ class ExporterSetReconciler:
         self._events = events
         self._chance = chance
         self._messages: dict[Key, str] = {}
-        """What leases that wait for a set are told."""
+        """The message for leases that wait for a set."""
 
         self._contested: dict[Key, set[str]] = {}
-        """Names a set could not use: others' exporters may have them, or members we never saw."""
+        """Names a set could not use: taken by other exporters, or by members not yet observed."""
 
         self._pauses: PassPauses[Key] = PassPauses(PACE)
         self._blueprints: dict[Key, Blueprint] = {}
-        """What a set's members were to be made from at its last pass."""
+        """The blueprint of a set's members at its last pass."""
 
     def supplies(self, namespace: str) -> tuple[Supply, ...]:
-        """The pools of a namespace, for whoever decides about waiting leases."""
+        """The pools of a namespace, for the scheduler."""
         return tuple(
             Supply(
                 name=owner.metadata.name,
@@ -115,10 +115,10 @@ class ExporterSetReconciler:
         return Outcome(wake_at=_earliest(look, plan, report, now))
 
     async def _act(self, look: Look, plan: Plan) -> tuple[tuple[Action, ...], LabError | None]:
-        """What was done of a plan, and the first thing that went wrong."""
+        """Carry out a plan; returns the actions performed and the first error."""
         owner = look.owner
         acts = [self._perform(look, action) for action in plan.actions]
-        # Registering takes some labels away; without them no lease would find the member.
+        # Registration removes some labels; without them no lease would find the member.
         bare = self._observer.member_views.unlabelled(owner, look.revision)
         acts += [self._relabel(owner, exporter) for exporter in bare]
         errors = await together(acts)
@@ -137,8 +137,8 @@ class ExporterSetReconciler:
                 exporter = member_views.exporter(uid, name)
                 await self._update(replace(exporter, spec=replace(exporter.spec, enabled=False)))
             case Delete(name=name):
-                # The version in hand is the one that was seen unleased: if a lease took it
-                # since, this fails, and the next pass thinks again.
+                # The delete carries the version that was seen unleased: if a lease was assigned
+                # since, it fails, and the next pass decides again.
                 await self._objects.delete(member_views.exporter(uid, name))
                 member_views.deleted(uid, name)
             case _:
@@ -149,13 +149,13 @@ class ExporterSetReconciler:
         try:
             written = await self._objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
         except (AlreadyExists, Unavailable) as error:
-            # Somebody else's, or our own from a moment ago: the next pass finds out.
+            # It belongs to another owner, or we just created it: the next pass finds out.
             self._contested.setdefault(key_of(owner), set()).add(name)
             raise Conflict(f"there may be an exporter {name} already: {error.message}") from None
         self._views.exporters.observe(written)
 
     async def _taken(self, owner: ExporterSet) -> frozenset[str]:
-        """Names that others have, of those that could not be used."""
+        """The contested names that exporters outside the set use."""
         contested = self._contested.get(key_of(owner), set())
         for name in sorted(contested):
             if await self._whose(owner, name) is None:
@@ -163,7 +163,7 @@ class ExporterSetReconciler:
         return frozenset(contested)
 
     async def _whose(self, owner: ExporterSet, name: str) -> Exporter | None:
-        """The exporter of somebody else that has this name; None if it is free or ours."""
+        """The exporter outside the set that has this name; None if it is free or ours."""
         namespace = owner.metadata.namespace
         found = self._views.exporters.get(namespace, name)
         if found is None:
@@ -212,14 +212,14 @@ class ExporterSetReconciler:
             self._events.emit(owner, reason=note.reason, message=note.message, warning=note.warning)
 
     def _announce(self, key: Key, message: str) -> None:
-        """Have waiting leases told what has changed for them."""
+        """Start a lease pass, because the message for waiting leases has changed."""
         if self._messages.get(key) != message:
             self._messages[key] = message
             if self._observer.is_waited_for(key[0]):
                 self._supply_changed(key[0])
 
     def _forget(self, key: Key) -> None:
-        """The set is gone or going: leases that wait for it need another hope."""
+        """The set is deleted or terminating: leases waiting for it must be decided again."""
         self._pauses.forget(key)
         self._contested.pop(key, None)
         self._blueprints.pop(key, None)
@@ -227,7 +227,7 @@ class ExporterSetReconciler:
             self._supply_changed(key[0])
 
     def _look_after(self, key: Key, look: Look) -> None:
-        """Members without an instance may have waited for what can be made only now."""
+        """Members without an instance may have waited for inputs that have now become available."""
         if self._blueprints.get(key) == look.blueprint:
             return
         self._blueprints[key] = look.blueprint
@@ -237,7 +237,7 @@ class ExporterSetReconciler:
 
 
 def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:
-    """The next moment at which time alone changes something; never one that has passed."""
+    """The next moment at which time alone changes something; never in the past."""
     failures = report.start_history.failures
     names = now + NAMES_LOOK if look.pool.taken else None
     moments = (plan.wake_at, look.booking, failures.retry_at if failures else None, names)

@@ -1,7 +1,7 @@
-"""The members of every pool, kept up to date change by change.
+"""The members of every pool, updated change by change.
 
-A pass over a large pool must not cost more than what changed in it, so phases are
-computed once and again only when the exporter, its instance, its token or time says so.
+A pass over a large pool must cost no more than what changed in it, so a phase is computed
+once, and again only when the exporter, its instance, its token or the time requires it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bullpen.runtime.informer import Key
 class _Entry:
     exporter: Exporter
     deleted: bool = False
-    """We deleted it, and have not heard back yet."""
+    """Deleted by this process; the watch has not confirmed it yet."""
 
 
 @dataclass(slots=True)
@@ -38,17 +38,17 @@ class _MemberView:
 
     entries: dict[str, _Entry] = field(default_factory=dict)
     member_index: MemberIndex = field(default_factory=MemberIndex)
-    """As they were at the last look: between two looks nothing changes for who decides."""
+    """The state at the last evaluation: it does not change while a pass decides."""
 
     changed: dict[str, None] = field(default_factory=dict)
-    """Who has to be looked at again, in order of change."""
+    """Members to evaluate again, in order of change."""
 
     revision: str = ""
     unchecked: dict[str, None] = field(default_factory=dict)
-    """Whose labels are not known to be right."""
+    """Members whose labels have not been checked."""
 
     generation: int = 0
-    """Of the set whose labels those are."""
+    """Generation of the set whose labels were checked."""
 
     def put(self, exporter: Exporter) -> None:
         name = exporter.metadata.name
@@ -61,7 +61,7 @@ class _MemberView:
         self.unchecked.pop(name, None)
 
     def due(self, revision: str, now: datetime) -> dict[str, None]:
-        """Who has to be looked at now."""
+        """Members to evaluate now."""
         if revision != self.revision:
             return {**self.changed, **dict.fromkeys(self.entries)}
         late = (m.name for m in self.member_index.unusual if m.due is not None and m.due <= now)
@@ -95,7 +95,7 @@ class MemberViews:
         instance_view.listen(self._stir)
 
     def members(self, uid: str, *, revision: str, now: datetime) -> MemberIndex:
-        """The members of one set as they are now; unchanged until the next call."""
+        """The current members of one set; unchanged until the next call."""
         view = self._by_uid.get(uid)
         if view is None:
             return MemberIndex()
@@ -118,7 +118,7 @@ class MemberViews:
         return self._by_uid[uid].entries[name].exporter
 
     def unlabelled(self, owner: ExporterSet, revision: str) -> list[Exporter]:
-        """Members of the present revision that do not have the labels their set looks for."""
+        """Members of the current revision that lack labels of their set."""
         view = self._by_uid.get(owner.metadata.uid)
         if view is None:
             return []
@@ -138,7 +138,7 @@ class MemberViews:
         return found
 
     def deleted(self, uid: str, name: str) -> None:
-        """We deleted it; until that is seen it counts as ending."""
+        """This process deleted the member; until the watch confirms it, it counts as ending."""
         view = self._by_uid.get(uid)
         if view is not None and name in view.entries:
             view.entries[name].deleted = True
@@ -158,7 +158,7 @@ class MemberViews:
         return replace(found, phase=Phase.ENDING, due=None) if entry.deleted else found
 
     def _is_leased(self, exporter: Exporter) -> bool:
-        """By a lease that is not over; the exporter hears of the end a moment later."""
+        """Whether an open lease holds it; the exporter is told of the end a moment later."""
         reference = exporter.status.lease_ref
         if reference is None:
             return False
@@ -200,7 +200,7 @@ class MemberViews:
 
 
 def is_free(exporter: Exporter) -> bool:
-    """Whether a lease might have it now or in a moment."""
+    """Whether a lease might be assigned to it now or soon."""
     deleted = exporter.metadata.deletion_timestamp is not None
     open_ = exporter.spec.enabled and not deleted and exporter.status.lease_ref is None
     return open_ and presence.registered(exporter) and not members.spent(exporter)

@@ -1,4 +1,4 @@
-"""PassPauses between two looks at the same thing: a storm of changes becomes few looks."""
+"""Pauses between passes of the same key: a burst of changes causes few passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REST_MAX = timedelta(milliseconds=100)
 
 
 class PassPauses(Generic[Q]):
-    """Until when each key is left alone. The larger what was looked at, the longer."""
+    """Until when each key is paused. A larger pool has longer pauses."""
 
     def __init__(self, each: timedelta) -> None:
         self._each = each
@@ -22,9 +22,9 @@ class PassPauses(Generic[Q]):
         self._until[key] = now + min(self._each * size, REST_MAX)
 
     def until(self, key: Q, *, now: datetime) -> datetime | None:
-        """When the rest ends; None for one that is over or never was."""
+        """When the pause ends; None if it is over or there was none."""
         end = self._until.get(key, now)
-        # One further ahead than any rest is from before the clock was set back.
+        # An end further ahead than any pause is from before the clock was set back.
         return end if now < end <= now + REST_MAX else None
 
     def forget(self, key: Q) -> None:

@@ -1,7 +1,8 @@
-"""What waiting leases want of pools: decided once for a whole namespace, and remembered.
+"""The demand of waiting leases for pools: decided once for a whole namespace, and cached.
 
 Every pool's pass asks for its share. The shares of all pools of a namespace are decided
-together (``core.pools.demand``) and stand until a lease, an exporter, a right or a pool changes.
+together (``core.pools.demand``) and remain valid until a lease, an exporter, a right or a
+pool changes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from bullpen.core.targets import profiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What leases want of the pools of a namespace."""
+    """The demand of leases for the pools of a namespace."""
 
     shares: Mapping[str, Share]
-    """By the name of a pool."""
+    """By pool name."""
 
     requests: tuple[Request, ...]
-    """Everything that waits, booked leases included."""
+    """All waiting requests, including booked leases."""
 
 
 NONE = Demand(shares={}, requests=())
@@ -40,7 +41,7 @@ class _Decided:
     version: int
     sources: tuple[Source, ...]
     until: datetime | None
-    """When time alone changes it."""
+    """When time alone changes the demand."""
 
     demand: Demand
 
@@ -52,13 +53,13 @@ class PoolDemand:
         self._decided: dict[str, _Decided] = {}
 
     def wanted(self, owner: ExporterSet, *more: Want) -> bool:
-        """Whether a member of this set could serve a waiting lease, or one that wants ``more``."""
+        """Whether a member of this set could serve a waiting lease, or a want in ``more``."""
         labels = profiles.labels(owner)
         wants = (*more, *self._labs.of(owner.metadata.namespace).wants)
         return any(self._could_serve(owner, labels, want) for want in wants)
 
     def _could_serve(self, owner: ExporterSet, labels: Mapping[str, str], want: Want) -> bool:
-        """Whether a member that exists, or one that would be made, is what is wanted."""
+        """Whether an existing member, or a new one, matches the want."""
         if not want.exporter:
             return bool(want.selector) and want.selector.matches(labels)
         named = self._views.exporters.get(owner.metadata.namespace, want.exporter)
@@ -66,7 +67,7 @@ class PoolDemand:
         return found is not None and found.uid == owner.metadata.uid
 
     def of(self, namespace: str, sources: tuple[Source, ...], *, now: datetime) -> Demand:
-        """What leases want of ``sources``, which are all pools of the namespace."""
+        """The demand of leases for ``sources``, which are all pools of the namespace."""
         lab, known = self._labs.of(namespace), self._decided.get(namespace)
         if (
             known is not None

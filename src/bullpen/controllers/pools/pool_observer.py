@@ -1,4 +1,4 @@
-"""A set as sizing looks at it: its members, its blueprint, and what leases want of it."""
+"""A set as sizing sees it: its members, its blueprint, and the demand of leases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bullpen.runtime.informer import Key, key_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What an operator may set about all pools."""
+    """Settings of the operator for all pools."""
 
     patience: Patience = PATIENCE
     throttle: StartThrottle = START_THROTTLE
@@ -39,7 +39,7 @@ TUNING = Tuning()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One set as it is now."""
+    """The current state of one set."""
 
     owner: ExporterSet
     blueprint: Blueprint
@@ -49,12 +49,12 @@ class Look:
     """How long its members take to become ready."""
 
     booking: datetime | None
-    """When the next booked lease needs a member to begin to boot."""
+    """When a member must start booting for the next booked lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """What of a set does not depend on leases."""
+    """The part of a set's state that does not depend on leases."""
 
     blueprint: Blueprint
     revision: str
@@ -87,7 +87,7 @@ class PoolObserver:
         views.exporters.listen(self._booted)
 
     def _booted(self, old: Exporter | None, new: Exporter | None) -> None:
-        """Measure how long a member took from being asked for to being ready."""
+        """Measure how long a member took from the request for its instance to being ready."""
         if new is None or not _is_ready(new) or (old is not None and _is_ready(old)):
             return
         asked, owner = self._instance_view.asked_at(new), owner_key(new)
@@ -95,7 +95,7 @@ class PoolObserver:
             self._boots.setdefault(owner, []).append(self._clock.now() - asked)
 
     def observe(self, owner: ExporterSet, *, taken: frozenset[str], now: datetime) -> Look:
-        """``owner`` now; ``taken`` are names its members cannot have."""
+        """The current state of ``owner``; ``taken`` are names its members cannot have."""
         spec, state = owner.spec, self._state(owner, now)
         made, problem = state.blueprint.profile, state.blueprint.problem
         boot = forecast.typical(owner.status.typical_boot, self._boots.pop(key_of(owner), []))
@@ -126,10 +126,10 @@ class PoolObserver:
         )
 
     def looks_after(self, owner: ExporterSet) -> bool:
-        """Whether the set is ours to size: it wants one of our provisioners.
+        """Whether this process sizes the set: it uses one of our provisioners.
 
-        One without a class is whose members it has. Without members either, everybody
-        may say what is missing, and says the same.
+        A set without a class belongs to the process that owns its members; if it has none, every
+        process reports the missing class, with the same message.
         """
         wanted = self._blueprints.provisioner(owner)
         if wanted is not None:
@@ -142,7 +142,7 @@ class PoolObserver:
         return bool(self._labs.of(namespace).waiting)
 
     def sets(self, namespace: str) -> Iterator[ExporterSet]:
-        """The sets of a namespace that are to stay."""
+        """The sets of a namespace that are not being deleted."""
         for owner in self._views.sets.all(namespace):
             if owner.metadata.deletion_timestamp is None:
                 yield owner
@@ -161,7 +161,7 @@ class PoolObserver:
         )
 
     def _share(self, owner: ExporterSet, now: datetime) -> tuple[Share, datetime | None]:
-        """What leases want of this set, given what they could have of all the others."""
+        """The demand of leases for this set, given what all other sets could serve."""
         if not self.demand.wanted(owner):
             return Share(), None
         namespace = owner.metadata.namespace

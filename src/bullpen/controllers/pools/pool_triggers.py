@@ -1,4 +1,4 @@
-"""What starts a pass over a pool: every change that a decision about it looks at, no other."""
+"""What starts a pass over a pool: every change its decision depends on, and no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watch_pools(
     demand: PoolDemand,
     add: Callable[[Key], None],
 ) -> None:
-    """Have ``add`` called with every set that needs a pass."""
+    """Call ``add`` with every set that needs a pass."""
     news = _News(views, demand, add)
     views.sets.listen(news.set_changed)
     views.classes.listen(news.class_changed)
@@ -49,7 +49,7 @@ class _News:
     def set_changed(self, old: ExporterSet | None, new: ExporterSet | None) -> None:
         value = new or old
         assert value is not None
-        # Our own status is no news to us.
+        # Status changes are our own writes and need no pass.
         if old is None or new is None or _version(old) != _version(new):
             self._add(key_of(value))
             self._wanted(value.metadata.namespace)
@@ -84,7 +84,7 @@ class _News:
             return
         value = new or old
         assert value is not None
-        # Other waiting leases may lose what this one takes, or get what it leaves.
+        # Other waiting leases may lose the exporter this lease takes, or get the one it leaves.
         self._wanted(value.metadata.namespace, want_of(old), want_of(new))
 
     def secret_changed(self, old: Secret | None, new: Secret | None) -> None:
@@ -126,7 +126,7 @@ class _News:
                 self.class_changed(found, found)
 
     def _wanted(self, namespace: str, *more: Want | None) -> None:
-        """Every set that could serve a waiting lease, or one that wants ``more``."""
+        """Every set that could serve a waiting lease, or one of the wants in ``more``."""
         wants = [want for want in more if want is not None]
         for owner in self._views.sets.all(namespace):
             if self._demand.wanted(owner, *wants):
@@ -139,7 +139,7 @@ def _version(owner: ExporterSet) -> tuple[object, ...]:
 
 
 def _facts(exporter: Exporter) -> tuple[object, ...]:
-    """What a decision looks at; an exporter's messages and times change far more often."""
+    """The fields a decision depends on; an exporter's messages and times change far more often."""
     meta, status = exporter.metadata, exporter.status
     return (
         meta.uid,
@@ -160,5 +160,5 @@ def _was_free(exporter: Exporter | None) -> bool:
 
 
 def _wait(lease: Lease | None) -> object:
-    """What a waiting lease asks for; None for one that does not wait."""
+    """The want of a waiting lease; None if the lease does not wait."""
     return lease.spec if lease is not None and is_waiting(lease) else None

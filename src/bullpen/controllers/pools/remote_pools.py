@@ -1,7 +1,7 @@
-"""Pools that other processes look after, as far as waiting leases are concerned.
+"""Pools sized by other processes, as far as waiting leases are concerned.
 
-Whoever sizes a pool says in its status what it is doing; this reads it there. It decides
-nothing and writes nothing.
+The process that sizes a pool reports in the pool's status what it is doing; this module
+reads that. It decides nothing and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RemotePools:
         views.sets.listen(self._changed)
 
     def supplies(self, namespace: str) -> tuple[Supply, ...]:
-        """The pools of a namespace, for whoever decides about waiting leases."""
+        """The pools of a namespace, for the scheduler."""
         return tuple(
             supply
             for owner in self._views.sets.all(namespace)
@@ -30,7 +30,7 @@ class RemotePools:
         )
 
     def _changed(self, old: ExporterSet | None, new: ExporterSet | None) -> None:
-        """Have waiting leases told what has changed for them."""
+        """Start a lease pass, because the message for waiting leases has changed."""
         owner = new or old
         assert owner is not None
         if _supply(old) != _supply(new):
@@ -38,7 +38,7 @@ class RemotePools:
 
 
 def _supply(owner: ExporterSet | None) -> Supply | None:
-    """What a set could make; None for one that is gone or going."""
+    """The supply of a set; None if the set is deleted or terminating."""
     if owner is None or owner.metadata.deletion_timestamp is not None:
         return None
     return Supply(

@@ -1,7 +1,7 @@
-"""What the members of a set are made from, or what keeps them from being made.
+"""What the members of a set are created from, or what prevents their creation.
 
-Looks at the set, its class and what they refer to; asks no backend. What is wrong is
-said with the path of the field, and stays wrong until somebody changes something.
+Looks at the set, its class and the objects they refer to; asks no backend. A problem is
+reported with the path of the field, and remains until an object is changed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bullpen.provisioners.base import Hosting, InstanceSpec, Provisioner
 from bullpen.runtime.informer import Key, key_of
 
 CAUSES_MAX = 5
-"""Mistakes that are named in one condition."""
+"""Problems named in one condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """Either may be missing: without a class there is no profile, and not every one can be made."""
+    """Either part may be None: there may be no class, and a profile may be invalid."""
 
     profile: Profile | None = None
     problem: Problem | None = None
@@ -45,7 +45,7 @@ class Blueprints:
         ca_pem: str,
         alone: bool = True,
     ) -> None:
-        """``alone``: a provisioner that is not here is nowhere, and that is a problem."""
+        """``alone``: no other process has provisioners, so an unknown provisioner is a problem."""
         self._views = views
         self._alone = alone
         self._provisioners = provisioners
@@ -53,7 +53,7 @@ class Blueprints:
         self._known: dict[Key, tuple[str, int, VirtualTargetClass, Blueprint]] = {}
 
     def of(self, owner: ExporterSet) -> Blueprint:
-        """What ``owner`` wants its members to be."""
+        """The blueprint of the members of ``owner``."""
         namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
         found = self._views.classes.get(namespace, name)
         if found is None:
@@ -70,13 +70,13 @@ class Blueprints:
         )
 
     def provisioner(self, owner: ExporterSet) -> str | None:
-        """What ``owner``'s members are to be made by; None without a class."""
+        """The provisioner of ``owner``'s members; None without a class."""
         namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
         found = self._views.classes.get(namespace, name)
         return found.spec.provisioner if found is not None else None
 
     def _checked(self, owner: ExporterSet, found: VirtualTargetClass) -> Blueprint:
-        """The part that depends on set and class alone, made once for each pair."""
+        """The part that depends on set and class alone, computed once for each pair."""
         key, uid, generation = key_of(owner), owner.metadata.uid, owner.metadata.generation
         known = self._known.get(key)
         if known is not None and known[:2] == (uid, generation) and known[2] is found:
@@ -108,7 +108,7 @@ class Blueprints:
         return None
 
     def _missing(self, namespace: str, found: VirtualTargetClass, made: Profile) -> Problem | None:
-        """What the class refers to and is not there."""
+        """The objects that the class refers to and that do not exist."""
         if made.credentials and self._views.secrets.get(namespace, made.credentials) is None:
             text = f"{_class(found)}: spec.credentialsSecretRef.name: there is no such Secret"
             return Problem(reason="SecretNotFound", message=text)
@@ -124,14 +124,14 @@ class Blueprints:
         return found.data.get(made.ca_bundle.key) if found else None
 
     def token(self, exporter: Exporter) -> str:
-        """The token an exporter has now; empty as long as it has none."""
+        """The current token of an exporter; empty if it has none yet."""
         reference = exporter.status.credential
         if reference is None:
             return ""
         return token_of(self._views.secrets.get(exporter.metadata.namespace, reference.name))
 
     def spec(self, exporter: Exporter, made: Profile, token: str) -> InstanceSpec:
-        """The instance to stand behind ``exporter``. Full of secrets."""
+        """The spec of the instance behind ``exporter``. Contains secrets."""
         namespace, name = key_of(exporter)
         connection = Connection(
             namespace=namespace,
@@ -197,7 +197,7 @@ def _class(found: VirtualTargetClass) -> str:
 
 
 def _said(cause: Cause, owner: ExporterSet, found: VirtualTargetClass) -> str:
-    """A mistake with the path where it was made: in the set if that says anything of it."""
+    """A problem with the path of its field: in the set if that has the field, else the class."""
     path = cause.field
     if path.startswith("drivers"):
         return f"spec.template.spec.{path}: {cause.message}"

@@ -1,4 +1,4 @@
-"""Says on every class whether its targets run in a sandbox on this host, and if not, why."""
+"""Reports on every class whether its targets run in a sandbox on this host, or why not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClassReconciler:
         sandboxing: Mapping[str, Sandboxing],
         clock: Clock,
     ) -> None:
-        """``sandboxing``: what each provisioner of this process gives its targets."""
+        """``sandboxing``: the sandbox that each provisioner of this process provides."""
         self._objects = objects
         self._classes = classes
         self._sandboxing = sandboxing
@@ -41,7 +41,7 @@ class ClassReconciler:
         value = self._classes.get(*key)
         if value is None or value.spec.provisioner not in self._sandboxing:
             return Outcome()
-        # It was deleted while we looked.
+        # The class may have been deleted during the pass.
         try:
             await change_status(self._objects, self._classes, value, self._status)
         except NotFound:

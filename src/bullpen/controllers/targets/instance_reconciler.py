@@ -1,7 +1,7 @@
-"""Gives every member of a pool its instance, and takes it away with the member.
+"""Creates the instance of every pool member, and removes it with the member.
 
-An Exporter of a pool is kept by a finalizer until its instance is gone, and an instance
-that no Exporter stands for is removed, so that neither outlives the other.
+A finalizer keeps a member's Exporter until its instance is gone, and an instance without an
+Exporter is removed, so that neither outlives the other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 
 WORKERS = 16
-"""Members looked after at the same time."""
+"""Members processed concurrently."""
 
 HELD_RETRY = timedelta(seconds=5)
-"""How often a backend without room is asked again, if it says nothing before."""
+"""How often a backend without capacity is asked again, if it reports nothing before."""
 
 UNKNOWN_RETRY = timedelta(seconds=1)
 BURIAL_MAX = timedelta(minutes=10)
-"""A deleted Exporter does not wait longer than this for a backend that does not answer."""
+"""A deleted Exporter waits no longer than this for a backend that does not answer."""
 
 SERVING = frozenset(
     {
@@ -44,7 +44,7 @@ SERVING = frozenset(
         ExporterStatusValue.AFTER_LEASE_HOOK,
     }
 )
-"""What an exporter says that knows of its lease. One that does not would end at once."""
+"""Statuses of an exporter that knows of its lease. Any other exporter would exit at once."""
 
 
 class InstanceReconciler:
@@ -90,7 +90,7 @@ class InstanceReconciler:
         return await self._tend(member)
 
     async def _clear(self, key: Key, member: Exporter | None) -> None:
-        """Remove what stands behind another exporter of this name, or behind none."""
+        """Remove the instance of another exporter of this name, or of none."""
         uid = member.metadata.uid if member is not None else ""
         for instance in self._instance_view.holders(key):
             if instance.owner_uid != uid:
@@ -98,7 +98,7 @@ class InstanceReconciler:
                 self._instance_view.drop(instance.provisioner, key)
 
     async def _bury(self, member: Exporter) -> Outcome:
-        """Remove the instance, then let the Exporter go."""
+        """Remove the instance, then remove the Exporter's finalizer."""
         if FINALIZER not in member.metadata.finalizers:
             return Outcome()
         problem = await self._remove(member)
@@ -115,7 +115,7 @@ class InstanceReconciler:
         return Outcome()
 
     async def _remove(self, member: Exporter) -> str:
-        """What kept the instance from being removed; empty if nothing did."""
+        """Remove the instance; returns the error that prevented it, or an empty string."""
         provisioner = self._instance_view.provisioner_of(member)
         if provisioner is None:
             return f"there is no provisioner {member.metadata.annotations.get(PROVISIONER)} here"
@@ -163,7 +163,7 @@ class InstanceReconciler:
         return Outcome()
 
     def _profile(self, member: Exporter) -> Profile | None:
-        """What the member is to be made from; None if it was meant to be something else."""
+        """The profile the member is created from; None if the member has another provisioner."""
         owner = self._blueprints.owner(member)
         blueprint = self._blueprints.of(owner) if owner is not None else None
         if blueprint is None or blueprint.profile is None or blueprint.problem is not None:
@@ -172,7 +172,7 @@ class InstanceReconciler:
         return blueprint.profile if current else None
 
     def _may_start(self, member: Exporter) -> bool:
-        """An instance that was there once is not made again: its member is replaced."""
+        """An instance that existed once is not created again: its member is replaced."""
         begun = get(member.status.conditions, "Registered") is not None
         refused = self._instance_view.backing(member).stage is Stage.REFUSED
         return member.spec.enabled and not begun and not refused
@@ -185,12 +185,12 @@ class InstanceReconciler:
 
 
 def is_member(exporter: Exporter) -> bool:
-    """Whether we made the exporter, and so its instance."""
+    """Whether a pool of ours created the exporter, and so its instance."""
     return PROVISIONER in exporter.metadata.annotations
 
 
 def watch_members(views: Views, instance_view: InstanceView, add: Callable[[Key], None]) -> None:
-    """Start a pass whenever a member or its instance changes in a way that matters here."""
+    """Start a pass whenever a member or its instance changes in a relevant way."""
 
     def exporter(old: Exporter | None, new: Exporter | None) -> None:
         value = new or old

@@ -1,8 +1,8 @@
-"""The instances behind the members of all pools, as their provisioners last showed them.
+"""The instances behind the members of all pools, as their provisioners last listed them.
 
-A picture in memory, made anew after a restart: what runs is what the backends say. Only
-what no backend can say is added here: which instances were asked for and not given, and
-when a boot began.
+An in-memory view, rebuilt after a restart: the backends are the source of truth. Only facts
+that no backend knows are added here: which instances were requested and denied, and when a
+boot began.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 
 SWEEP = timedelta(minutes=1)
-"""How often a backend is looked at although it has said nothing."""
+"""How often a backend is listed although it has reported no change."""
 
 PACE = timedelta(microseconds=20)
-"""Between two looks, for each instance: a storm of changes is few looks."""
+"""Pause between lists, per instance: a burst of changes causes few lists."""
 
 
 class InstanceView:
@@ -34,45 +34,45 @@ class InstanceView:
     def __init__(
         self, provisioners: Iterable[Provisioner], *, clock: Clock, alone: bool = True
     ) -> None:
-        """``alone``: nobody else has provisioners, so what is not here is nowhere."""
+        """``alone``: no other process has provisioners, so an unlisted instance does not exist."""
         self.alone = alone
         self.provisioners = {found.name: found for found in provisioners}
         self._clock = clock
         self._started = clock.now()
         self._seen: dict[str, dict[Key, Instance]] = {}
-        """By provisioner; one that is missing has not answered yet."""
+        """By provisioner; a missing provisioner has not answered yet."""
 
         self._asked: dict[str, datetime] = {}
-        """By uid of the exporter, when its instance was asked for."""
+        """By uid of the exporter, when its instance was requested."""
 
         self._tokens: dict[str, str] = {}
-        """By uid, the digest of the token its instance was given."""
+        """By uid, the digest of the token given to the instance."""
 
         self._denied: dict[str, tuple[Key, Backing]] = {}
-        """By uid, why an instance that was asked for is not there."""
+        """By uid, why a requested instance does not exist."""
 
         self._touched: dict[str, set[Key]] = {}
-        """By provisioner, what became known while it was being looked at."""
+        """By provisioner, the instances that changed while it was being listed."""
 
         self._listeners: list[Callable[[Key], None]] = []
 
     def listen(self, listener: Callable[[Key], None]) -> None:
-        """Be told of every instance that appears, changes, vanishes or is denied."""
+        """Call ``listener`` for every instance that appears, changes, vanishes or is denied."""
         self._listeners.append(listener)
 
     def provisioner_of(self, exporter: Exporter) -> Provisioner | None:
         return self.provisioners.get(exporter.metadata.annotations.get(PROVISIONER, ""))
 
     def looks_after(self, exporter: Exporter) -> bool:
-        """Whether its instance is ours to start and end, if it has one."""
+        """Whether this process manages its instance, if it has one."""
         return self.alone or self.provisioner_of(exporter) is not None
 
     def is_known(self, provisioner: str) -> bool:
-        """Whether the provisioner has said what it holds."""
+        """Whether the provisioner has listed its instances."""
         return provisioner in self._seen
 
     def holders(self, key: Key) -> list[Instance]:
-        """Every instance under this name, whoever holds it."""
+        """Every instance with this name, of any provisioner."""
         return [found[key] for found in self._seen.values() if key in found]
 
     def instance(self, exporter: Exporter) -> Instance | None:
@@ -86,7 +86,7 @@ class InstanceView:
             yield from found.values()
 
     def backing(self, exporter: Exporter) -> Backing:
-        """The instance behind an exporter, as sizing looks at it."""
+        """The instance behind an exporter, as sizing sees it."""
         uid, since = exporter.metadata.uid, self._since(exporter)
         found = self.instance(exporter)
         if found is not None and found.reason is not None:
@@ -110,13 +110,13 @@ class InstanceView:
         return Backing(since=since)
 
     def _since(self, exporter: Exporter) -> datetime:
-        """When its boot began; what nobody remembers counts from our own start."""
+        """When its boot began; if unknown, the start of this process."""
         asked = self._asked.get(exporter.metadata.uid)
         created = exporter.metadata.creation_timestamp or self._started
         return asked or max(created, self._started)
 
     def asked(self, exporter: Exporter, token: str) -> None:
-        """An instance is being asked for, to run with this token."""
+        """An instance is being requested, to run with this token."""
         uid = exporter.metadata.uid
         self._asked.setdefault(uid, self._clock.now())
         self._tokens[uid] = _digest(token)
@@ -125,14 +125,14 @@ class InstanceView:
         return self._asked.get(exporter.metadata.uid)
 
     def is_stale(self, exporter: Exporter, token: str) -> bool:
-        """Whether its instance was given another token than is valid now."""
+        """Whether its instance was given a token that is no longer valid."""
         given = self._tokens.get(exporter.metadata.uid)
         return given is not None and bool(token) and given != _digest(token)
 
     def deny(self, exporter: Exporter, stage: Stage, *, reason: str, detail: str) -> None:
-        """It was asked for and is not there: no room, or refused."""
+        """An instance was requested and does not exist: no capacity, or refused."""
         uid = exporter.metadata.uid
-        # The boot of what was held begins when it is no longer.
+        # The boot of a held instance begins when it is no longer held.
         self._asked.pop(uid, None)
         key, since = key_of(exporter), self._since(exporter)
         before = self._denied.get(uid)
@@ -141,7 +141,7 @@ class InstanceView:
             self._tell(key)
 
     def put(self, instance: Instance) -> None:
-        """An instance is there, or has changed."""
+        """An instance exists, or has changed."""
         seen = self._seen.setdefault(instance.provisioner, {})
         self._touched.setdefault(instance.provisioner, set()).add(instance.key)
         self._denied.pop(instance.owner_uid, None)
@@ -152,30 +152,30 @@ class InstanceView:
             self._tell(instance.key)
 
     def _time(self, before: Instance | None, after: Instance) -> None:
-        """The boot of an instance that was held begins when it is no longer."""
+        """The boot of a held instance begins when it is no longer held."""
         if after.held:
             self._asked.pop(after.owner_uid, None)
         elif before is not None and before.held:
             self._asked[after.owner_uid] = self._clock.now()
 
     def drop(self, provisioner: str, key: Key) -> None:
-        """An instance is gone, and there may be room for one that was held."""
+        """An instance is gone, so there may be capacity for a held one."""
         self._touched.setdefault(provisioner, set()).add(key)
         if self._seen.get(provisioner, {}).pop(key, None) is not None:
             self._tell(key)
             self._tell_held(1)
 
     def forget(self, exporter: Exporter) -> None:
-        """The exporter is gone."""
+        """The exporter was deleted."""
         for known in (self._asked, self._tokens, self._denied):
             known.pop(exporter.metadata.uid, None)
 
     def look(self, provisioner: str) -> None:
-        """A provisioner is about to be looked at."""
+        """A provisioner is about to be listed."""
         self._touched[provisioner] = set()
 
     def replace(self, provisioner: str, instances: Iterable[Instance]) -> None:
-        """Become what a provisioner showed since ``look``, but for what is known better."""
+        """Apply a list that was started with ``look``, except where newer facts are known."""
         before = self._seen.get(provisioner, {})
         newer = self._touched.get(provisioner, set())
         after = {instance.key: instance for instance in instances if instance.key not in newer}
@@ -190,7 +190,7 @@ class InstanceView:
         self._tell_held(sum(map(is_up, before.values())) - sum(map(is_up, after.values())))
 
     def _tell_held(self, places: int) -> None:
-        """There is room again for so many; who is first in order of names may try."""
+        """There is capacity for this many again; the first held members by name may retry."""
         held = sorted(key for key, found in self._denied.values() if found.stage is Stage.HELD)
         for key in held[: max(0, places)]:
             self._tell(key)
@@ -201,7 +201,7 @@ class InstanceView:
 
 
 class InstanceViewReconciler:
-    """Keeps the picture of one provisioner current."""
+    """Keeps the view of one provisioner current."""
 
     name = "instance_view"
 
@@ -223,7 +223,7 @@ class InstanceViewReconciler:
 
 
 def watch_provisioners(instance_view: InstanceView, add: Callable[[str], None]) -> None:
-    """Look at every provisioner once, and again whenever it says that something changed."""
+    """List every provisioner once, and again whenever it reports a change."""
     for name, provisioner in instance_view.provisioners.items():
         add(name)
         provisioner.listen(lambda _, name=name: add(name))  # type: ignore[misc]

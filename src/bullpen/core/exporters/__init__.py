@@ -1,1 +1,1 @@
-"""Exporters: whether they are there, what they offer, and what they are told."""
+"""Exporters: whether they are online, what they offer, and what they are told."""

@@ -1,12 +1,13 @@
 """What an exporter is told about its leases: a state machine, one state per exporter.
 
-Between two different leases an exporter must hear that it has none, and within one lease it
-must not, also across reconnects: an exporter that missed the change would listen on the old
-lease for ever, and one that heard a false end would run its after-lease hook.
+Between two different leases an exporter must be told that it has no lease. Within one lease
+it must not be told so, not even across reconnects. An exporter that missed the change would
+listen on the old lease for ever, and one that was wrongly told of an end would run its
+after-lease hook.
 
 ``step`` takes a state and an event and returns the next state and what to do. The state
-survives reconnects of the exporter, and is lost with the process: what an exporter then holds
-is learned from the lease it listens on.
+survives reconnects of the exporter, but not a restart of this process: afterwards, the
+lease an exporter listens on shows which lease it holds.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ class Notice:
 
     @property
     def settled(self) -> bool:
-        """Whether it can be told: of a lease that is being assigned only the uid is known."""
+        """Whether the exporter can be told: during an assignment only the lease's uid is known."""
         return self.leased == bool(self.uid)
 
     def is_over(self, current: Notice) -> bool:
-        """Whether an exporter that was last told this must hear of the end first."""
+        """Whether an exporter that was last told this must first be told that the lease ended."""
         if self.uid or not self.leased:
             return self.leased and self.uid != current.uid
-        # It listened on a lease that no view knew: only the name is known.
+        # The exporter listened on a lease that no view knew, so only its name is known.
         return current.settled and self.lease != current.lease
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What an exporter does that it should finish before it hears of the end of a lease."""
+    """What an exporter is doing and should finish before it is told that its lease ended."""
 
     doing: object
     since: float
@@ -52,16 +53,16 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What one exporter was told, and what it turned out to hold."""
+    """What one exporter was told, and which lease it was found to hold."""
 
     told: Notice | None = None
-    """The last notice; None if this process has told it nothing and knows of nothing."""
+    """The last notice; None if this process has sent none and knows of none."""
 
     unconfirmed: Notice | None = None
-    """A lease it was told of while it was not known what it had been told before."""
+    """A lease the exporter was told of before it was known what it had been told earlier."""
 
     holds: Notice | None = None
-    """The lease it turned out to hold, other than the one it was told of."""
+    """The lease the exporter was found to hold, if not the one it was told of."""
 
     awaited: Activity | None = None
 
@@ -74,22 +75,22 @@ class Looked:
     """A Status stream of the exporter is open, and something may have changed."""
 
     current: Notice
-    """What the objects say."""
+    """The lease according to the stored objects."""
 
     said: Notice | None
-    """The last notice on this stream; None at its beginning."""
+    """The last notice sent on this stream; None if none has been sent yet."""
 
     doing: object
     patience: timedelta
-    """How long the exporter may go on with what it does before it hears of an end."""
+    """How long the exporter may finish its activity before it is told that the lease ended."""
 
     at: float
-    """Seconds of a clock that is never set."""
+    """Seconds on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listened:
-    """The exporter opened Listen, so it is known which lease it holds."""
+    """The exporter opened Listen, which shows which lease it holds."""
 
     lease: str
     uid: str
@@ -98,7 +99,7 @@ class Listened:
 
 @dataclass(frozen=True, slots=True)
 class BecameAvailable:
-    """The exporter said, without being connected, that it is available: it has no lease."""
+    """The exporter reported, without a Status stream, that it is available: it has no lease."""
 
 
 Event = Looked | Listened | BecameAvailable
@@ -110,7 +111,7 @@ class Step:
 
     state: Conversation
     notice: Notice | None = None
-    """To be said on the stream that looked."""
+    """Sent on the stream that looked."""
 
     look_again: bool = False
     """Streams of the exporter must look again now."""
@@ -143,7 +144,7 @@ def _looked(state: Conversation, look: Looked) -> Step:
 
 
 def _ending(state: Conversation, told: Notice, look: Looked) -> Step:
-    """The exporter must hear that ``told`` is over, as soon as it may be interrupted."""
+    """The exporter must be told that ``told`` ended, as soon as it may be interrupted."""
     doing = (told.uid, look.doing)
     known = state.awaited
     begins = bool(look.patience) and (known is None or known.doing != doing)
@@ -151,7 +152,7 @@ def _ending(state: Conversation, told: Notice, look: Looked) -> Step:
     if look.at - since < look.patience.total_seconds():
         waiting = replace(state, awaited=Activity(doing, since))
         after = look.patience if begins else None
-        # A stream that begins repeats the lease; else nothing is said until the exporter is done.
+        # A new stream repeats the lease; otherwise nothing is sent until the exporter is done.
         found = _said(waiting, told) if look.said is None else Step(state=waiting)
         return replace(found, look_after=after)
     return _said(replace(state, awaited=None, holds=None), Notice())
@@ -165,7 +166,7 @@ def _said(state: Conversation, notice: Notice) -> Step:
 def _listened(state: Conversation, event: Listened) -> Step:
     """After a restart of the service, an exporter may hold a lease that ended meanwhile.
 
-    It would ignore the next one for ever unless it hears of that end.
+    The exporter would ignore every later lease unless it is told that this one ended.
     """
     held, told = Notice(lease=event.lease, uid=event.uid), state.unconfirmed
     confirmed = replace(state, unconfirmed=None)

@@ -1,8 +1,8 @@
-"""Exporters as scheduling looks at them, kept so that finding some costs what is found.
+"""Exporters as the scheduler sees them, indexed so that a search costs only what it finds.
 
-A lab has thousands of exporters and a lease wants one; walking through all of them for
-every lease would make a large lab slow. So offers are filed under their labels, and the
-free ones once more.
+A lab has thousands of exporters and a lease needs one; scanning all of them for every lease
+would make a large lab slow. Offers are therefore indexed by label, and free offers are
+indexed a second time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bullpen.kit.selectors import Operator, Selector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An exporter, as far as scheduling looks at it."""
+    """The part of an exporter that the scheduler looks at."""
 
     name: str
     labels: Mapping[str, str]
@@ -25,15 +25,15 @@ class Offer:
     """Registered and connected."""
 
     idle: bool = True
-    """It says it is available, or never says anything."""
+    """The exporter reports that it is available, or never reports a status."""
 
     holder: str = ""
-    """Name of the lease that has it."""
+    """Name of the lease that holds the exporter."""
 
     holder_spot: bool = False
 
     stuck: bool = False
-    """It has been winding down for so long that nobody should count on it."""
+    """The exporter has been winding down for so long that requests should not count on it."""
 
     @property
     def free(self) -> bool:
@@ -41,7 +41,7 @@ class Offer:
 
     @property
     def settling(self) -> bool:
-        """Soon free: its last lease is over and it winds down."""
+        """Soon free: the last lease has ended and the exporter is winding down."""
         return self.online and not self.idle and not self.holder and not self.stuck
 
 
@@ -56,7 +56,7 @@ class OfferIndex:
             self.put(offer)
 
     def put(self, offer: Offer) -> None:
-        """A new offer, or another state of one."""
+        """Add an offer, or replace its previous state."""
         old = self._offers.get(offer.name)
         self._offers[offer.name] = offer
         _refile(self._enabled, old, offer, old is not None and old.enabled, offer.enabled)
@@ -78,7 +78,7 @@ class OfferIndex:
         return self._matching(self._enabled, selector)
 
     def free(self, selector: Selector) -> Iterator[Offer]:
-        """Those of them that somebody could have at once."""
+        """Matching offers that can be assigned now."""
         return self._matching(self._free, selector)
 
     def _matching(self, file: _File, selector: Selector) -> Iterator[Offer]:
@@ -95,7 +95,7 @@ class OfferIndex:
 
 
 class _File:
-    """Names, sorted; all of them, and those under each label."""
+    """Sorted names: all of them, and those under each label."""
 
     def __init__(self) -> None:
         self._all: list[str] = []
@@ -115,7 +115,7 @@ class _File:
                 del self._labelled[label]
 
     def candidates(self, selector: Selector) -> list[str]:
-        """The fewest names among which every match is."""
+        """The smallest indexed list of names that contains every match."""
         best = self._all
         for item in selector.requirements:
             if item.operator is Operator.EQUALS:
@@ -125,7 +125,7 @@ class _File:
 
 
 def _refile(file: _File, old: Offer | None, new: Offer, was: bool, now: bool) -> None:  # noqa: FBT001
-    """Bring a file up to date with a change of one offer."""
+    """Update an index after a change of one offer."""
     if was and now and old is not None and old.labels == new.labels:
         return
     if was and old is not None:

@@ -10,24 +10,26 @@ from bullpen.api.meta import Condition
 from bullpen.core.conditions import condition, get, holds
 
 GRACE = timedelta(seconds=3)
-"""How long an exporter may be without a connection before it counts as offline.
+"""How long an exporter may be disconnected before it counts as offline.
 
-Longer than its own retry (1 s), shorter than the promised 5 s.
+Longer than its own retry interval (1 s), shorter than the promised 5 s.
 """
 
 START_GRACE = timedelta(seconds=15)
-"""The same for an exporter that has not come back since the service started: thousands may
-be on their way, and none that is alive takes longer."""
+"""The grace period of an exporter that has not reconnected since the service started.
+
+Thousands may be reconnecting, and a running exporter takes no longer than this.
+"""
 
 USABLE = frozenset({None, ExporterStatusValue.UNSPECIFIED, ExporterStatusValue.AVAILABLE})
-"""What an exporter that can take a lease says. Old ones never say anything."""
+"""Statuses of an exporter that can take a lease. Old exporters never report a status."""
 
 
 HOOK_PATIENCE = timedelta(seconds=150)
-"""A little more than a hook may take unless its exporter's config says otherwise (120 s)."""
+"""Slightly more than the default time limit of a hook, 120 s (configurable per exporter)."""
 
 FAILURE_PATIENCE = timedelta(seconds=5)
-"""An exporter whose hook failed gives its lease back by itself a second later."""
+"""An exporter whose hook failed releases its lease by itself a second later."""
 
 _PATIENCE = {
     ExporterStatusValue.BEFORE_LEASE_HOOK: HOOK_PATIENCE,
@@ -38,24 +40,24 @@ _PATIENCE = {
 
 
 def patience(exporter: Exporter) -> timedelta:
-    """How long an exporter may go on before it is told that its lease is over.
+    """How long an exporter may go on before it is told that its lease ended.
 
-    Jumpstarter 0.9's exporter that hears so in the middle of a hook says that it is
-    available while the hook still runs, or never says it again after the hook failed,
-    or gives back the lease that comes next.
+    If a Jumpstarter 0.9 exporter is told in the middle of a hook, it reports that it is
+    available while the hook still runs, or never reports it again after the hook failed, or
+    releases the next lease.
     """
     status = exporter.status.exporter_status
     return _PATIENCE.get(status, timedelta(0)) if status is not None else timedelta(0)
 
 
 def gone_at(exporter: Exporter, missed: datetime, *, now: datetime) -> datetime:
-    """When an exporter counts as gone that one process misses from ``missed`` on.
+    """When an exporter that this process has missed since ``missed`` counts as offline.
 
-    Another one may have heard of it later, around a change of leader: two that each
-    believe themselves would contradict each other as fast as they can write.
+    Around a change of leader, another process may have seen the exporter later. Two processes
+    that each trusted only their own view would overwrite each other as fast as they can write.
     """
     heard = exporter.status.last_seen
-    # One in the future is from before the clock was set back.
+    # A time in the future was written before the clock was set back.
     return max(missed, heard + GRACE) if heard is not None and heard <= now else missed
 
 
@@ -72,14 +74,14 @@ def idle(exporter: Exporter) -> bool:
 
 
 def leaving(exporter: Exporter) -> bool:
-    """Whether it said itself that it goes. It may still be connected for a moment."""
+    """Whether the exporter announced that it is leaving. It may still be connected briefly."""
     item = get(exporter.status.conditions, "Online")
     said = item is not None and item.reason == "StatusReported"
     return said and exporter.status.exporter_status is ExporterStatusValue.OFFLINE
 
 
 def settling(exporter: Exporter) -> bool:
-    """Whether it has no lease but does not say that it can take one: a hook, or a hang."""
+    """Whether it has no lease but does not report that it is available: a hook, or a hang."""
     status = exporter.status
     away = status.exporter_status is ExporterStatusValue.OFFLINE
     return status.lease_ref is None and not idle(exporter) and not away
@@ -99,13 +101,13 @@ def seen(exporter: Exporter, *, now: datetime) -> ExporterStatus:
 
 
 def stale(exporter: Exporter) -> bool:
-    """Whether its conditions were said of an older spec."""
+    """Whether the conditions were observed for an older spec."""
     now = exporter.metadata.generation
     return any(item.observed_generation < now for item in exporter.status.conditions)
 
 
 def confirmed(exporter: Exporter) -> ExporterStatus:
-    """The same conditions, said of the present spec: none of them depends on it."""
+    """The same conditions for the current spec: none of them depends on the spec."""
     now = exporter.metadata.generation
     conditions = tuple(
         replace(item, observed_generation=now) for item in exporter.status.conditions
@@ -114,14 +116,14 @@ def confirmed(exporter: Exporter) -> ExporterStatus:
 
 
 def registered_anew(exporter: Exporter) -> ExporterStatus:
-    """The status of an exporter that starts over: what it said before it left is void."""
+    """The status of an exporter that registers again: what it reported before it left is void."""
     if exporter.status.exporter_status is not ExporterStatusValue.OFFLINE:
         return exporter.status
     return replace(exporter.status, exporter_status=ExporterStatusValue.UNSPECIFIED)
 
 
 def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
-    """The status of an exporter whose connection is gone. Its lease stays its own."""
+    """The status of an exporter that lost its connection. It keeps its lease."""
     conditions = _said(
         exporter,
         "Online",
@@ -141,7 +143,7 @@ def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
 def reported(
     exporter: Exporter, *, value: ExporterStatusValue, message: str, now: datetime
 ) -> ExporterStatus:
-    """The status after the exporter said what it is doing."""
+    """The status after the exporter reported what it is doing."""
     up = value is not ExporterStatusValue.OFFLINE
     conditions = _said(
         exporter,
@@ -163,8 +165,8 @@ def reported(
 def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatus:
     """The status of an exporter that should have become available long ago.
 
-    Only said, never acted on: a hook may take its time, and whether to wait or to
-    restart the exporter is for people to decide.
+    This is only reported, never acted on: a hook may take long, and people decide whether to
+    wait or to restart the exporter.
     """
     said = exporter.status.exporter_status or ExporterStatusValue.UNSPECIFIED
     conditions = _said(
@@ -180,7 +182,7 @@ def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatu
 
 
 def settled(exporter: Exporter, *, now: datetime) -> ExporterStatus:
-    """The status of an exporter that was stuck and is no longer."""
+    """The status of an exporter that is no longer stuck."""
     conditions = _said(
         exporter,
         "Stuck",
@@ -195,7 +197,7 @@ def settled(exporter: Exporter, *, now: datetime) -> ExporterStatus:
 def _said(
     exporter: Exporter, type: str, *, status: bool, reason: str, message: str, now: datetime
 ) -> tuple[Condition, ...]:
-    """Its conditions with one set, said of its present spec."""
+    """The exporter's conditions with one set, observed for its current spec."""
     return condition(
         exporter.status.conditions,
         type,

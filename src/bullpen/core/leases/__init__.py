@@ -1,1 +1,1 @@
-"""Leases: who gets which exporter, for how long, and what a lease says of itself."""
+"""Leases: which client gets which exporter, for how long, and what the lease status says."""

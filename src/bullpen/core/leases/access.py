@@ -1,7 +1,7 @@
-"""Who may lease which exporter: ExporterAccessPolicy as a decision.
+"""Which client may lease which exporter: ExporterAccessPolicy as a decision.
 
-Without any policy object everything is allowed. As soon as one exists in a
-namespace, only what some rule allows is.
+In a namespace without policy objects everything is allowed. As soon as a policy exists,
+only what some rule allows is permitted.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ class Rule:
     description: str
     active: int | None = None
     waiting: int | None = None
-    """The most leases a client under this rule may have; None says nothing about it."""
+    """The maximum number of leases of a client under this rule; None if the rule sets no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A rule that lets a client have an exporter."""
+    """A rule that permits a client to lease an exporter."""
 
     priority: int = 0
     spot: bool = False
-    """The lease may be taken away again for one that has a right to the exporter."""
+    """The lease may be ended early in favour of a lease with a non-spot right to the exporter."""
 
     maximum: timedelta | None = None
-    """The longest lease that any rule about this client and exporter allows; None for any."""
+    """The longest lease that any rule for this client and exporter allows; None for unlimited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How many leases the policies let a client have; None where they do not say."""
+    """How many leases the policies allow a client; None where they set no limit."""
 
     active: int | None = None
     waiting: int | None = None
 
 
 UNLIMITED = Approval()
-"""Everybody's right as long as there is no policy."""
+"""The approval of every client while no policy exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +91,9 @@ def approve(
     exporter: Mapping[str, str],
     duration: timedelta | None,
 ) -> Approval | None:
-    """The best rule that allows it: a lasting right before a spot one, then by priority.
+    """The best rule that allows the lease: non-spot before spot, then by priority.
 
-    A lease without an end asks for longer than any maximum.
+    A lease without an end exceeds every maximum.
     """
     if not found.enforced:
         return UNLIMITED
@@ -108,15 +108,15 @@ def approve(
 def longest(
     found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]
 ) -> timedelta | None:
-    """The longest lease any rule would allow here; None where nothing limits it.
+    """The longest lease any rule would allow here; None if there is no limit.
 
-    Meaningful only where some rule concerns the pair at all.
+    Meaningful only if some rule applies to the client and exporter at all.
     """
     return _longest(_concerning(found, client, exporter))
 
 
 def allowance(found: Policies, *, client: Mapping[str, str]) -> Allowance:
-    """The most generous numbers that any rule about the client states."""
+    """The most generous limits among the rules that apply to the client."""
     rules = [rule for rule in found.rules if _about(rule, client)]
     return Allowance(
         active=max((rule.active for rule in rules if rule.active is not None), default=None),
@@ -125,12 +125,12 @@ def allowance(found: Policies, *, client: Mapping[str, str]) -> Allowance:
 
 
 def concerns(found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]) -> bool:
-    """Whether any rule speaks about this pair, whatever the duration."""
+    """Whether any rule applies to this client and exporter, whatever the duration."""
     return not found.enforced or bool(_concerning(found, client, exporter))
 
 
 def descriptions(found: Policies, *, exporter: Mapping[str, str]) -> tuple[str, ...]:
-    """What the rules about an exporter say of themselves, for a refusal that explains."""
+    """The descriptions of the rules for an exporter, used to explain a refusal."""
     said = (r.description for r in found.rules if r.exporters.matches(exporter) and r.description)
     return tuple(dict.fromkeys(said))
 

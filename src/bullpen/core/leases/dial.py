@@ -1,7 +1,7 @@
-"""May this client connect to its exporter now? Proceed, wait a little, or refuse.
+"""May this client connect to its exporter now? Proceed, wait briefly, or refuse.
 
-The texts are read by Jumpstarter's client: ``not ready`` with FAILED_PRECONDITION makes
-it try again, ``permission denied`` makes it believe the lease was transferred.
+Jumpstarter's client parses the texts: ``not ready`` with FAILED_PRECONDITION makes it
+retry, ``permission denied`` makes it assume that the lease was transferred.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bullpen.core.leases import lifecycle
 class Verdict(Enum):
     PROCEED = auto()
     WAIT = auto()
-    """Something that is under way would make it possible."""
+    """An operation in progress will make the connection possible."""
 
     FAILED_PRECONDITION = auto()
     PERMISSION_DENIED = auto()

@@ -1,7 +1,7 @@
-"""Ended leases of one namespace, kept to be read until their time is up.
+"""Ended leases of one namespace, kept readable until their retention ends.
 
-There are far more of them than of open ones, so no pass may walk through them all: which one
-is due next is known at once.
+There are far more ended leases than open ones, so no pass may scan them all: a heap gives
+the lease that is due next.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from bullpen.core.leases.lifecycle import ENDED_LABEL
 from bullpen.kit import times
 
 DUE_AT_ONCE_MAX = 500
-"""Leases deleted in one pass; their deletion starts the next pass."""
+"""Leases deleted in one pass; the resulting delete events start the next pass."""
 
 
 class EndedLeases:
     def __init__(self, retention: timedelta | None) -> None:
-        """``retention`` is None in processes that do not delete leases; nothing is kept then."""
+        """``retention`` is None in processes that do not delete leases; they keep nothing here."""
         self._retention = retention
         self._heap: list[tuple[datetime, str]] = []
-        """When each lease is due, and its uid; also of leases that are gone."""
+        """Due time and uid of each lease; may include leases that have been deleted."""
 
         self._leases: dict[str, Lease] = {}
         self._unlabelled: dict[str, Lease] = {}
 
     def put(self, lease: Lease) -> None:
-        """An ended lease, new here or changed."""
+        """Add or update an ended lease."""
         if self._retention is None:
             return
         uid = lease.metadata.uid
@@ -41,16 +41,16 @@ class EndedLeases:
             self._unlabelled[uid] = lease
 
     def remove(self, lease: Lease) -> None:
-        """A lease that is gone, or one that never was here."""
+        """Remove a deleted lease; unknown leases are ignored."""
         self._leases.pop(lease.metadata.uid, None)
         self._unlabelled.pop(lease.metadata.uid, None)
 
     def unlabelled(self) -> tuple[Lease, ...]:
-        """Leases whose end was written but not marked: a crash came in between."""
+        """Leases whose end was written but not labelled: a crash came between the two writes."""
         return tuple(self._unlabelled.values())
 
     def due(self, now: datetime) -> tuple[Lease, ...]:
-        """Leases whose time is up, oldest first. They stay here until they are gone."""
+        """Leases whose retention is over, oldest first. They stay in the index until deleted."""
         found: list[tuple[datetime, str]] = []
         while len(found) < DUE_AT_ONCE_MAX and self._first(now) is not None:
             found.append(heapq.heappop(self._heap))

@@ -28,7 +28,7 @@ TAG_PREFIX = "metadata.jumpstarter.dev/"
 
 class Phase(Enum):
     SCHEDULED = auto()
-    """Its begin time has not come."""
+    """The begin time is in the future."""
 
     WAITING = auto()
     ACTIVE = auto()
@@ -45,17 +45,17 @@ def phase(lease: Lease, *, now: datetime) -> Phase:
 
 
 def begins_at(spec: LeaseSpec) -> datetime | None:
-    """When the lease was booked for; None for as soon as possible."""
+    """The begin time the lease was booked for; None for as soon as possible."""
     if spec.begin_time is None and spec.end_time is not None and spec.duration is not None:
         return times.shifted(spec.end_time, -spec.duration)
     return spec.begin_time
 
 
 def expires_at(lease: Lease) -> datetime | None:
-    """When the lease must end, or None while it has no end.
+    """When the lease must end; None if it has no end.
 
-    That is when its spec says, but no later than its maximum allows from the moment it got its
-    exporter.
+    This is the end given by the spec, but no later than the maximum duration after the lease
+    got its exporter.
     """
     asked, begin, maximum = _ends_at(lease), lease.status.begin_time, lease.status.maximum_duration
     if begin is None or maximum is None:
@@ -65,10 +65,10 @@ def expires_at(lease: Lease) -> datetime | None:
 
 
 def lasts(lease: Lease, *, now: datetime) -> timedelta | None:
-    """How long the spec has the lease last, from its begin to its end; None for without end.
+    """The duration from begin to end according to the spec; None if the lease has no end.
 
-    The one measure that maxima apply to, whichever of begin, end and duration were given. The
-    begin is the moment the lease got its exporter; before that, the one it is booked for.
+    Every maximum applies to this duration, whichever of begin, end and duration were given. The
+    begin is the moment the lease got its exporter; before that, the booked begin.
     """
     end = _ends_at(lease)
     if end is None:
@@ -77,23 +77,22 @@ def lasts(lease: Lease, *, now: datetime) -> timedelta | None:
 
 
 def longer(lease: Lease, before: Lease, *, now: datetime) -> bool:
-    """Whether the lease is to last longer than it was before."""
+    """Whether the lease lasts longer than it did before the change."""
     new, old = lasts(lease, now=now), lasts(before, now=now)
     return old is not None and (new is None or new > old)
 
 
 def beyond_maximum(lease: Lease, *, now: datetime) -> bool:
-    """Whether the spec of an active lease asks for more than the lease may have."""
+    """Whether the spec of an active lease asks for more than the maximum duration."""
     maximum, asked = lease.status.maximum_duration, lasts(lease, now=now)
     return maximum is not None and (asked is None or asked > maximum)
 
 
 def _ends_at(lease: Lease) -> datetime | None:
-    """When the spec has the lease end.
+    """When the lease ends according to its spec.
 
-    An explicit end wins over a duration, and a booked begin over the actual
-    one: a client that booked 14:00 to 15:00 and got its exporter at 14:20 still
-    leaves at 15:00.
+    An explicit end wins over a duration, and a booked begin over the actual begin: a client
+    that booked 14:00 to 15:00 and got its exporter at 14:20 still leaves at 15:00.
     """
     spec = lease.spec
     if spec.end_time is not None:
@@ -105,7 +104,7 @@ def _ends_at(lease: Lease) -> datetime | None:
 
 
 def length(spec: LeaseSpec) -> timedelta | None:
-    """The duration that people are shown; None for without end. What is allowed: ``lasts``."""
+    """The duration shown to users; None without an end. Limits apply to ``lasts`` instead."""
     if spec.duration is not None:
         return spec.duration
     if spec.begin_time is not None and spec.end_time is not None:
@@ -114,7 +113,7 @@ def length(spec: LeaseSpec) -> timedelta | None:
 
 
 def due_to_end(lease: Lease, *, now: datetime) -> str | None:
-    """The reason why a lease that has not ended must, or None."""
+    """The reason why an open lease must end now, or None."""
     if lease.status.ended:
         return None
     if lease.spec.release:
@@ -124,18 +123,18 @@ def due_to_end(lease: Lease, *, now: datetime) -> str | None:
 
 
 def holder(lease: Lease) -> str:
-    """The client that has the exporter now, or will get it."""
+    """The client that holds the exporter now, or will get it."""
     held = lease.status.client_ref
     return held.name if held is not None else lease.spec.client_ref.name
 
 
 def handing_over(lease: Lease) -> bool:
-    """Whether another client is to have the exporter than the one that has it."""
+    """Whether the lease is being transferred to another client than its current holder."""
     return holder(lease) != lease.spec.client_ref.name
 
 
 def waiting(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
-    """The status of a lease that must wait, and why."""
+    """The status of a waiting lease, with the reason for the wait."""
     found = condition(
         lease.status.conditions,
         "Pending",
@@ -185,10 +184,10 @@ def assigned(
 
 
 def handed_over(lease: Lease, *, epoch: int, maximum: timedelta | None) -> LeaseStatus:
-    """The status of a lease that has gone to the client its spec names.
+    """The status of a lease that was transferred to the client its spec names.
 
-    The new epoch shuts out whatever the client before it still has open; ``maximum`` is how long
-    the new client may have it.
+    The new epoch closes every stream of the previous client. ``maximum`` is how long the new
+    client may keep the lease.
     """
     return replace(
         lease.status, client_ref=lease.spec.client_ref, epoch=epoch, maximum_duration=maximum
@@ -196,9 +195,9 @@ def handed_over(lease: Lease, *, epoch: int, maximum: timedelta | None) -> Lease
 
 
 def limited(lease: Lease, *, maximum: timedelta | None, now: datetime) -> LeaseStatus:
-    """The status of an active lease that may last ``maximum``, and whether its spec asks for more.
+    """The status of an active lease limited to ``maximum``, and whether its spec asks for more.
 
-    Absent as long as no spec of the lease did.
+    The condition is absent until a spec of the lease asks for more.
     """
     status = replace(lease.status, maximum_duration=maximum)
     binds = beyond_maximum(replace(lease, status=status), now=now)
@@ -221,7 +220,7 @@ def limited(lease: Lease, *, maximum: timedelta | None, now: datetime) -> LeaseS
 
 
 def fenced(old: Lease | None, new: Lease | None) -> int | None:
-    """Up to which epoch a lease's streams are over after a change; None if all may go on."""
+    """The epoch up to which a lease's streams must be closed after a change; None if none must."""
     if new is None:
         return old.status.epoch if old is not None else None
     if new.status.ended:
@@ -231,7 +230,7 @@ def fenced(old: Lease | None, new: Lease | None) -> int | None:
 
 
 def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseStatus:
-    """The final status. Its exporter stays named."""
+    """The final status. The exporter's name is kept."""
     generation = lease.metadata.generation
     found = condition(
         lease.status.conditions,
@@ -261,7 +260,7 @@ def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseSta
 
 
 def labelled_ended(lease: Lease) -> Lease:
-    """The lease with the label by which lists leave out what is over."""
+    """The lease with the label by which lists exclude ended leases."""
     labels = {**lease.metadata.labels, ENDED_LABEL: "true"}
     return replace(lease, metadata=replace(lease.metadata, labels=labels))
 
@@ -281,7 +280,7 @@ def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime
 
 
 def end_message(reason: str) -> str:
-    """What people read about an end."""
+    """The message shown to users when a lease ends."""
     return {
         "Released": "the lease was released",
         "Expired": "the lease reached its end time",

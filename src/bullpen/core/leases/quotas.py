@@ -1,7 +1,7 @@
-"""How many leases a client may have, for how long, and how quickly it may ask for more.
+"""How many leases a client may have, for how long, and how quickly it may request more.
 
-Decided before a lease is made, from what the client and its namespace have at that moment. The
-texts say which limit it was and who can change it.
+Decided before a lease is created, from the current leases of the client and its namespace.
+The messages name the limit that was exceeded and who can change it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPERATOR = "the operator of the service can change it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How quickly one client may create leases: so many at once, then so many a second."""
+    """How quickly one client may create leases: a burst, then a number per second."""
 
     burst: int
     per_second: float
@@ -25,16 +25,16 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """What the service allows where no policy says otherwise; None is no limit."""
+    """The limits of the service where no policy sets others; None means no limit."""
 
     active_max: int | None = 500
-    """Leases of one client that have their exporter."""
+    """Leases of one client that hold an exporter."""
 
     waiting_max: int | None = 500
-    """Leases of one client that wait for one, or are booked."""
+    """Leases of one client that wait for an exporter or are booked for later."""
 
     namespace_max: int | None = 10_000
-    """Open leases of a namespace, of all clients."""
+    """Open leases in a namespace, of all clients together."""
 
     duration_max: timedelta | None = timedelta(days=7)
     rate: Rate | None = Rate(burst=500, per_second=20.0)
@@ -55,7 +55,7 @@ class Usage:
 
 
 def refusal(quotas: Quotas, allowance: Allowance, usage: Usage, *, client: str) -> str | None:
-    """Why the client may not ask for one more lease now; None if it may.
+    """Why the client may not request another lease now; None if it may.
 
     A new lease waits first, so both limits of the client apply to it.
     """
@@ -98,7 +98,7 @@ def _namespace_full(quotas: Quotas, usage: Usage) -> str | None:
 
 
 def too_long(quotas: Quotas, lasts: timedelta | None) -> str | None:
-    """Why a lease may not last so long; None if it may. Without an end is longer than any limit."""
+    """Why a lease may not last that long; None if it may. No end is longer than any limit."""
     most = quotas.duration_max
     if most is None or (lasts is not None and lasts <= most):
         return None
@@ -118,16 +118,16 @@ def _policy(field: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is left of a client's rate, at a moment of a clock that never goes back."""
+    """The remaining tokens of a client's rate limit, at a time on the monotonic clock."""
 
     tokens: float
     at: float
 
 
 def taken(rate: Rate, bucket: Bucket | None, *, now: float) -> tuple[Bucket, bool]:
-    """The bucket after one more lease was asked for, and whether there was enough in it.
+    """The bucket after another lease was requested, and whether it had a token left.
 
-    A client that is new, or has not asked for long, has a full one.
+    A client that is new, or has not requested a lease for long, has a full bucket.
     """
     before = bucket or Bucket(rate.burst, now)
     grown = before.tokens + max(0.0, now - before.at) * rate.per_second
@@ -136,7 +136,7 @@ def taken(rate: Rate, bucket: Bucket | None, *, now: float) -> tuple[Bucket, boo
 
 
 def too_fast(rate: Rate, *, client: str) -> str:
-    """What a client is told that asks too quickly."""
+    """The message for a client that requests leases too quickly."""
     return (
         f"{client} asks for leases too quickly: {rate.burst} at once, then"
         f" {rate.per_second:g} a second; try again later."

@@ -1,12 +1,12 @@
-"""Waiting requests of a namespace, grouped: which of them a change can concern.
+"""Waiting requests of a namespace, grouped, to find the requests a change can affect.
 
-Deciding over all waiting requests is what makes the queue fair, and what would make a long
-queue slow: most changes concern a few of them. Requests that ask for the same form a group.
-A decision about a group holds until something changes for it, or for a group that it may
-share an exporter with.
+Deciding over all waiting requests makes the queue fair, but would make a long queue slow,
+since most changes affect few requests. Requests that ask for the same thing form a group. A
+decision about a group holds until something changes for this group, or for a group that may
+share an exporter with it.
 
-A new request for which an exporter is free concerns only itself: all others have been decided
-about, so an exporter that is still free is of no use to them.
+A new request that finds a free exporter affects only itself: every other request has been
+decided, so an exporter that is still free is of no use to them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from bullpen.core.leases.scheduler import Request, Supply, kind_of
 
 
 class RequestIndex:
-    """Which requests wait, and what has changed since they were last decided about."""
+    """Which requests wait, and what has changed since they were last decided."""
 
     def __init__(self) -> None:
         self._groups: dict[object, _Group] = {}
         self._by_name: dict[str, _Group] = {}
         self._changed: dict[object, _Group] = {}
-        """Groups to decide about; also ones that have become empty."""
+        """Groups to decide about; may include groups that have become empty."""
 
         self._new: dict[str, Request] = {}
-        """Requests about which nothing was decided yet."""
+        """Requests that have not been decided yet."""
 
         self._index = _GroupIndex()
         self._policies = access.OPEN
         self._supplies: tuple[Supply, ...] = ()
 
     def put(self, request: Request) -> None:
-        """A request waits, or waits for something else now."""
+        """Add a request, or change what a known request waits for."""
         group = self._by_name.get(request.name)
         if group is not None and group.requests[request.name] == request:
             return
@@ -66,7 +66,7 @@ class RequestIndex:
             self._index.remove(group)
 
     def offered(self, old: Offer | None, new: Offer | None) -> None:
-        """An exporter has changed from ``old`` to ``new``; None where there is none."""
+        """An exporter changed from ``old`` to ``new``; None stands for no exporter."""
         if old == new:
             return
         for offer in (old, new):
@@ -74,7 +74,7 @@ class RequestIndex:
                 self._mark(group for group in self._index.near(offer) if group.wants(offer))
 
     def under(self, policies: Policies, supplies: tuple[Supply, ...]) -> None:
-        """The present access policies, and what pools say they could make."""
+        """Set the current access policies, and the exporters that pools could create."""
         if policies != self._policies:
             self._policies = policies
             self.everything()
@@ -86,27 +86,27 @@ class RequestIndex:
             self._mark(group for group in groups if any(group.suits(s.labels) for s in changed))
 
     def everything(self) -> None:
-        """All requests need a decision: decisions about them were not carried out."""
+        """Mark all requests for a decision, because earlier decisions were not carried out."""
         self._mark(self._groups.values())
 
     def newcomers(self) -> tuple[Request, ...]:
-        """Requests that have come, if nothing else has changed.
+        """New requests, if nothing else has changed.
 
-        Those for which an exporter is free may have it; the caller says so with ``served``. For
-        the others, ``take`` has all requests that they concern.
+        A new request with a free exporter may be assigned at once; the caller reports this with
+        ``served``. For the others, ``take`` returns all requests they affect.
         """
         return () if self._changed else tuple(self._new.values())
 
     def served(self, names: Iterable[str]) -> None:
-        """Newcomers that get an exporter at once and no longer wait.
+        """Remove new requests that are assigned at once and no longer wait.
 
-        A request that does not get it after all is to be ``put`` again.
+        If an assignment fails, the caller must ``put`` the request again.
         """
         for name in names:
             self.remove(name)
 
     def take(self) -> tuple[Request, ...]:
-        """All requests the changes can concern; a pass that cannot finish calls ``everything``."""
+        """All requests the changes can affect; a pass that cannot finish calls ``everything``."""
         self._mark(self._by_name[name] for name in self._new)
         self._new = {}
         found = self._reached()
@@ -117,7 +117,7 @@ class RequestIndex:
         self._changed.update((group.kind, group) for group in groups)
 
     def _reached(self) -> list[_Group]:
-        """The changed groups, those that may share an exporter with one, and so on."""
+        """The changed groups and, transitively, the groups that may share an exporter with them."""
         if not self._changed:
             return []
         rest = {kind: group for kind, group in self._groups.items() if kind not in self._changed}
@@ -143,7 +143,7 @@ class _Group:
 
     @property
     def common(self) -> str | tuple[str, str] | None:
-        """What every offer it wants has: the name, or one of the labels; None if nothing."""
+        """A property of every wanted offer: its name, or one label; None if there is none."""
         return self._exporter or next(iter(self._equalities.items()), None)
 
     def wants(self, offer: Offer) -> bool:
@@ -155,7 +155,7 @@ class _Group:
         return self._selector.matches(labels)
 
     def may_share(self, other: _Group) -> bool:
-        """False only if no exporter at all could serve both."""
+        """False only if no exporter at all could serve both groups."""
         if self._exporter and other._exporter:
             return self._exporter == other._exporter
         theirs = other._equalities
@@ -163,7 +163,7 @@ class _Group:
 
 
 class _GroupIndex:
-    """Groups by what the offers they want have in common, so that a change looks at few."""
+    """Groups by a property that their wanted offers share, so that a change visits few groups."""
 
     def __init__(self) -> None:
         self._groups: dict[object, dict[object, _Group]] = {}
@@ -178,6 +178,6 @@ class _GroupIndex:
             del self._groups[group.common]
 
     def near(self, offer: Offer) -> Iterator[_Group]:
-        """All groups that may want the offer, and some others."""
+        """A superset of the groups that may want the offer."""
         for common in (None, offer.name, *offer.labels.items()):
             yield from self._groups.get(common, {}).values()

@@ -1,9 +1,9 @@
 """Which waiting lease gets which exporter: one decision over all of them.
 
-Everything is read at one revision and decided together, so the outcome does not
-depend on which lease happened to be looked at first. First come, first served,
-within what policies allow: a right of higher priority is served before, and equal
-ones by age. A lease that cannot be served now learns why and its place in the queue.
+Everything is read at one revision and decided together, so the outcome does not depend on
+the order in which leases are visited. Requests are served first come, first served, within
+what policies allow: rights of higher priority are served first, equal rights by age. A
+lease that cannot be served now is told why, and its place in the queue.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bullpen.kit.selectors import Selector
 MESSAGE_MAX = 4096
 
 EXACT_MAX = 10
-"""Up to which place in the queue it is told exactly."""
+"""Queue positions up to this one are reported exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A waiting lease, as far as scheduling looks at it."""
+    """The part of a waiting lease that the scheduler looks at."""
 
     name: str
     client: str
@@ -36,13 +36,13 @@ class Request:
 
     selector: Selector
     since: datetime
-    """What its place in the queue is counted from."""
+    """The time that determines its place in the queue."""
 
     sequence: int = 0
-    """Tells apart those of the same second, in order of arrival."""
+    """Order of arrival among requests created in the same second."""
 
     exporter: str = ""
-    """The one exporter it asks for by name."""
+    """The one exporter it requests by name."""
 
     allow_disabled: bool = False
     duration: timedelta | None = None
@@ -50,7 +50,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """A pool that could make exporters with these labels, and what it says about when."""
+    """A pool that could create exporters with these labels, and its message about when."""
 
     name: str
     labels: Mapping[str, str]
@@ -92,7 +92,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """End a lease that nothing here can ever serve."""
+    """End a lease that can never be served."""
 
     lease: str
     type: str
@@ -105,19 +105,19 @@ Decision = Assign | Evict | Wait | Refuse
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """An exporter a request may have, and by which right."""
+    """An exporter a request may get, and the approval that allows it."""
 
     offer: Offer
     approval: Approval
 
 
 def schedule(lab: Lab) -> tuple[Decision, ...]:
-    """One decision for every request, in the order they are served.
+    """Return one decision for every request, in the order they are served.
 
-    What cannot share an exporter does not touch each other, so it may be left out.
+    Requests with no exporter in common are independent, so only the affected ones need to be
+    passed in.
 
-    The same lab always gives the same decisions, whatever the order its parts
-    are listed in.
+    The same lab always gives the same decisions, whatever the order its parts are listed in.
     """
     candidates: dict[object, _Candidates] = {}
     queue = []
@@ -150,7 +150,7 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
 
 
 def kind_of(request: Request) -> object:
-    """What requests have in common for which the same exporters will do."""
+    """A key shared by all requests that the same exporters can serve."""
     client = request.client_labels
     return (
         request.selector,
@@ -162,7 +162,7 @@ def kind_of(request: Request) -> object:
 
 
 class _Candidates:
-    """What all requests of one kind could have. Looked up once for all of them."""
+    """The exporters that all requests of one kind could get. Looked up once for all of them."""
 
     def __init__(self, lab: Lab, request: Request) -> None:
         self._lab = lab
@@ -170,23 +170,23 @@ class _Candidates:
         self._free = self._options_free()
 
     def next_free(self, taken: set[str]) -> _Option | None:
-        """The best that is free and not taken; what was once taken stays so."""
+        """The best free option that is not taken; a taken exporter stays taken."""
         return next((o for o in self._free if o.offer.name not in taken), None)
 
     @cached_property
     def options(self) -> list[_Option]:
-        """Every exporter there is for it, free or not, sorted by preference."""
+        """Every matching exporter, free or not, sorted by preference."""
         return _sorted(self._allowed(self._matching()))
 
     @property
     def best(self) -> Approval | None:
-        """The best right to anything."""
+        """The best approval for any exporter."""
         if not self._lab.policies.enforced:
             return access.UNLIMITED
         return self.options[0].approval if self.options else None
 
     def _options_free(self) -> Iterator[_Option]:
-        """What is free, by preference. Without policies one is as good as another."""
+        """Free options by preference. Without policies all of them are equally good."""
         if self._request.exporter or self._lab.policies.enforced:
             yield from (option for option in self.options if option.offer.free)
         elif self._request.selector and self._request.client_labels is not None:
@@ -227,19 +227,19 @@ def _sorted(options: Iterator[_Option]) -> list[_Option]:
 
 
 def _turn(asked: _Candidates, request: Request) -> tuple[bool, int, datetime, int, str]:
-    """Sort key of the queue: lasting rights first, then priority, then age, then name."""
+    """Sort key of the queue: non-spot rights first, then priority, then age, then name."""
     best = asked.best
     spot, priority = (best.spot, best.priority) if best is not None else (True, 0)
     return (spot, -priority, request.since, request.sequence, request.name)
 
 
 def _settling(options: list[_Option], promised: set[str]) -> _Option | None:
-    """What is about to be free anyway, perhaps because a spot lease on it was just ended."""
+    """An option that will be free soon anyway, perhaps because its spot lease was just ended."""
     return next((o for o in options if o.offer.settling and o.offer.name not in promised), None)
 
 
 def _victim(options: list[_Option], promised: set[str]) -> _Option | None:
-    """What a spot lease has and this request has the right to."""
+    """An option held by a spot lease to which this request has a non-spot right."""
     for option in options:
         offer = option.offer
         held_by_spot = offer.holder and offer.holder_spot and offer.online
@@ -253,7 +253,7 @@ def _eviction(offer: Offer, request: Request) -> Evict:
 
 
 class _Places:
-    """Places in the queue: one behind the longest queue for any of a asked's exporters."""
+    """Queue positions: one behind the longest queue for any of the exporters asked for."""
 
     def __init__(self) -> None:
         self._ahead: dict[str, int] = {}
@@ -270,7 +270,7 @@ class _Places:
         return self._place
 
     def _settle(self) -> None:
-        """Let others see how long the queue has become that was counted last."""
+        """Publish the queue length that was counted last, so that other requests see it."""
         if self._last is not None:
             for option in self._last.options:
                 self._ahead[option.offer.name] = self._place
@@ -279,7 +279,7 @@ class _Places:
 def _unserved(
     lab: Lab, request: Request, options: list[_Option], position: int, *, soon: bool
 ) -> Decision:
-    """Why a request got nothing this time: it waits, or nothing can ever serve it."""
+    """Why a request got no exporter this time: it waits, or it can never be served."""
     if not request.selector and not request.exporter:
         return Refuse(
             lease=request.name,
@@ -304,7 +304,7 @@ def _wait(request: Request, why: tuple[str, str], position: int, supply: Supply 
 
 
 def _rounded(number: int) -> str:
-    """Exact where it matters. Beyond, it is not said anew to everybody whenever one is served."""
+    """Exact for small numbers. Larger ones are rounded, so that serving one does not update all."""
     if number <= EXACT_MAX:
         return str(number)
     step = 10 ** (len(str(number)) - 1)
@@ -312,12 +312,12 @@ def _rounded(number: int) -> str:
 
 
 def _cause(options: list[_Option], *, soon: bool) -> tuple[str, str]:
-    """What keeps every exporter that would do: the reason, and a sentence.
+    """Why no suitable exporter is available: the reason, and a sentence.
 
-    It does not count who is online: exporters that come back one after the other would be told
-    to the whole queue one after the other. ``soon``: one of them is about to be free for this
-    very request. To everybody behind, it is in use still, or each release would be told to the
-    whole queue.
+    The text does not count online exporters: each one that comes back would change the text of
+    every waiting lease. ``soon``: an exporter is about to be free for this very request. For
+    requests behind it the exporter is still in use, or each release would change the text of
+    every waiting lease.
     """
     online = [o.offer for o in options if o.offer.online]
     one = len(options) == 1
@@ -337,7 +337,7 @@ def _exporters(count: int) -> str:
 
 
 def _supply(lab: Lab, request: Request) -> Supply | None:
-    """A pool that could make what the request asks for."""
+    """A pool that could create what the request asks for."""
     if request.exporter or request.client_labels is None:
         return None
     for supply in sorted(lab.supplies, key=lambda s: s.name):
@@ -379,7 +379,7 @@ def _refusal(lab: Lab, request: Request) -> Refuse:
 
 
 def _denied(lab: Lab, request: Request, offers: list[Offer]) -> Refuse:
-    """No policy allows it; say whether a shorter lease would be."""
+    """No policy allows the request; say whether a shorter lease would be allowed."""
     client = request.client_labels or {}
     limits = [
         access.longest(lab.policies, client=client, exporter=offer.labels)

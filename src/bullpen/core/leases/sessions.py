@@ -1,7 +1,7 @@
-"""What a lease remembers of the connections made through it: the last few, open ones first.
+"""The connections a lease records: the most recent ones, open ones first.
 
-A client that starts makes a connection only to see whether it can; such probes are
-not worth remembering.
+A starting client opens a connection only to see whether it can; such probes are not
+recorded.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from bullpen.api.lease import SESSIONS_MAX, LeaseSession
 
 PROBE_LENGTH_MAX = timedelta(seconds=1)
 PROBE_BYTES_MAX = 200
-"""From the client. One that means it has sent more by the end of its first greeting."""
+"""Bytes sent by the client. A real session has sent more by the end of its handshake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Two sides that were joined: for which lease, how long, and how much went each way."""
+    """A connected client and exporter: for which lease, how long, and bytes in each direction."""
 
     stream: str
     lease: str
@@ -27,21 +27,21 @@ class Session:
 
     started: datetime
     ended: datetime | None = None
-    """None while it lasts; the bytes are counted at the end."""
+    """None while it is open; the bytes are counted at the end."""
 
     from_client: int = 0
     from_exporter: int = 0
 
 
 def is_probe(session: Session) -> bool:
-    """Whether it ended at once and the client had hardly said anything."""
+    """Whether the session ended at once and the client had sent almost nothing."""
     if session.ended is None or session.from_client > PROBE_BYTES_MAX:
         return False
     return session.ended - session.started < PROBE_LENGTH_MAX
 
 
 def entry(session: Session, *, client: str) -> LeaseSession:
-    """A session as the lease's status has it: in whole seconds."""
+    """A session as it appears in the lease's status: in whole seconds."""
     return LeaseSession(
         stream=session.stream,
         client=client,
@@ -55,10 +55,10 @@ def entry(session: Session, *, client: str) -> LeaseSession:
 def merged(
     listed: Iterable[LeaseSession], news: Iterable[LeaseSession]
 ) -> tuple[LeaseSession, ...]:
-    """What a status lists once it has learnt the news; others may have written there too.
+    """Merge new sessions into the listed ones, which other processes may have changed too.
 
-    At most ``SESSIONS_MAX``, oldest first; what has ended makes room before what has not.
-    Old news does not reopen what has ended meanwhile.
+    At most ``SESSIONS_MAX``, oldest first; closed sessions are dropped before open ones. An
+    outdated entry does not reopen a session that has been closed meanwhile.
     """
     found = {session.stream: session for session in listed}
     for session in news:
@@ -73,6 +73,6 @@ def merged(
 
 
 def closed(listed: Iterable[LeaseSession], *, now: datetime) -> tuple[LeaseSession, ...]:
-    """What a status lists once the lease is over: nothing goes on."""
+    """The sessions a status lists once the lease has ended: none remains open."""
     end = now.replace(microsecond=0)
     return tuple(s if s.end_time else replace(s, end_time=end) for s in listed)

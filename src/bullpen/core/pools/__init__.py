@@ -1,1 +1,1 @@
-"""Pools: how large they should be, which members change, and what they say of themselves."""
+"""Pools: how large they should be, which members change, and what their status says."""

@@ -1,4 +1,4 @@
-"""What was done to a pool, and by which rule: for events, and for the last few in its status."""
+"""What was done to a pool, and by which rule: as events, and the latest in its status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Note:
 
 
 def decisions(done: Sequence[Action], *, now: datetime) -> tuple[Decision, ...]:
-    """What was done in one pass; the same thing to many members is one entry."""
+    """The actions of one pass; the same action on many members is one entry."""
     groups: dict[tuple[str, Rule], list[Action]] = {}
     for action in done:
         groups.setdefault((type(action).__name__, action.rule), []).append(action)
@@ -43,12 +43,12 @@ def decisions(done: Sequence[Action], *, now: datetime) -> tuple[Decision, ...]:
 def recorded(
     ledger: tuple[Decision, ...], done: Sequence[Action], *, now: datetime
 ) -> tuple[Decision, ...]:
-    """``ledger`` with what was done now; the oldest entries make room."""
+    """``ledger`` with the current actions appended; the oldest entries are dropped."""
     return (*ledger, *decisions(done, now=now))[-DECISIONS_MAX:]
 
 
 def notes(done: Sequence[Action], *, now: datetime) -> tuple[Note, ...]:
-    """The events about what was done."""
+    """The events for the actions."""
     return tuple(_note(decision) for decision in decisions(done, now=now))
 
 

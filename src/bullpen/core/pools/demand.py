@@ -1,9 +1,9 @@
 """Which waiting leases make which pool grow.
 
-A lease counts for one pool at most, and only if the pool could serve it: the selector
-matches what the pool makes, a policy allows it, it asks for no exporter by name, it is
-due, and no exporter that is free already will have it. The order things are listed in
-does not matter.
+A lease counts for at most one pool, and only if the pool could serve it: the selector
+matches the labels of the pool's members, a policy allows it, it requests no exporter by
+name, it is due, and no exporter that is already free will be assigned to it. The order in
+which things are listed does not matter.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from bullpen.kit import times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A pool, as far as demand looks at it."""
+    """The part of a pool that demand looks at."""
 
     name: str
     labels: Mapping[str, str]
-    """What its members have."""
+    """The labels of its members."""
 
     starting: int = 0
-    """Members on their way, for whoever comes first."""
+    """Starting members, available to the first leases."""
 
     room: int | None = None
-    """How many more it may create; None for as many as one likes."""
+    """How many more members it may create; None for no limit."""
 
     lead: timedelta = timedelta(0)
-    """How long before it is needed a member must begin to boot."""
+    """How long before it is needed a member must start booting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What leases want of one pool."""
+    """The demand of leases for one pool."""
 
     claimed: tuple[str, ...] = ()
-    """Leases that will have a member which is free now or in a moment."""
+    """Leases that will get a member that is free now or soon."""
 
     waiting: tuple[str, ...] = ()
-    """Leases for which a member has to be made, or is being made."""
+    """Leases for which a member has to be created, or is starting."""
 
 
 def share(
@@ -55,10 +55,10 @@ def share(
     pool_of: Callable[[str], str | None],
     now: datetime,
 ) -> dict[str, Share]:
-    """What every source gets; ``pool_of`` says which source an exporter belongs to, if any.
+    """The share of every source; ``pool_of`` maps an exporter to its source, if it has one.
 
-    A lease goes where a member is starting already, else where there is room for one,
-    else to whoever comes first by name and then says that it cannot grow.
+    A lease goes to a source with a starting member, else to a source with room for one, else to
+    the first source by name, which then reports that it cannot grow.
     """
     horizon = times.shifted(now, max((source.lead for source in sources), default=timedelta(0)))
     requests = tuple(r for r in lab.requests if r.since <= horizon)
@@ -81,20 +81,20 @@ def share(
 
 
 def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime) -> datetime | None:
-    """When the next booked lease comes so near that its member must begin to boot."""
+    """When the next booked lease is so close that its member must start booting."""
     starts = (times.shifted(request.since, -lead) for request in requests)
     return min((start for start in starts if start > now), default=None)
 
 
 def _outlook(lab: Lab, requests: tuple[Request, ...]) -> Iterable[Assign | _Unserved]:
-    """Who will be served by what is free, and who is left, in the order of the queue."""
+    """The requests that free exporters will serve, and those left over, in queue order."""
     offers = OfferIndex(_soon(o) for o in _concerned(lab.offers, requests) if o.free or o.settling)
     for decision in schedule(Lab(offers=offers, requests=requests, policies=lab.policies)):
         yield decision if isinstance(decision, Assign) else _Unserved(lease=decision.lease)
 
 
 def _concerned(offers: OfferIndex, requests: tuple[Request, ...]) -> Iterable[Offer]:
-    """Enabled offers that some request could have. There may be thousands of others."""
+    """Enabled offers that some request could get. There may be thousands of others."""
     found: dict[str, Offer] = {}
     for selector, exporter in {(r.selector, r.exporter) for r in requests}:
         named = offers.get(exporter) if exporter else None
@@ -110,7 +110,7 @@ class _Unserved:
 
 
 def _soon(offer: Offer) -> Offer:
-    """What winds down will be free sooner than anything boots."""
+    """An offer that is winding down counts as free: it will be sooner than any boot."""
     return offer if offer.free else replace(offer, idle=True)
 
 

@@ -1,7 +1,7 @@
 """What a lease that waits for a pool is told: what is being done, and how long it takes.
 
-The text changes only when the outlook does: every waiting lease carries it, and a text
-that counted seconds would write all of them every second.
+The text changes only when the outlook does. Every waiting lease carries it, so a text that
+counted seconds would rewrite all of them every second.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bullpen.core.pools.scale_plan import Plan, Pool
 from bullpen.kit import times
 
 BOOT_ASSUMED = timedelta(seconds=10)
-"""How long a boot takes as long as none has been measured."""
+"""The assumed boot time until one has been measured."""
 
 WEIGHT = 0.3
-"""How much the latest boot counts against all before it."""
+"""The weight of the latest boot in the moving average."""
 
 MARGIN = timedelta(seconds=2)
 _STEPS = (1, 2, 3, 4, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)
@@ -28,9 +28,9 @@ _FEW = 10
 
 
 def typical(before: timedelta | None, boots: Sequence[timedelta]) -> timedelta | None:
-    """How long a boot takes, after these; to a tenth of a second, so that it settles.
+    """The typical boot time after these boots, to a tenth of a second, so that it settles.
 
-    What took less than no time was measured across a clock that was set back.
+    A negative duration was measured across a clock that was set back.
     """
     for boot in (measured for measured in boots if measured >= timedelta(0)):
         before = boot if before is None else before * (1 - WEIGHT) + boot * WEIGHT
@@ -38,12 +38,12 @@ def typical(before: timedelta | None, boots: Sequence[timedelta]) -> timedelta |
 
 
 def lead(boot: timedelta | None) -> timedelta:
-    """How long before it is needed a member must begin to boot."""
+    """How long before it is needed a member must start booting."""
     return (boot if boot is not None else BOOT_ASSUMED) * 1.5 + MARGIN
 
 
 def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) -> str:
-    """What a lease that waits for ``pool`` is told."""
+    """The message for a lease that waits for ``pool``."""
     if plan.hold is not None:
         return _plain(f"pool {pool.name}: {plan.hold.message}")
     if plan.limited:
@@ -59,7 +59,7 @@ def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) ->
 
 
 def reported(owner: ExporterSet) -> str:
-    """The same in the words of a set's status, for who sees nothing else of the pool."""
+    """The same message from a set's status, for processes that do not see the pool itself."""
     name, status = owner.metadata.name, owner.status
     if status.observed_generation < owner.metadata.generation:
         return f"pool {name} is new"
@@ -71,20 +71,20 @@ def reported(owner: ExporterSet) -> str:
 
 
 def _remaining(starting: Sequence[Member], boot: timedelta, now: datetime) -> float:
-    """Until the last of those that are starting should be ready."""
+    """The time until the last starting member should be ready."""
     return max((times.shifted(m.since, boot) - now).total_seconds() for m in starting)
 
 
 def _seconds(seconds: float) -> int:
-    """Rounded up to one of a few figures."""
+    """Rounded up to one of a few values."""
     return next((step for step in _STEPS if seconds <= step), 60 * -(-int(seconds) // 60))
 
 
 def _roughly(count: int) -> str:
-    """Exact for a few; many are told by tens."""
+    """Exact for small numbers, otherwise in tens."""
     return str(count) if count <= _FEW else f"about {round(count, -1)}"
 
 
 def _plain(text: str) -> str:
-    """Jumpstarter's client takes this word, anywhere in a message, for a stale token."""
+    """Avoid a word that Jumpstarter's client, anywhere in a message, takes for a stale token."""
     return re.sub(r"(?i)expired", "run out", text)

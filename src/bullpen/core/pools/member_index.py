@@ -1,8 +1,8 @@
-"""The members of a pool, filed so that a pass costs what is unusual about them.
+"""The members of a pool, indexed so that a pass costs only its unusual members.
 
-Most members of a large pool are as they should be: ready, up to date, and waiting for
-nothing but a lease or its end. Those are counted as they come and go; the others are
-looked at one by one. Every decision must come out as if all had been looked at.
+Most members of a large pool need no action: they are ready, up to date, and only a new
+lease or the end of one changes them. Those are counted as they come and go; the others are
+looked at one by one. Every decision must be the same as if all members had been looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bullpen.core.pools.members import Member, Phase, Stage
 
 
 class MemberSubset:
-    """The usual members of a member_index, and some of its unusual ones."""
+    """The usual members of a MemberIndex, and some of its unusual ones."""
 
     def __init__(self, member_index: MemberIndex, unusual: tuple[Member, ...]) -> None:
         self._index = member_index
@@ -41,7 +41,7 @@ class MemberSubset:
 
 
 class MemberIndex(Sequence[Member]):
-    """Members by name. Kept up to date by whoever holds it; whoever decides only reads it."""
+    """Members by name. The owner of the index updates it; decisions only read it."""
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
         self._members: dict[str, Member] = {}
@@ -56,7 +56,7 @@ class MemberIndex(Sequence[Member]):
         return members if isinstance(members, MemberIndex) else cls(members)
 
     def put(self, member: Member) -> None:
-        """A new member, or another state of one."""
+        """Add a member, or replace its previous state."""
         self.remove(member.name)
         self._members[member.name] = member
         if is_usual(member):
@@ -81,7 +81,7 @@ class MemberIndex(Sequence[Member]):
         return len(self._members) - len(self._unusual)
 
     def ordinary(self) -> Iterator[Member]:
-        """The usual ones, one by one. There may be thousands."""
+        """The usual members, one by one. There may be thousands."""
         return (m for name, m in self._members.items() if name not in self._unusual)
 
     @property
@@ -102,7 +102,7 @@ class MemberIndex(Sequence[Member]):
 
 
 def is_usual(member: Member) -> bool:
-    """Whether only a lease, an edit or a failure will change anything about it."""
+    """Whether only a lease, an edit or a failure will change the member."""
     return (
         member.phase is Phase.READY
         and member.stage is Stage.UP

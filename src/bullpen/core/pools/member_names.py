@@ -1,10 +1,10 @@
-"""What the members of a pool are called: named before they exist, so made once at most.
+"""Names of pool members: chosen before the member exists, so it is created at most once.
 
-Below a ceiling there are as many names as there may be members, and each is used again when
-it is free. So no two writers, however little they know of each other, can make more members
-than that: one of them finds the name taken. A member from before the ceiling was lowered, whose
-number is beyond it, keeps one of the names from being used. Names go round, so that one which
-was just given up comes last. Without a ceiling, members are numbered on and on.
+Below a ceiling there are as many names as there may be members, and a name is reused when
+it is free. So several writers, however little they know of each other, cannot create more
+members than that: one of them finds the name taken. A member created before the ceiling was
+lowered, whose number is beyond it, keeps one of the names from being used. Names rotate, so
+that the name released last is reused last. Without a ceiling, the numbers keep increasing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from itertools import count, islice
 
 PREFIX_LENGTH_MAX = 200
-"""Leaves room for a number, and for what others put behind an exporter's name."""
+"""Leaves room for a number, and for suffixes that others append to an exporter's name."""
 
 
 def prefix(name: str) -> str:
-    """What the names of a set's members begin with."""
+    """The prefix of the names of a set's members."""
     if len(name) <= PREFIX_LENGTH_MAX:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
@@ -34,9 +34,9 @@ def new_names(
     members: Iterable[str],
     taken: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """Up to so many names that nobody has, after the ``created`` ones there have been.
+    """Up to so many unused names, following the ``created`` ones used so far.
 
-    Besides the pool's ``members``, others may have ``taken`` some.
+    Besides the pool's ``members``, other exporters may have ``taken`` some names.
     """
     member_index, stem = frozenset(members), prefix(name)
     known = member_index.union(taken)
@@ -44,10 +44,10 @@ def new_names(
         free = (f"{stem}-{number}" for number in count(_next_number(name, created, known)))
         return tuple(islice(free, max(0, wanted)))
     beyond = sum(not _is_place(name, member, ceiling) for member in member_index)
-    # Always the last, so that two who see the same members leave the same names alone.
+    # Always the last names, so that two processes with the same view leave the same names unused.
     places = (f"{stem}-{number}" for number in reversed(range(ceiling)))
     known = known.union(islice((place for place in places if place not in member_index), beyond))
-    # Names are tried one by one: a ceiling may be any number, and a list of all would not fit.
+    # Names are tried one by one: the ceiling may be any number, so a list might not fit in memory.
     turned = (f"{stem}-{(created + step) % ceiling}" for step in range(ceiling))
     return tuple(islice((place for place in turned if place not in known), max(0, wanted)))
 
@@ -59,11 +59,11 @@ def _is_place(name: str, member: str, ceiling: int) -> bool:
 
 
 def _next_number(name: str, created: int, known: Iterable[str]) -> int:
-    """The number after the last, also after members whose number was never written down."""
+    """The number after the last one, including members whose number was never recorded."""
     return max(created, 1 + max((number(name, member) for member in known), default=-1))
 
 
 def number(name: str, member: str) -> int:
-    """The number in a member's name; -1 if the name is none of ours."""
+    """The number in a member's name; -1 if the name has another form."""
     tail = member.removeprefix(f"{prefix(name)}-")
     return int(tail) if tail != member and tail.isascii() and tail.isdigit() else -1

@@ -1,7 +1,7 @@
 """What a member of a pool is doing: its Exporter and the instance behind it, as one phase.
 
-Only what is observed counts. Time is an input, and ``Member.due`` says when time alone
-will change the answer, so that nobody has to look before.
+Only observed facts count. Time is an input, and ``Member.due`` says when time alone will
+change the phase, so that it need not be evaluated before.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
 """Annotation of an exporter that serves one lease in its life."""
 
 REVISION = "exporterset.jumpstarter.dev/revision"
-"""Label that says which template and class a member was made from."""
+"""Label that says which template and class a member was created from."""
 
 
 class Stage(StrEnum):
-    """How far the instance behind a member is."""
+    """How far the start of the instance behind a member is."""
 
     ABSENT = auto()
-    """Nobody has asked the backend for it yet."""
+    """The backend has not been asked for it yet."""
 
     HELD = auto()
-    """Asked for; the backend has no room for it, or does not answer."""
+    """Requested; the backend has no capacity for it, or does not answer."""
 
     REFUSED = auto()
-    """The backend will not make it the way it is described."""
+    """The backend refuses to create it as specified."""
 
     UP = auto()
-    """It boots or runs."""
+    """The instance is booting or running."""
 
     EXITED = auto()
 
@@ -47,19 +47,19 @@ class Backing:
 
     stage: Stage = Stage.ABSENT
     reason: str = ""
-    """Why it is held, was refused or exited, in CamelCase."""
+    """Why it is held, refused or exited, in CamelCase."""
 
     detail: str = ""
     since: datetime
-    """When its boot began, as far as anybody knows."""
+    """When its boot began, as far as known."""
 
 
 class Phase(StrEnum):
     STARTING = auto()
-    """On its way to be ready."""
+    """Not ready yet."""
 
     HELD = auto()
-    """Waits for room at the backend."""
+    """Waits for capacity at the backend."""
 
     READY = auto()
     """Registered and online, leased or not."""
@@ -68,26 +68,26 @@ class Phase(StrEnum):
     """Was ready and lost its connection; it may come back."""
 
     FINISHING = auto()
-    """Its one lease is over and it winds down."""
+    """Its one lease has ended and it is winding down."""
 
     SPENT = auto()
-    """It served its one lease and can go."""
+    """It served its one lease and can be deleted."""
 
     CRASHED = auto()
     """Was ready and will not come back."""
 
     FAILED = auto()
-    """Never became ready, or did not stay so long enough to be of use."""
+    """Never became ready, or not for long enough to be useful."""
 
     DRAINING = auto()
     """Disabled: no new lease takes it."""
 
     ENDING = auto()
-    """Deleted, but its instance still has to go."""
+    """Deleted, but its instance still has to be removed."""
 
 
 SUPPLY = frozenset({Phase.STARTING, Phase.HELD, Phase.READY, Phase.OFFLINE})
-"""Members that serve a lease or can be expected to."""
+"""Members that serve a lease or are expected to."""
 
 STARTING = frozenset({Phase.STARTING, Phase.HELD})
 
@@ -98,13 +98,13 @@ class Patience:
 
     boot_max: timedelta = timedelta(minutes=3)
     offline_max: timedelta = timedelta(seconds=30)
-    """Longer than a restart of the service, shorter than people's patience."""
+    """Longer than a restart of the service, shorter than users are willing to wait."""
 
     finish_max: timedelta = timedelta(seconds=150)
     """For the after-lease hook, whose own limit is 120 s."""
 
     stable_after: timedelta = timedelta(seconds=10)
-    """A member that ends sooner than this after it became ready has failed to start."""
+    """A member that exits sooner than this after it became ready has failed to start."""
 
 
 PATIENCE = Patience()
@@ -116,10 +116,10 @@ class Member:
     phase: Phase
     leased: bool = False
     idle: bool = False
-    """It is ready, has no lease and says that it can take one."""
+    """The member is ready, has no lease and reports that it is available."""
 
     current: bool = True
-    """Made from the template, the class and the token as they are now."""
+    """Created from the current template, class and token."""
 
     created: datetime
     ready_at: datetime | None = None
@@ -127,7 +127,7 @@ class Member:
     """When its boot began."""
 
     due: datetime | None = None
-    """When it will be in another phase unless something happens before."""
+    """When it will change its phase unless something happens before."""
 
     stage: Stage = Stage.UP
     cause: str = ""
@@ -138,7 +138,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """Everything a phase is decided on, but the time."""
+    """Every input of a phase except the time."""
 
     exporter: Exporter
     backing: Backing
@@ -146,10 +146,10 @@ class Sighting:
     """A lease that has not ended holds it."""
 
     unleased_since: datetime
-    """When its lease ended, as far as anybody knows; matters only after a lease."""
+    """When its lease ended, as far as known; relevant only after a lease."""
 
     stale: bool = False
-    """It runs with a token that is no longer valid."""
+    """The instance runs with a token that is no longer valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,14 +161,14 @@ class _Verdict:
 
 
 def spent(exporter: Exporter) -> bool:
-    """Whether it has already been given the one lease of its life."""
+    """Whether it has already been assigned the one lease it may serve."""
     return SINGLE_USE in exporter.metadata.annotations and exporter.status.lease_epoch > 0
 
 
 def member(
     seen: Sighting, *, revision: str, now: datetime, patience: Patience = PATIENCE
 ) -> Member:
-    """The exporter as a member of its pool, whose present revision is ``revision``."""
+    """The exporter as a member of its pool, whose current revision is ``revision``."""
     verdict = _verdict(seen, now, patience)
     meta, backing = seen.exporter.metadata, seen.backing
     assert meta.creation_timestamp is not None
@@ -210,16 +210,16 @@ def _verdict(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
 
 
 def _exited(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
-    """Nothing of it runs. A lease on it has nothing left to hold."""
+    """No process of the member runs. A lease on it no longer has anything to use."""
     unused = seen.exporter.status.lease_epoch == 0
-    # What was lost with whoever ran it says nothing about what it was made from.
+    # An instance lost together with its host process says nothing about its template or class.
     own_fault = seen.backing.reason != "Lost" and unused and _is_young(seen, now, patience)
     phase = Phase.FAILED if own_fault else Phase.CRASHED
     return _Verdict(phase=phase, cause=seen.backing.reason or "Exited")
 
 
 def _is_young(seen: Sighting, now: datetime, patience: Patience) -> bool:
-    """Whether it was never ready, or too short to be of use to anybody."""
+    """Whether it was never ready, or too briefly to be useful."""
     if not _was_ready(seen.exporter):
         return True
     return now - (ready_at(seen.exporter) or seen.backing.since) < patience.stable_after
@@ -241,7 +241,7 @@ def _online(seen: Sighting) -> _Verdict:
 
 
 def _offline(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
-    """It may come back; a lease waits for it as long as it likes."""
+    """The member may come back; a lease on it waits without a limit."""
     if seen.leased:
         return _Verdict(phase=Phase.OFFLINE)
     conditions = seen.exporter.status.conditions
@@ -272,7 +272,7 @@ def ready_at(exporter: Exporter) -> datetime | None:
 
 
 def _was_ready(exporter: Exporter) -> bool:
-    """Whether it has registered and connected at some time."""
+    """Whether it has ever registered and connected."""
     conditions = exporter.status.conditions
     return get(conditions, "Registered") is not None and get(conditions, "Online") is not None
 

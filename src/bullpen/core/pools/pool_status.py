@@ -1,6 +1,6 @@
-"""What is said about a pool: counts, conditions and what the next pass must remember.
+"""The status of a pool: counts, conditions and what the next pass must remember.
 
-Counts are what was observed, not what was just done: the next pass, woken by our own
+Counts state what was observed, not what was just done: the next pass, triggered by our own
 writes, sees the result.
 """
 
@@ -28,26 +28,26 @@ MESSAGE_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why nothing can be made for a set, until somebody changes it."""
+    """Why no members can be created for a set until an object is changed."""
 
     reason: str
     message: str
-    """Names the path of the field that is wrong."""
+    """Contains the path of the invalid field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything a status is made of."""
+    """The inputs of a status."""
 
     pool: Pool
     plan: Plan
     start_history: StartHistory
-    """After the failures of this pass."""
+    """Including the failures of this pass."""
 
     done: tuple[Action, ...]
     revision: str
     generation: int
-    """Of the set that was looked at."""
+    """The generation of the observed set."""
 
     boot: timedelta | None = None
     problem: Problem | None = None
@@ -73,7 +73,7 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
 
 
 def counted(before: ExporterSetStatus, members: MemberIndex) -> ExporterSetStatus:
-    """``before`` with the figures of these members."""
+    """``before`` with the counts of these members."""
     phases = _phases(members)
     everybody = members.whole()
     leased, idle = everybody.leased, everybody.idle
@@ -106,7 +106,7 @@ def _phases(members: MemberIndex) -> Counter[Phase]:
 
 
 def _instance(member: Member) -> str:
-    """The instance of a member, in the words of Pods."""
+    """The state of a member's instance, in the terms used for Pods."""
     if member.phase is Phase.ENDING:
         return "Unknown"
     if member.stage in (Stage.EXITED, Stage.REFUSED):
@@ -119,7 +119,7 @@ def _instance(member: Member) -> str:
 def start_history(
     owner: ExporterSet, revision: str, *, throttle: StartThrottle = START_THROTTLE
 ) -> StartHistory:
-    """What the status of ``owner`` says about how members of ``revision`` start."""
+    """The start history of members of ``revision``, as recorded in the status of ``owner``."""
     found = owner.status.start_failures
     failures = None
     if found is not None and found.revision == revision:
@@ -135,13 +135,13 @@ def start_history(
 
 
 def surplus(owner: ExporterSet) -> Surplus | None:
-    """What the status of ``owner`` says about members nobody needed."""
+    """The surplus members, as recorded in the status of ``owner``."""
     found = owner.status.surplus
     return Surplus(since=found.since, count=found.count) if found else None
 
 
 def transitions(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tuple[Note, ...]:
-    """Events about conditions that changed, in the words upstream has for them."""
+    """Events about conditions that changed, with upstream's reasons."""
     found = []
     for condition in after:
         reason = _TRANSITIONS.get((condition.type, str(condition.status)))
@@ -162,7 +162,7 @@ _TRANSITIONS = {
     ("ScalingLimited", "False"): "ScalingUnlimited",
 }
 _USUAL = {"Degraded": "False", "ScalingLimited": "False", "Available": "False"}
-"""What a condition that was never set counts as: a new set that is not ready is no news."""
+"""The assumed status of a condition that was never set: a new set that is not ready is no event."""
 
 
 def _conditions(owner: ExporterSet, report: Report, now: datetime) -> tuple[Condition, ...]:
@@ -205,7 +205,7 @@ def _available(report: Report) -> _Said:
 
 
 def _counts(pool: Pool) -> str:
-    """How many members there are of those that should be: "0 of 2 warm, 2 starting"."""
+    """Existing members of the desired number: "0 of 2 warm, 2 starting"."""
     phases, members = _phases(pool.member_index), pool.member_index.whole()
     if pool.available_min:
         text = f"{members.idle} of {pool.available_min} warm"
@@ -269,7 +269,7 @@ def _healthy(available: _Said, degraded: _Said) -> _Said:
 def _proven(before: str, report: Report) -> str:
     if report.start_history.trusted:
         return report.revision
-    # Until the present revision has started, or failed, the last good one is remembered.
+    # Until the current revision has started, or failed, the last good one is kept.
     return "" if before == report.revision else before
 
 
@@ -307,7 +307,7 @@ def source(
     stalled: bool,
     lead: timedelta,
 ) -> Source:
-    """The pool as demand looks at it; one that is ``stalled`` makes nothing new for now."""
+    """The pool as demand sees it; a ``stalled`` pool creates no members for now."""
     starting = sum(m.phase in STARTING and not m.leased for m in members.unusual)
     room = None if ceiling is None else max(0, ceiling - len(members))
     return Source(

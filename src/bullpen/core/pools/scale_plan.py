@@ -1,12 +1,12 @@
 """How large should a pool be, and which members should change?
 
 This module decides. It does not act: no await, no I/O, no clock, no random numbers.
-``controllers.pools.exporterset_reconciler`` gathers a ``Pool``, calls ``plan`` and performs the
-actions that come back.
+``controllers.pools.exporterset_reconciler`` gathers a ``Pool``, calls ``plan`` and performs
+the returned actions.
 
-Two promises hold for every plan: a pool never exceeds its ceiling, members that are on
-their way out included; and a member that a lease holds is never drained, and deleted
-only if nothing of it runs any more.
+Two guarantees hold for every plan. A pool never exceeds its ceiling, including members that
+are being removed. A member that a lease holds is never drained, and is deleted only if its
+instance no longer runs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bullpen.core.pools.start_throttle import UNTRIED, Hold, StartHistory
 from bullpen.kit import times
 
 CREATED_AT_ONCE_MAX = 500
-"""Members created in one pass; their coming starts the next pass."""
+"""Members created in one pass; the resulting events start the next pass."""
 
 
 class Rule(StrEnum):
-    """Why something is done; stable, because people and programs read it."""
+    """The reason for an action; stable, because people and programs read it."""
 
     LEASES_WAITING = "LeasesWaiting"
     MIN_AVAILABLE = "MinAvailable"
@@ -44,16 +44,16 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surplus:
-    """Members nobody needs."""
+    """Members that are not needed."""
 
     since: datetime
     count: int
-    """The fewest there have been since then: those may go when the cooldown is over."""
+    """The smallest surplus since then: that many may be drained when the cooldown is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Everything ``plan`` may look at, read at one time."""
+    """Everything ``plan`` may look at, read at one revision."""
 
     name: str
     replicas_min: int = 0
@@ -61,27 +61,27 @@ class Pool:
     available_min: int = 0
     cooldown: timedelta = timedelta(minutes=5)
     on_demand: bool = False
-    """Members are made for leases only: neither floor nor warm buffer."""
+    """Members are created for leases only: neither floor nor warm buffer."""
 
     members: Sequence[Member] = ()
-    """A ``MemberIndex`` where there may be thousands."""
+    """A ``MemberIndex`` if there may be thousands."""
 
     waiting: int = 0
     """Leases that a new or starting member has to serve."""
 
     claimed: int = 0
-    """Leases that are about to take a member that is already free."""
+    """Leases that will be assigned a member that is already free."""
 
     surplus: Surplus | None = None
     start_history: StartHistory = UNTRIED
     halted: str = ""
-    """Why nothing can be made at all, such as a missing class."""
+    """Why no member can be created at all, such as a missing class."""
 
     created: int = 0
-    """Members ever created; the next name comes after theirs."""
+    """Members ever created; the next name follows theirs."""
 
     taken: frozenset[str] = frozenset()
-    """Names that other exporters have."""
+    """Names used by exporters outside the pool."""
 
     @property
     def member_index(self) -> MemberIndex:
@@ -121,10 +121,10 @@ class Plan:
     """How many members there should be."""
 
     wanted: int
-    """How many there would be if there were no ceiling."""
+    """How many members there would be without a ceiling."""
 
     hold: Hold | None
-    """Why less is started than is missing."""
+    """Why fewer members are started than are missing."""
 
     start_history: StartHistory
     surplus: Surplus | None
@@ -133,23 +133,24 @@ class Plan:
 
     @property
     def limited(self) -> bool:
-        """Whether the ceiling keeps the pool from what it is meant to be."""
+        """Whether the ceiling keeps the pool below its desired size."""
         return self.wanted > self.target
 
 
 def plan(pool: Pool, *, now: datetime) -> Plan:
-    """The steps that move ``pool`` one pass closer to its target size.
+    """Return the steps that move ``pool`` one pass closer to its target size.
 
     Rules, in order:
 
-    1. What crashed, failed to start, served its one lease or was drained is deleted.
-    2. Below target, the whole deficit is created at once, as far as ceiling and throttle
-       allow. Names are known before and no more than the ceiling, so a ``Create`` too
-       many collides, and members that are starting count.
-    3. Members of an old template or class that no lease holds are replaced: those that
-       are starting at once, the others one by one.
-    4. Above the ceiling, the excess is drained at once; above target, what has been
-       too many for a full cooldown.
+    1. Members that crashed, failed to start, served their one lease or were drained are
+       deleted.
+    2. Below target, the whole deficit is created at once, within ceiling and throttle. Names
+       are known in advance and no more than the ceiling, so a redundant ``Create`` collides,
+       and starting members count.
+    3. Members of an old template or class that no lease holds are replaced: starting members
+       at once, the others one by one.
+    4. Above the ceiling, the excess is drained at once; above target, the members that were
+       surplus for a full cooldown.
     """
     member_index = pool.member_index
     rollout = _rollout(pool, member_index)
@@ -191,7 +192,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
 
 
 def _supply(member_index: MemberIndex, *, but: Set[str] = frozenset()) -> MemberSubset:
-    """Members that serve a lease or will; the usual ones do."""
+    """Members that serve a lease or will; all usual members do."""
     return MemberSubset(
         member_index,
         tuple(m for m in member_index.unusual if m.phase in SUPPLY and m.name not in but),
@@ -200,33 +201,33 @@ def _supply(member_index: MemberIndex, *, but: Set[str] = frozenset()) -> Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rollout:
-    """Members made from what the template and class no longer are, that no lease holds."""
+    """Members of an old template or class that no lease holds."""
 
     unborn: tuple[Member, ...] = ()
-    """Not yet ready: nobody has anything of them."""
+    """Not yet ready, so not in use."""
 
     old: tuple[Member, ...] = ()
     paused: bool = False
-    """The last step is still on its way."""
+    """The previous step is still in progress."""
 
     def surges(self, supply: MemberSubset, sizes: Sizes) -> bool:
-        """Whether to make a new one before an old one goes: there is room for both."""
+        """Whether to create a new member before an old one is removed: there is room for both."""
         exact = len(supply) == sizes.target
         return bool(self.old) and not self.paused and exact and sizes.room != 0
 
     def replaced(self, supply: MemberSubset, sizes: Sizes) -> list[Member]:
-        """The one old member to go now, if any."""
+        """The old member to remove now, if any."""
         if self.paused or len(supply) < sizes.target or self.surges(supply, sizes):
             return []
         return _drain_order(self.old)[:1]
 
     def spare(self, replaced: Sequence[Member]) -> int:
-        """One more than the target may be there while old ones remain."""
+        """One member above the target is allowed while old members remain."""
         return 1 if len(self.old) > len(replaced) else 0
 
 
 def _rollout(pool: Pool, member_index: MemberIndex) -> _Rollout:
-    """Nothing old goes while nothing new is known to start."""
+    """No old member is removed until a new one is known to start."""
     if pool.halted or pool.start_history.failures is not None:
         return _Rollout()
     supply = [m for m in member_index.unusual if m.phase in SUPPLY]
@@ -276,7 +277,7 @@ def _creates(
 
 
 def _crowded(pool: Pool) -> Hold:
-    """Exporters outside the pool have names that its members need; it cannot grow until they go."""
+    """Exporters outside the pool use names its members need, so it cannot grow for now."""
     text = (
         f"{len(pool.taken)} member names are used by exporters outside this set,"
         f" such as {min(pool.taken)}"
@@ -285,7 +286,7 @@ def _crowded(pool: Pool) -> Hold:
 
 
 def _reason(sizes: Sizes, place: int) -> Rule:
-    """Which rule the member in this place is created for; the first places are for leases."""
+    """The rule for which the member in this place is created; the first places are for leases."""
     if place >= sizes.target:
         return Rule.ROLLOUT
     if place < sizes.needed:
@@ -301,10 +302,10 @@ def _surplus(
     spare: int,
     now: datetime,
 ) -> tuple[tuple[Drain, ...], Surplus | None]:
-    """What to drain, and what may be drained later.
+    """What to drain now, and what may be drained later.
 
-    Only as many go as were too many all the time: one that became idle a moment ago
-    does not go because another has been idle for long.
+    Only as many members are drained as were surplus all the time: a member that became idle a
+    moment ago is not drained because another one has been idle for long.
     """
     count = len(supply) - len(replaced)
     above = 0 if sizes.ceiling is None else max(0, count - sizes.ceiling)
@@ -340,7 +341,7 @@ def _is_over(member: Member) -> bool:
 
 def _delete(member: Member) -> Delete:
     rule = _ENDS[member.phase]
-    # Without a cause, the detail is what a member was doing and not why it goes.
+    # Without a cause, the detail says what a member was doing, not why it is removed.
     said = f"{member.cause}: {member.detail}" if member.cause and member.detail else member.cause
     return Delete(name=member.name, rule=rule, message=said or _MEANINGS[rule])
 
@@ -365,7 +366,7 @@ def _drain(member: Member, rule: Rule, message: str) -> Drain:
 
 
 def _created(pool: Pool, creates: Sequence[Create]) -> int:
-    """How many members will ever have been created; without a ceiling, the next number."""
+    """The number of members ever created after this plan; without a ceiling, the next number."""
     if pool.replicas_max is not None:
         return pool.created + len(creates)
     return max((member_names.number(pool.name, c.name) + 1 for c in creates), default=pool.created)
@@ -387,7 +388,7 @@ def _wake_at(
 
 
 def _check(pool: Pool, member_index: MemberIndex, made: Plan) -> None:
-    """The promises; breaking one is a bug here, and must not be carried out."""
+    """Check the guarantees; a violation is a bug in this module and must not be carried out."""
     creates = sum(isinstance(action, Create) for action in made.actions)
     if creates and pool.replicas_max is not None:
         assert len(member_index) + creates <= pool.replicas_max, "the ceiling would be exceeded"

@@ -10,16 +10,16 @@ from bullpen.core.pools.members import STARTING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The figures a plan is made of."""
+    """The numbers a plan is made from."""
 
     needed: int
-    """Members that leases have or wait for."""
+    """Members that leases hold or wait for."""
 
     buffer: int
     floor: int
     ceiling: int | None
     occupied: int
-    """Places taken, by members on their way out too."""
+    """Places in use, including members that are being removed."""
 
     idle: int
     starting: int
@@ -35,7 +35,7 @@ class Sizes:
         ceiling: int | None,
         occupied: int,
     ) -> Sizes:
-        """``needed`` without the members that leases already have."""
+        """``needed`` excludes the members that leases already hold."""
         return cls(
             needed=needed + supply.leased,
             buffer=buffer,
@@ -59,11 +59,11 @@ class Sizes:
         return None if self.ceiling is None else max(0, self.ceiling - self.occupied)
 
     def fitting(self, count: int) -> int:
-        """How many of ``count`` new members there is a place for."""
+        """How many of ``count`` new members fit below the ceiling."""
         return count if self.room is None else min(count, self.room)
 
     def text(self, *, waiting: int, claimed: int) -> str:
-        """The figures for people; what a lease is about to take counts as leased."""
+        """The numbers for users; a member about to be assigned counts as leased."""
         ceiling = "no ceiling" if self.ceiling is None else f"ceiling {self.ceiling}"
         return (
             f"{self.needed - waiting} leased, {waiting} waiting, {self.idle - claimed} idle,"

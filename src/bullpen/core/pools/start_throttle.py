@@ -1,8 +1,9 @@
 """How many members a pool may have starting at once.
 
-What is known to start may start in any number at once. What is new starts with a few,
-and what has just failed with one, after a pause; each success doubles the number. After
-several failures in a row nothing is started any more but a single probe now and then.
+A revision that is known to start may start any number of members at once. A new revision
+starts with a few, and one that has just failed with a single member after a pause; each
+success doubles the number. After several failures in a row, only a single probe is started
+now and then.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from bullpen.kit.backoff import Backoff
 from bullpen.kit.times import shifted
 
 STARTING_MAX = 1_000
-"""Starting at once in one pool, however well it goes."""
+"""Members starting at once in one pool, even if all starts succeed."""
 
 BACKOFF = Backoff(first=timedelta(seconds=1), cap=timedelta(minutes=1))
-"""The pause after failures in a row."""
+"""The pause after consecutive failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartThrottle:
     first: int = 16
-    """Starting at once while nobody knows whether they will."""
+    """Members starting at once while it is unknown whether they will succeed."""
 
     trusted_after: int = 16
-    """So many successes, or all that are wanted, and there is no limit any more."""
+    """After this many successes, or all members that are wanted, there is no limit any more."""
 
     stop_after: int = 5
-    """Failures in a row after which only probes are started."""
+    """Consecutive failures after which only probes are started."""
 
     backoff: Backoff = BACKOFF
     stable_after: timedelta = timedelta(seconds=10)
-    """After a failure, a success is a member that has been ready for so long."""
+    """After a failure, a member counts as a success once it has been ready for this long."""
 
 
 START_THROTTLE = StartThrottle()
@@ -56,7 +57,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Why nothing, or only a probe, is started now."""
+    """Why no member, or only a probe, is started now."""
 
     reason: str
     message: str
@@ -65,10 +66,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartHistory:
-    """What is known about how the members of a pool start."""
+    """What is known about earlier starts of a pool's members."""
 
     trusted: bool = False
-    """The present revision has started before, and has not failed since."""
+    """The current revision has started before, and has not failed since."""
 
     failures: Failures | None = None
     throttle: StartThrottle = START_THROTTLE
@@ -79,7 +80,7 @@ UNTRIED = StartHistory()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How many more may be started now, and what stands against more."""
+    """How many more members may be started now, and why not more."""
 
     count: int
     hold: Hold | None = None
@@ -89,10 +90,10 @@ def allowance(start_history: StartHistory, members: MemberSubset, *, now: dateti
     """How many more members may be started now."""
     held = [m for m in members.unusual if m.phase is Phase.HELD]
     if held:
-        # One more would be held as well; the backend says when there is room.
+        # Another member would be held as well; the backend reports when it has capacity.
         return Allowance(count=0, hold=_held(held))
     if any(m.phase is Phase.FAILED and m.current for m in members.unusual):
-        # A failure is noted first: what it means for the next try is known a pass later.
+        # A failure is recorded first; the next pass decides what it means for the next attempt.
         return Allowance(count=0)
     starting = sum(m.phase in STARTING for m in members.unusual)
     if start_history.trusted:
@@ -111,9 +112,10 @@ def allowance(start_history: StartHistory, members: MemberSubset, *, now: dateti
 def trust_restored(
     start_history: StartHistory, members: MemberSubset, *, short: bool, now: datetime
 ) -> StartHistory:
-    """``start_history`` after a look at the members; ``short`` is whether more are wanted.
+    """``start_history`` after observing the members; ``short`` is whether more are wanted.
 
-    Trust comes with enough successes, or with any once all that are wanted are there.
+    A revision is trusted after enough successes, or after any success once all wanted members
+    exist.
     """
     if start_history.trusted:
         return start_history
@@ -128,10 +130,10 @@ def trust_restored(
 def failures_cleared(
     start_history: StartHistory, members: MemberSubset, *, now: datetime
 ) -> StartHistory:
-    """``start_history`` without its failures once somebody got a member that was made after them.
+    """``start_history`` without its failures once a lease got a member created after them.
 
-    In a busy pool of single-use members none is ever ready for long; without this, failures
-    that lie hours apart would count as failures in a row.
+    In a busy pool of single-use members no member stays ready for long; without this rule,
+    failures hours apart would count as consecutive.
     """
     failures = start_history.failures
     if failures is None:
@@ -163,17 +165,17 @@ def failed(
 
 
 def wakes(start_history: StartHistory, members: MemberSubset) -> tuple[datetime, ...]:
-    """When time alone changes what may be started, or what is trusted."""
+    """When time alone changes how many members may be started, or whether they are trusted."""
     if start_history.trusted or start_history.failures is None:
         return ()
     return (start_history.failures.retry_at, *_proven(start_history, members))
 
 
 def _up(start_history: StartHistory, members: MemberSubset) -> list[datetime]:
-    """When members of the present revision became ready, after the last failure.
+    """When members of the current revision became ready, after the last failure.
 
-    These times are whole seconds. What was ready in the second of a failure may have been so
-    before it, and would let one failure after the other pass for the rest of that second.
+    These times are whole seconds. A member that became ready in the second of a failure may
+    have done so before it, and would clear every failure during the rest of that second.
     """
     since = start_history.failures.at if start_history.failures else None
     up = (m.ready_at for m in members if m.current and m.phase is Phase.READY)
@@ -181,7 +183,7 @@ def _up(start_history: StartHistory, members: MemberSubset) -> list[datetime]:
 
 
 def _proven(start_history: StartHistory, members: MemberSubset) -> list[datetime]:
-    """When each of them has been ready for so long that it counts as a success."""
+    """When each of them has been ready for long enough to count as a success."""
     stable = start_history.throttle.stable_after if start_history.failures else timedelta(0)
     return [shifted(at, stable) for at in _up(start_history, members)]
 

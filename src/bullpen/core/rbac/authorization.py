@@ -1,8 +1,8 @@
 """Whether a user may do something: Kubernetes RBAC over an index of roles and bindings.
 
-Pure and synchronous. ``AccessIndex`` is told of every change of a role or a binding and
+Pure and synchronous. ``AccessIndex`` observes every change of a role or a binding and
 answers from dictionaries: a decision looks only at the bindings of the user and of the
-user's groups, and decodes nothing. Rules are additive; nothing denies.
+user's groups, and decodes nothing. Rules are additive; no rule denies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bullpen.api.serviceaccount import username
 
 ALL = "*"
 MASTERS = "system:masters"
-"""Members of this group may do everything, whatever roles and bindings there are."""
+"""Members of this group may do everything, whatever roles and bindings exist."""
 
 AUTHENTICATED = "system:authenticated"
 
@@ -43,7 +43,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """A request, in the words of a SubjectAccessReview."""
+    """A request, in the terms of a SubjectAccessReview."""
 
     verb: str
     group: str = ""
@@ -62,7 +62,7 @@ class Attributes:
 class Decision:
     allowed: bool
     reason: str = ""
-    """Which binding allows the request; empty if nothing does."""
+    """The binding that allows the request; empty if none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ EVERYTHING = (
 
 
 class AccessIndex:
-    """All roles and bindings, arranged by who has them."""
+    """All roles and bindings, indexed by subject."""
 
     def __init__(self) -> None:
         self._roles: dict[tuple[str, str, str], _RoleRules] = {}
@@ -148,7 +148,7 @@ class AccessIndex:
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Be told when a decision may have changed."""
+        """Call ``listener`` when a decision may have changed."""
         self._listeners.append(listener)
 
     def observe_role(self, old: Role | ClusterRole | None, new: Role | ClusterRole | None) -> None:

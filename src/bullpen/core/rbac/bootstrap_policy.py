@@ -1,8 +1,8 @@
-"""The roles and bindings that are there from the start, and how they are kept up to date.
+"""The default roles and bindings, and how they are kept up to date.
 
-As in Kubernetes: at every start what is missing is created, rules and subjects that were
-removed are added again, and what was added by hand stays. An object annotated with
-``rbac.authorization.kubernetes.io/autoupdate: "false"`` is left alone. Pure.
+As in Kubernetes: at every start, missing objects are created, and rules and subjects that
+were removed are added again. Rules and subjects that were added by hand stay. An object
+annotated with ``rbac.authorization.kubernetes.io/autoupdate: "false"`` is left alone. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOOTSTRAPPING = "kubernetes.io/bootstrapping"
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 
 ADMIN_USER, VIEW_USER = "bullpen:admin", "bullpen:view"
-"""Whom the two tokens in the data directory stand for."""
+"""The users that the two tokens in the data directory authenticate."""
 
 UNAUTHENTICATED = "system:unauthenticated"
 
@@ -88,7 +88,7 @@ def _rule(group: str, *resources: str, verbs: tuple[str, ...]) -> PolicyRule:
 
 
 def _reader_rules() -> Iterable[PolicyRule]:
-    """Reading every served resource but Secrets, and every path."""
+    """Permission to read every served resource except Secrets, and every path."""
     groups: dict[str, list[str]] = {}
     for resource in RESOURCES:
         if (resource.group, resource.plural) == SECRETS:
@@ -148,8 +148,8 @@ CLUSTER_ROLES = (
         ),
         labels=_aggregate_to("admin"),
     ),
-    # Not part of admin: pool templates and classes name drivers and arguments, which run as
-    # code on the hosts. Who may write them is for the administrator of the service to say.
+    # Not part of admin: pool templates and classes name drivers and arguments, which run as code on
+    # the hosts. The administrator of the service decides who may write them.
     _role(
         "bullpen:pool-admin",
         (
@@ -204,7 +204,7 @@ def starting_roles() -> tuple[ClusterRole, ...]:
 
 
 def reconciled_role(wanted: ClusterRole, found: ClusterRole) -> ClusterRole | None:
-    """``found`` with what ``wanted`` has besides; None if nothing is to be written."""
+    """``found`` with the missing parts of ``wanted`` added; None if nothing is to be written."""
     if _is_left_alone(found.metadata):
         return None
     missing = uncovered(found.policy_rules, wanted.policy_rules)
@@ -223,9 +223,9 @@ def reconciled_role(wanted: ClusterRole, found: ClusterRole) -> ClusterRole | No
 def reconciled_binding(
     wanted: ClusterRoleBinding, found: ClusterRoleBinding
 ) -> ClusterRoleBinding | None:
-    """``found`` with the subjects of ``wanted`` besides; None if nothing is to be written.
+    """``found`` with the missing subjects of ``wanted`` added; None if nothing is to be written.
 
-    A binding that refers to another role was made for another purpose and stays.
+    A binding that refers to another role was created for another purpose and is left alone.
     """
     if _is_left_alone(found.metadata) or found.role_ref != wanted.role_ref:
         return None
@@ -253,9 +253,9 @@ def _reconciled_meta(wanted: ObjectMeta, found: ObjectMeta) -> ObjectMeta:
 def aggregated_rules(
     role: ClusterRole, others: Iterable[ClusterRole]
 ) -> tuple[PolicyRule, ...] | None:
-    """The rules an aggregated ``role`` should have; None for one that is not aggregated.
+    """The rules an aggregated ``role`` should have; None if the role is not aggregated.
 
-    Sorted by the names of the roles they come from, each rule once.
+    Sorted by the names of the roles they come from, without duplicates.
     """
     if role.aggregation_rule is None:
         return None

@@ -1,8 +1,8 @@
-"""Whether writing a role or a binding would give away rights that the writer does not have.
+"""Whether writing a role or a binding would grant rights that the writer does not have.
 
-Kubernetes' rule: a role may hold only rights that its writer holds, and a binding may refer
-only to a role whose rights its writer holds. The verbs ``escalate`` and ``bind`` lift the
-two restrictions. Pure.
+Kubernetes' rule: a role may contain only rights that its writer has, and a binding may
+refer only to a role whose rights its writer has. The verbs ``escalate`` and ``bind`` lift
+the two restrictions. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def role_refusal(
         return None
     owned = index.rules_of(user, new.metadata.namespace)
     if _aggregation(new) or (old is not None and _aggregation(old)):
-        # The aggregated rules can become anything, so they need the right to everything.
+        # Aggregated rules can become anything, so writing them requires the right to everything.
         missing = uncovered(owned, EVERYTHING)
         if missing != ():
             return "must have cluster-admin privileges to use the aggregationRule"

@@ -1,1 +1,1 @@
-"""Targets: what an instance is made from."""
+"""Targets: the inputs an instance is created from."""

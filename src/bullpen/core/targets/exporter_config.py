@@ -1,7 +1,7 @@
 """What an exporter is told: settings merged from class and set, as one ExporterConfig.
 
-Pure functions over documents. What they return holds a token and must never reach a
-log, an event or a status.
+Pure functions over documents. The returned documents contain a token and must never appear
+in a log, an event or a status.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from bullpen.api.virtualtargetclass import Image, Images
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How an exporter reaches the service, and proves who it is."""
+    """How an exporter reaches the service and authenticates."""
 
     namespace: str
     name: str
     endpoint: str
     token: str = field(repr=False)
     ca_pem: str
-    """What the service's certificate is checked against; empty for the system's own."""
+    """CA that verifies the service's certificate; empty for the system's CAs."""
 
 
 def exporter_config(connection: Connection, *, single_use: bool) -> Document:
-    """The ExporterConfig of one exporter, but for what it exports: the provisioner adds that."""
+    """The ExporterConfig of one exporter, except its exports, which the provisioner adds."""
     ca = base64.b64encode(connection.ca_pem.encode()).decode()
     return {
         "apiVersion": "jumpstarter.dev/v1alpha1",
@@ -38,13 +38,14 @@ def exporter_config(connection: Connection, *, single_use: bool) -> Document:
         "endpoint": connection.endpoint,
         "tls": {"ca": ca, "insecure": False},
         "token": connection.token,
-        # Jumpstarter 0.9 lets this pass without a word; whoever runs the exporter sees to it.
+        # Jumpstarter 0.9 silently ignores this field; the process that runs the exporter enforces
+        # it.
         "exitOnLeaseEnd": single_use,
     }
 
 
 def duplicates(drivers: Iterable[Driver]) -> tuple[str, ...]:
-    """Names that more than one driver has."""
+    """Names that more than one driver uses."""
     counted = Counter(driver.name for driver in drivers)
     return tuple(sorted(name for name, count in counted.items() if count > 1))
 
@@ -62,7 +63,7 @@ def merged(base: Mapping[str, object], over: Mapping[str, object]) -> Document:
 
 
 def merged_images(base: Images | None, over: Images | None) -> Images:
-    """The images of the class, with each one the set names replaced."""
+    """The images of the class, each replaced if the set names one."""
     base, over = base or Images(), over or Images()
     return Images(
         exporter=_image(base.exporter, over.exporter),

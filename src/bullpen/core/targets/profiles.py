@@ -1,6 +1,6 @@
-"""What a set's members are made from: the template, and the class with the set's own settings.
+"""What a set's members are created from: template, class and the set's own settings.
 
-The revision names all of it. Members of another revision are out of date.
+The revision identifies all of it. Members of another revision are out of date.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SET_NAME = "exporterset.jumpstarter.dev/name"
 """Label with the name of a member's set."""
 
 PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
-"""Annotation that says who holds a member's instance, also when class and set are gone."""
+"""Annotation naming the provisioner of a member's instance; survives class and set."""
 
 FINALIZER = "virtualtarget.jumpstarter.dev/instance"
 """Keeps a member's Exporter until its instance is gone."""
@@ -47,7 +47,7 @@ class Profile:
     scheduling: Scheduling | None
     single_use: bool
     retain: bool
-    """Keep disks and logs when a member goes."""
+    """Keep disks and logs when a member is deleted."""
 
     on_demand: bool
     ca_bundle: CABundleReference | None
@@ -60,7 +60,7 @@ class Profile:
 
 
 def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
-    """What members of ``owner`` are made from, given its class."""
+    """What members of ``owner`` are created from, given its class."""
     spec, cls = owner.spec, found.spec
     secret = cls.credentials_secret_ref
     return Profile(
@@ -81,9 +81,9 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
 
 
 def labels(owner: ExporterSet) -> dict[str, str]:
-    """What every member has, whatever its revision: leases find it by these."""
+    """The labels of every member, whatever its revision: leases select members by these."""
     name = owner.metadata.name
-    # A set's name may be longer than a label's value; its members are then known by owner only.
+    # A set's name may be too long for a label value; its members are then found by owner only.
     own = {SET_NAME: name} if len(name) <= LABEL_VALUE_LENGTH_MAX else {}
     return {**owner.spec.template.metadata.labels, **own}
 
@@ -111,7 +111,7 @@ def member_metadata(owner: ExporterSet, name: str, made_from: Profile) -> Object
 
 
 def _revision(owner: ExporterSet, found: VirtualTargetClass) -> str:
-    """A digest of everything that makes a member what it is; how many there are does not."""
+    """A digest of everything that defines a member; the number of members does not count."""
     spec = codec.encode(found.spec)
     spec.pop("bindingMode", None)
     given: Document = {

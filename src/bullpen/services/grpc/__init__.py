@@ -1,4 +1,4 @@
-"""Jumpstarter's gRPC services: messages to values and back, errors to codes.
+"""Jumpstarter's gRPC services: converts messages to values and back, and errors to codes.
 
 Nothing here decides. The compiled protocol is the published one.
 """

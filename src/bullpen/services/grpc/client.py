@@ -1,4 +1,4 @@
-"""ClientService: exporters and leases, as ``jmp`` asks for them."""
+"""ClientService: exporters and leases, as ``jmp`` requests them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class LabelSettings:
 
     hidden: frozenset[str] = frozenset()
     deprecated: Mapping[str, str] = field(default_factory=dict)
-    """Label to the message that says what to use instead."""
+    """Maps a label to the message that says what to use instead."""
 
 
 class ClientServicer:
-    """Its methods get their caller and their request, see ``methods``."""
+    """The methods receive their caller and their request, see ``methods``."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class ClientServicer:
     async def UpdateLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         lease = request.lease
         name = _named(lease.name, "leases", client)
-        # The mask cannot be relied on; a field that is present is meant.
+        # The field mask is unreliable in clients, so every field that is present is applied.
         edit = Edit(
             duration=convert.span_of(lease, "duration"),
             begin=convert.moment_of(lease, "begin_time"),
@@ -183,7 +183,7 @@ def _own(namespace: str, client: Client) -> str:
 
 
 def _page(found: Sequence[T], request: Any, names: list[str]) -> tuple[Sequence[T], str]:
-    """The page behind the token, which is the last name of the page before."""
+    """The page after the token, which is the last name of the previous page."""
     size = min(request.page_size, PAGE_MAX) if request.page_size > 0 else PAGE_MAX
     start = 0
     if request.page_token:

@@ -1,4 +1,4 @@
-"""ControllerService: exporters register and listen, clients dial, and the older lease calls."""
+"""ControllerService: exporters register and listen, clients dial; also the older lease calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPERATORS = {
 
 
 class ControllerServicer:
-    """Its methods get their caller and their request, see ``methods``."""
+    """The methods receive their caller and their request, see ``methods``."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class ControllerServicer:
 
 
 def selector_of(message: Any) -> Selector:
-    """A selector of the older lease calls; raises ``BadRequest`` for what it does not know."""
+    """A selector of the older lease calls; raises ``BadRequest`` for an unknown operator."""
     found: list[Requirement] = [
         requirement(key, Operator.EQUALS, (value,)) for key, value in message.match_labels.items()
     ]
@@ -154,7 +154,7 @@ def selector_of(message: Any) -> Selector:
 
 
 def _operator(name: str) -> Operator:
-    """An expression that is not understood must not be left out: more would match without it."""
+    """An unknown expression must not be ignored: without it the selector would match more."""
     found = _OPERATORS.get(name)
     if found is None:
         raise BadRequest(

@@ -1,4 +1,4 @@
-"""Objects as Jumpstarter's messages and back."""
+"""Converts objects to Jumpstarter's messages and back."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def status_number(value: ExporterStatusValue | None) -> int:
 
 
 def status_value(number: int) -> ExporterStatusValue:
-    """A newer exporter's unknown status is no status."""
+    """An unknown status of a newer exporter counts as no status."""
     return _VALUES.get(number, ExporterStatusValue.UNSPECIFIED)
 
 
 def lease_message(lease: Lease, *, now: datetime) -> Any:
-    """A Lease as clients read it: ``client`` always set, conditions in their order."""
+    """A Lease as clients read it: ``client`` is always set, conditions keep their order."""
     meta, spec, status = lease.metadata, lease.spec, lease.status
     message = client_pb2.Lease(
         name=f"namespaces/{meta.namespace}/leases/{meta.name}",
@@ -77,7 +77,7 @@ def _effective(lease: Lease, now: datetime) -> timedelta:
 def exporter_message(
     exporter: Exporter, *, hidden: frozenset[str], deprecated: Mapping[str, str], show_all: bool
 ) -> Any:
-    """An Exporter as clients read it, without labels they need not see."""
+    """An Exporter as clients read it, without hidden labels."""
     labels = exporter.metadata.labels
     shown = {
         k: v for k, v in labels.items() if show_all or (k not in hidden and k not in deprecated)
@@ -126,7 +126,7 @@ def timestamp(value: datetime) -> Any:
 
 
 def moment_of(message: Any, field: str) -> datetime | None:
-    """A Timestamp field if it is set; raises ``BadRequest`` outside the calendar."""
+    """A Timestamp field if set; raises ``BadRequest`` if it is out of range."""
     if not message.HasField(field):
         return None
     try:
@@ -137,7 +137,7 @@ def moment_of(message: Any, field: str) -> datetime | None:
 
 
 def span_of(message: Any, field: str) -> timedelta | None:
-    """A Duration field if it is set."""
+    """A Duration field if set."""
     if not message.HasField(field):
         return None
     try:
@@ -148,7 +148,7 @@ def span_of(message: Any, field: str) -> timedelta | None:
 
 
 def legacy_lease(lease: Lease, exporter_uid: str) -> Any:
-    """The view older clients get from ControllerService.GetLease."""
+    """The lease as returned by ControllerService.GetLease, for older clients."""
     spec, status = lease.spec, lease.status
     message = jumpstarter_pb2.GetLeaseResponse(
         duration=duration(lifecycle.length(spec) or timedelta(0)),

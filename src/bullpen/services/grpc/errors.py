@@ -1,8 +1,8 @@
-"""Errors as gRPC codes, chosen for what Jumpstarter's client and exporter do with them.
+"""Errors as gRPC codes, chosen for how Jumpstarter's client and exporter react to them.
 
-UNKNOWN is the only code whose text the 0.9 client prints as one clean line, so
-refusals meant for people use it. No text may contain the word the client takes for a
-stale token, except the one that means it.
+UNKNOWN is the only code whose text the 0.9 client prints as one clean line, so refusals
+that users read use it. No text may contain the word the client takes for a stale token,
+except the message that means it.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ _HUMAN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The end of a call that is refused."""
+    """The status of a refused call."""
 
     code: grpc.StatusCode
     text: str
 
     def give(self, context: Any) -> None:
-        """Set it as the status of a call whose handler returns next."""
+        """Set it as the status of a call whose handler is about to return."""
         context.set_code(self.code)
         context.set_details(self.text)
 
 
 def code(error: errors.LabError) -> grpc.StatusCode:
-    """The code of an error, by the nearest class the table knows."""
+    """The code of an error, by its nearest class in the table."""
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
 
 
 def answer_to(error: errors.LabError, *, human: bool) -> Answer:
-    """What the caller is told; ``human`` ones get the code that prints well."""
+    """The answer to the caller; with ``human``, the code that the client prints well."""
     found = code(error)
     if human and found in _HUMAN and not isinstance(error, Anonymous):
         found = grpc.StatusCode.UNKNOWN

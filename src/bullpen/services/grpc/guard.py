@@ -1,11 +1,13 @@
-"""Bounds the connections of the gRPC port.
+"""Limits the connections of the gRPC port.
 
-gRPC accepts by itself and does not bound what it accepts, so this looks at the process's sockets
-when there are many, and shuts down the surplus; gRPC then sees them end and closes them. Those that
-have sent least go first: a program that only holds connections open has sent nothing, and an
-exporter or client that was ever served has sent its token.
+gRPC accepts connections by itself and without a limit. When there are many, this module
+inspects the sockets of the process and shuts down the surplus; gRPC then sees them end and
+closes them. Connections that have sent least go first: a program that only holds
+connections open has sent nothing, and an exporter or client that was ever served has sent
+its token.
 
-Connections that do not finish their handshake are ended by gRPC itself, see ``server.OPTIONS``.
+Connections that do not finish their handshake are closed by gRPC itself, see
+``server.OPTIONS``.
 """
 
 from __future__ import annotations
@@ -30,23 +32,23 @@ LOOK_SECONDS = 0.25
 DESCRIPTORS = Path("/proc/self/fd")
 
 _RECEIVED_OFFSET = 128
-"""Of ``tcpi_bytes_received`` in Linux' ``struct tcp_info``."""
+"""Offset of ``tcpi_bytes_received`` in Linux' ``struct tcp_info``."""
 
 _INFO_BYTES = _RECEIVED_OFFSET + 8
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One connection of the port, as the kernel knows it."""
+    """One connection of the port, as the kernel reports it."""
 
     descriptor: int
     address: str
     received: int
-    """Bytes the caller has sent so far."""
+    """Bytes the peer has sent so far."""
 
 
 def surplus(connections: Iterable[Connection], bounds: Bounds) -> tuple[Connection, ...]:
-    """Those that must go, so that no address and not all together have too many."""
+    """The connections to close, so that the limits per address and in total hold."""
     kept_of: Counter[str] = Counter()
     kept, gone = 0, []
     # Of two that have sent the same, the one with the larger descriptor is probably newer.
@@ -67,7 +69,7 @@ class Guard:
         self.displaced = self.refused = 0
 
     async def run(self) -> None:
-        """Look now and then until cancelled."""
+        """Check periodically until cancelled."""
         least = min(self._bounds.total, self._bounds.per_address)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -102,7 +104,7 @@ def _connections(port: int) -> list[Connection]:
 
 
 def _descriptors() -> Iterable[int]:
-    """Those that are open; when there is none left to look with, all that there may be."""
+    """The open descriptors; if none is left to list them with, all possible ones."""
     try:
         return [int(name) for name in os.listdir(DESCRIPTORS)]
     except OSError:
@@ -111,7 +113,7 @@ def _descriptors() -> Iterable[int]:
 
 
 def _connection(descriptor: int, port: int) -> Connection | None:
-    """What a descriptor is, if it is an accepted connection of the port."""
+    """The connection of a descriptor, if it is an accepted connection of the port."""
     with contextlib.suppress(OSError):
         borrowed = socket.socket(fileno=descriptor)
         try:
@@ -125,13 +127,13 @@ def _connection(descriptor: int, port: int) -> Connection | None:
             (received,) = struct.unpack_from("Q", info, _RECEIVED_OFFSET)
             return Connection(descriptor, address, received)
         finally:
-            # It is gRPC's and stays open.
+            # The descriptor belongs to gRPC and stays open.
             borrowed.detach()
     return None
 
 
 def _shut_down(descriptor: int, port: int) -> None:
-    """End the connection; looked at once more, because gRPC may have closed it meanwhile."""
+    """Shut the connection down; checked again first, because gRPC may have closed it."""
     if _connection(descriptor, port) is None:
         return
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Who a call says it comes from: four headers, each checked for being there once."""
+"""The identity a call claims: four headers, each of which must be present exactly once."""
 
 from __future__ import annotations
 

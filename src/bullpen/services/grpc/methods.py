@@ -1,11 +1,13 @@
 """The methods of our services: who may call each, and how its errors are answered.
 
-The caller is known before anything else is done for a call: gRPC looks for the method's handler
-when it has read the headers, and a caller that is refused gets a handler that answers without
-receiving the message. A stranger therefore costs the headers of a call, whatever it sends.
+The caller is authenticated before any other work on a call: gRPC looks up the method's
+handler when it has read the headers, and a refused caller gets a handler that answers
+without receiving the message. An unauthenticated caller therefore costs only the headers of
+a call, whatever it sends.
 
-Errors are answered by setting the status. ``context.abort`` would keep the exception, its frames
-and with them the request in a reference cycle until the next run of the garbage collector.
+Errors are answered by setting the status. ``context.abort`` would keep the exception, its
+frames and with them the request in a reference cycle until the next run of the garbage
+collector.
 """
 
 from __future__ import annotations
@@ -48,15 +50,15 @@ class Admits(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is said about a method where it is defined."""
+    """The properties a method declares where it is defined."""
 
     admits: Admits
     human: bool
-    """Its refusals are read by people, so they get the code that the client prints well."""
+    """Users read its refusals, so they get the code that the client prints well."""
 
 
 def method(admits: Admits, *, human: bool = False) -> Callable[[F], F]:
-    """Serve the function, which gets its caller and its request, to those it admits."""
+    """Serve the function, with its caller and its request, to the callers it admits."""
 
     def mark(function: F) -> F:
         function.terms = Terms(admits, human)  # type: ignore[attr-defined]
@@ -66,20 +68,20 @@ def method(admits: Admits, *, human: bool = False) -> Callable[[F], F]:
 
 
 class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Stands in for a server while the generated code adds its methods, then serves them."""
+    """Collects the methods that the generated code adds to a server, then serves them."""
 
     def __init__(self, recorder: CallRecorder) -> None:
-        """``recorder`` is told of changes and refusals, for the audit log."""
+        """``recorder`` records changes and refusals in the audit log."""
         self._methods: dict[str, _Method] = {}
         self._callers: Callers | None = None
         self._recorder = recorder
 
     def admit(self, callers: Callers) -> None:
-        """Have these say who is calling; to be called before the server starts."""
+        """Set the authentication of callers; must be called before the server starts."""
         self._callers = callers
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same methods come by name as well, and are taken there."""
+        """The same methods are also registered by name, and are collected there."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         for name, handler in handlers.items():
@@ -89,7 +91,7 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
-        """The handler of one call, which is bound to its caller."""
+        """The handler of one call, bound to its caller."""
         found = self._methods.get(details.method)
         if found is None:
             return await continuation(details)
@@ -107,7 +109,7 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return found.serving(caller, details.invocation_metadata)
 
     def _turned_away(self, details: Any, error: LabError) -> Callable[[Any], None]:
-        """Has a refusal recorded, when its context is known."""
+        """Record a refusal once the context of the call is known."""
         method, metadata = details.method, details.invocation_metadata
         # The frames of the traceback would live as long as the handler.
         error = error.with_traceback(None)
@@ -128,9 +130,9 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 def refusing(answer: Answer, record: Callable[[Any], None] = lambda context: None) -> Any:
     """A handler that answers without receiving the message.
 
-    One for streams, whatever the method is: gRPC receives a single request before it calls the
-    handler, and sends a single response, though an empty one, before the status of a refusal.
-    ``record`` is called with the context of the call.
+    It is a stream handler, whatever the method is: for a unary request gRPC receives the
+    message before it calls the handler, and for a unary response it sends an empty message
+    before the status of a refusal. ``record`` is called with the context of the call.
     """
 
     async def refuse(requests: Any, context: Any) -> AsyncGenerator[bytes, None]:
@@ -143,7 +145,7 @@ def refusing(answer: Answer, record: Callable[[Any], None] = lambda context: Non
 
 
 class _Method:
-    """One method as the generated code describes it, and what its definition says."""
+    """One method as the generated code describes it, with its declared properties."""
 
     def __init__(self, full_name: str, handler: Any, recorder: CallRecorder) -> None:
         self.name = full_name.rpartition("/")[2]
@@ -161,7 +163,7 @@ class _Method:
         self.terms: Terms | None = getattr(self._behaviour, "terms", None)
 
     def serving(self, caller: Client | Exporter, metadata: Any) -> Any:
-        """A handler of gRPC for one call of this caller."""
+        """A gRPC handler for one call of this caller."""
         if self._streams:
             return grpc.unary_stream_rpc_method_handler(
                 self._stream(caller, metadata), response_serializer=self._write
@@ -201,7 +203,7 @@ class _Method:
             call, request = recorder.call(self._full_name, metadata, context), None
             try:
                 request = self._read(data)
-                # Closed at once when the caller leaves.
+                # The generator is closed at once when the caller leaves.
                 async with aclosing(self._behaviour(caller, request)) as messages:
                     async for message in messages:
                         yield message

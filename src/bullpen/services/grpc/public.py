@@ -1,8 +1,8 @@
-"""The two services that need no token: health, and reflection for people with a shell.
+"""The two services that need no token: health, and reflection for interactive tools.
 
-Anybody may call them, so they hold next to nothing for a caller. ``Watch`` of health is not
-implemented, because each watcher would be held for as long as it likes; the protocol has
-clients take that for healthy.
+They are open to unauthenticated callers, so they keep almost no state per caller. ``Watch``
+of health is not implemented, because each watcher could hold its stream for ever; by the
+protocol, clients treat the missing method as healthy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bullpen.services.grpc.errors import Answer
 from bullpen.services.grpc.methods import UNREADABLE, refusing
 
 HEALTH_BYTES_MAX = 1024
-"""Of a question about health: the name of a service."""
+"""Maximum size of a health request, which contains the name of a service."""
 
 REFLECTIONS_MAX = 16
 REFLECTION_SECONDS_MAX = 10.0

@@ -1,7 +1,7 @@
-"""Calls as audit events: which are recorded, and what is said about them.
+"""Calls as audit events: which are recorded, and what they contain.
 
-Every call that changes something and every refusal is recorded. Reads, and what exporters
-report of their own accord all the time, are not.
+Every call that changes something and every refusal is recorded. Reads, and the periodic
+reports of exporters, are not.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from bullpen.services.dialing import PermissionDenied
 from bullpen.services.grpc.errors import code
 
 CANCELLED = 499
-"""The caller left before the call was answered; what it asked for may have been done."""
+"""The caller left before the answer; its request may have been carried out."""
 
 REFUSALS = frozenset({401, 403, 429})
 
 CLAIMED = "bullpen.jumpstarter.dev/claimed"
-"""Whom a refused caller said it was; nothing about it was proven."""
+"""The identity a refused caller claimed; it was not verified."""
 
 USERNAME = "bullpen.jumpstarter.dev/username"
 """The outside user that may act as the Client or Exporter of the call."""
@@ -59,14 +59,14 @@ Named = Callable[[Client | Exporter, Any, Any], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a method does to which object, in the words of the Kubernetes API."""
+    """What a method does to which object, in the terms of the Kubernetes API."""
 
     verb: str
     resource: str
     subresource: str = ""
     name: Named
     when: Callable[[Any], bool] = lambda request: True
-    """Whether a request is for this change at all."""
+    """Whether a request makes this change at all."""
 
 
 def _caller(caller: Client | Exporter, request: Any, response: Any) -> str:
@@ -106,7 +106,7 @@ CHANGES = {
     "RotateToken": Change(verb="create", resource="clients", subresource="token", name=_caller),
     "Register": Change(verb="update", resource="exporters", subresource="status", name=_caller),
     "Unregister": Change(verb="update", resource="exporters", subresource="status", name=_caller),
-    # Other reports are an exporter's heartbeat.
+    # Other reports are the heartbeat of an exporter.
     "ReportStatus": Change(
         verb="delete",
         resource="leases",
@@ -118,11 +118,11 @@ CHANGES = {
 UNCHANGING = frozenset(
     {"GetExporter", "ListExporters", "GetLease", "ListLeases", "Status", "Listen", "AuditStream"}
 )
-"""Methods of which only refusals are recorded; an exporter listens for a recorded lease."""
+"""Methods of which only refusals are recorded; the leases that exporters listen on are recorded."""
 
 
 class CallRecorder:
-    """Tells an audit sink about calls."""
+    """Records calls in an audit sink."""
 
     def __init__(self, sink: AuditSink, *, clock: Clock, ids: Ids) -> None:
         self._sink = sink
@@ -157,7 +157,7 @@ class CallRecorder:
         self._record(call, caller, target, code=outcome, error=error)
 
     def turned_away(self, call: Call, error: LabError) -> None:
-        """The caller could not prove who it is, or is not whom the method admits."""
+        """The caller could not be authenticated, or the method does not admit it."""
         self._record(call, None, None, code=http_code(error), error=error)
 
     def _record(
@@ -192,7 +192,7 @@ class CallRecorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is known about a call before its message is."""
+    """What is known about a call before its message is received."""
 
     method: str
     """Full name, such as ``/jumpstarter.v1.ControllerService/Dial``."""
@@ -230,7 +230,7 @@ def user_of(caller: Client | Exporter) -> User:
 
 
 def http_code(error: BaseException) -> int:
-    """The outcome in the codes of HTTP, which audit events have."""
+    """The outcome as an HTTP status code, which audit events use."""
     if isinstance(error, errors.Forbidden | PermissionDenied):
         return 403
     if isinstance(error, LabError):

@@ -23,19 +23,20 @@ from bullpen.services.grpc.recording import CallRecorder
 STOP_SECONDS = 0.5
 
 MESSAGE_BYTES_MAX = 1024 * 1024
-"""The largest message by far is Register, which describes every driver of an exporter in one to
-two kilobytes: this is room for 500 drivers. An object, which is where it goes, may not have
-much more either."""
+"""The largest message is Register, with one to two kilobytes per driver.
+
+This is enough for 500 drivers. The object that stores them may not be much larger either.
+"""
 
 STREAMS_MAX = 1_000
-"""Calls of one connection. Programs that play many clients or exporters share one."""
+"""Calls of one connection. A program that acts as many clients or exporters shares one."""
 
 CALLS_MAX = 50_000
-"""Calls of all connections; an exporter has two for as long as it is online."""
+"""Calls of all connections; an exporter has two while it is online."""
 
-# Jumpstarter's clients ping every 20 s, also without calls. A server left at its defaults
-# takes that for abuse and cuts every stream once a minute. And when a controller comes
-# back, thousands of exporters call within a second.
+# Jumpstarter's clients ping every 20 s, also without calls. With its defaults, the server takes
+# that for abuse and closes every connection once a minute. And when a controller restarts,
+# thousands of exporters call within a second.
 OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -48,9 +49,9 @@ OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.so_reuseport", 0),
-    # Of TLS, and of the first HTTP/2 frame after it; two minutes unless set.
+    # Covers TLS and the first HTTP/2 frame after it; the default is two minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # Without calls. A client's library connects again when it needs to.
+    # Idle time without calls. A client's library reconnects when it needs to.
     ("grpc.max_connection_idle_ms", 600_000),
 )
 
@@ -67,7 +68,7 @@ class Tls:
 
 
 class GrpcServer:
-    """Takes its port when made, so that the port can be told before anybody is served."""
+    """Binds its port when constructed, so that the port is known before calls are served."""
 
     def __init__(
         self, *, address: str, tls: Tls, recorder: CallRecorder, bounds: Bounds | None = None

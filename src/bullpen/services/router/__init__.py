@@ -1,7 +1,7 @@
 """The router: joins two gRPC streams by passing their HTTP/2 DATA through.
 
-A request and a response of RouterService.Stream look the same on the wire, so nothing
-needs decoding: payload bytes go from one stream to the other with a new frame header.
-``pairing`` decides who meets whom, ``connection`` speaks HTTP/2, ``leg`` holds what is
-on its way, ``server`` listens.
+A request and a response of RouterService.Stream look the same on the wire, so nothing needs
+decoding: payload bytes go from one stream to the other with a new frame header. ``pairing``
+matches the two sides, ``connection`` speaks HTTP/2, ``leg`` holds bytes in transit,
+``server`` listens.
 """

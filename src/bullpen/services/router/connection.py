@@ -1,7 +1,7 @@
 """One HTTP/2 connection of the router: parses frames, keeps windows, passes DATA on.
 
-Bytes are credited back to their sender only when they have left towards the receiver, so
-a slow reader slows its writer and nobody else, and nothing is buffered beyond a window.
+Bytes are credited back to their sender only when they have been sent to the receiver. So a
+slow reader slows only its own writer, and nothing is buffered beyond a window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNIMPLEMENTED = 12
 
 
 class Host(Protocol):
-    """What a connection needs of the router it belongs to."""
+    """What a connection needs from its router."""
 
     limits: Limits
 
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._hpack = Decoder(max_header_list_size=self._limits.header_bytes_max)
         self._greeted = False
         self._block: tuple[int, int, bytearray] | None = None
-        """Stream, flags and bytes of a header block that is not complete yet."""
+        """Stream, flags and bytes of an incomplete header block."""
 
         self._last = 0
         self._control = 0
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self.send_frame_max = frames.FRAME_SIZE_DEFAULT
         self.heard = self._idle_since = clock()
         self._admitted = False
-        """Whether a stream was ever let in: before, anybody could be there."""
+        """Whether a stream was ever admitted; before that, the peer is unauthenticated."""
 
         self._pinged = False
         self._blocked: dict[Leg, None] = {}
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._unblock()
         self.flush()
 
-    # What others may ask of it
+    # Called by legs and the router
 
     def write(self, piece: bytes | memoryview) -> None:
         """Queue bytes; they leave with the next ``flush``."""
@@ -128,21 +128,21 @@ class Connection(asyncio.Protocol):
 
     @property
     def room(self) -> int:
-        """Bytes of DATA that may leave on this connection now."""
+        """Bytes of DATA that may be sent on this connection now."""
         return 0 if self._paused or self._transport is None else self.send_window
 
     def wait_for_room(self, leg: Leg) -> None:
-        """Let the leg send more when there is room on the connection again."""
+        """Resume the leg when the connection has room again."""
         self._blocked[leg] = None
 
     def admitted(self) -> None:
-        """A stream was let in: the connection is in use until its last one ends."""
+        """A stream was admitted: the connection is in use until its last stream ends."""
         self._admitted = True
         if self._guest is not None:
             self._guest.busy()
 
     def ended(self, stream: int) -> None:
-        """A stream of this connection is over."""
+        """A stream of this connection has ended."""
         self.legs.pop(stream, None)
         if not self.legs:
             self._idle_since = self._clock()
@@ -150,14 +150,14 @@ class Connection(asyncio.Protocol):
                 self._guest.idle()
 
     def credited(self, count: int) -> None:
-        """Bytes that came in here have left elsewhere: the sender may send as many more."""
+        """Bytes received here have been sent on: the sender may send as many more."""
         self._credit += count
         if self._credit >= self._limits.connection_window // 4:
             self.write(frames.window_update(0, self._credit))
             self._credit = 0
 
     def abort(self, code: int, text: str) -> None:
-        """End the connection because of what the peer did, and say so."""
+        """Close the connection because of a protocol violation, and send the reason."""
         if self._transport is None:
             return
         self.write(frames.goaway(self._last, code, text))
@@ -168,13 +168,13 @@ class Connection(asyncio.Protocol):
         self.legs.clear()
 
     def drain(self) -> None:
-        """Take no new streams; those that run go on."""
+        """Accept no new streams; existing streams continue."""
         if self._transport is not None:
             self.write(frames.goaway(frames.WINDOW_LARGEST, frames.NO_ERROR, "going away"))
             self.flush()
 
     def sweep(self, now: float) -> None:
-        """Called now and then: forget floods that did not come, find peers that are gone."""
+        """Called periodically: reset the flood counters, detect dead peers."""
         self._control = 0
         silence = now - self.heard
         limits = self._limits
@@ -235,7 +235,8 @@ class Connection(asyncio.Protocol):
         if leg is None:
             if not 0 < stream <= self._last:
                 raise ProtocolError(frames.PROTOCOL_ERROR, "DATA on a stream that never was")
-            # It ended a moment ago; the connection's window still wants its bytes back.
+            # The stream has just ended; its bytes must still be credited to the connection's
+            # window.
             self.credited(size)
             return
         leg.received(frames.unpadded(body, flags), size, ended=bool(flags & frames.END_STREAM))
@@ -341,7 +342,7 @@ class Connection(asyncio.Protocol):
         ended = bool(flags & frames.END_STREAM)
         leg = self.legs.get(stream)
         if leg is not None:
-            # Trailers of a request: only their end matters.
+            # Trailers of a request: only the end of the stream matters.
             leg.received(memoryview(b""), 0, ended=ended)
             leg.pass_on()
             return

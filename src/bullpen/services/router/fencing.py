@@ -1,4 +1,4 @@
-"""What leases tell a router: whose streams are over."""
+"""Tells a router which leases have ended, so that it closes their streams."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bullpen.core.leases import lifecycle
 
 
 class Fenced(Protocol):
-    """A router, seen from here."""
+    """The part of a router that fencing uses."""
 
     def fence(self, lease: str, epoch: int) -> object:
-        """Cut what the lease has up to an epoch, and admit nothing of it any more."""
+        """Close the lease's streams up to an epoch, and admit no more of them."""
 
 
 def fencing(router: Fenced) -> Callable[[Lease | None, Lease | None], None]:
-    """Cut a lease's streams the moment it ends, is deleted, or goes to another client."""
+    """Close a lease's streams as soon as it ends, is deleted, or goes to another client."""
 
     def changed(old: Lease | None, new: Lease | None) -> None:
         lease, epoch = new or old, lifecycle.fenced(old, new)

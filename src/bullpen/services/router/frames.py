@@ -28,7 +28,7 @@ _PAIR = struct.Struct(">HI")
 
 
 class ProtocolError(Exception):
-    """The other side broke HTTP/2; the connection ends with this code."""
+    """The peer violated HTTP/2; the connection is closed with this code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -117,7 +117,7 @@ def response_head(stream: int) -> bytes:
 
 
 def trailers(stream: int, status: int, message: str, *, only: bool) -> bytes:
-    """The end of a response; ``only`` when nothing was sent before."""
+    """The end of a response; ``only`` if nothing was sent before."""
     fields = [("grpc-status", str(status)), ("grpc-message", _percent(message))]
     if only:
         fields = [(":status", "200"), ("content-type", "application/grpc"), *fields]
@@ -126,7 +126,7 @@ def trailers(stream: int, status: int, message: str, *, only: bool) -> bytes:
 
 
 def _percent(text: str) -> str:
-    """gRPC's escape for messages: everything but printable ASCII, and the sign itself."""
+    """gRPC's escape for messages: everything but printable ASCII, and the percent sign."""
     return "".join(char if " " <= char <= "~" and char != "%" else _escaped(char) for char in text)
 
 

@@ -1,4 +1,4 @@
-"""One side of a joined stream: what came in and has not left yet, and how it ends."""
+"""One side of a joined stream: received bytes not yet sent on, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OK, CANCELLED = 0, 1
 
 LINGER_SECONDS = 1.5
-"""How long a caller that gets nothing any more may take to end its call by itself."""
+"""How long a caller that receives nothing any more may take to end its call itself."""
 
 
 class Leg:
@@ -23,23 +23,25 @@ class Leg:
         self._stream = stream
         self._window = window
         self._credit = 0
-        """Bytes the sender may be told about with its next WINDOW_UPDATE."""
+        """Bytes to credit to the sender with the next WINDOW_UPDATE."""
 
         self._fresh: list[memoryview] = []
-        """What has just come in, as views of what was read."""
+        """Bytes just received, as views of the read buffer."""
 
         self._held = bytearray()
-        """What the other side has no room for, at most a window. Copied, so that a few
-        held bytes do not keep the large read alive that they came in with."""
+        """Bytes the other side has no room for, at most a window.
+
+        Copied, so that a few held bytes do not keep a large read buffer alive.
+        """
 
         self._owed = 0
-        """Bytes received and not credited back, padding included."""
+        """Bytes received and not credited back, including padding."""
 
         self._answered = False
         self._hushed = False
         self._over = False
         self.ended = False
-        """This side has sent all it had to."""
+        """This side has sent everything."""
 
         self.peer: Leg | None = None
         self.send_window = connection.send_window_initial
@@ -53,13 +55,13 @@ class Leg:
         return self._over
 
     def accept(self) -> None:
-        """The caller may be here: answer with headers at once."""
+        """Admit the caller: answer with headers at once."""
         self._answered = True
         self._connection.admitted()
         self._connection.write(frames.response_head(self._stream))
 
     def join(self, peer: Leg) -> None:
-        """From now on each side's bytes are the other's."""
+        """From now on, each side's bytes go to the other."""
         self.peer, peer.peer = peer, self
         self.pass_on()
         peer.pass_on()
@@ -70,7 +72,7 @@ class Leg:
         self._connection.flush()
 
     def received(self, payload: memoryview, size: int, *, ended: bool) -> None:
-        """Bytes from this side; ``size`` counts what they cost the window."""
+        """Bytes from this side; ``size`` is their cost in the window."""
         self._owed += size
         if self._hushed:
             self._repay(size)
@@ -84,12 +86,12 @@ class Leg:
             return
         if payload:
             self._fresh.append(payload)
-        # Padding never travels, so it is paid back at once.
+        # Padding is not passed on, so it is credited at once.
         self._repay(size - len(payload))
         self.ended = ended
 
     def pass_on(self) -> None:
-        """Send what has come in to the other side, as far as it has room; hold the rest."""
+        """Send received bytes to the other side as far as it has room; hold the rest."""
         peer = self.peer
         fresh, self._fresh = self._fresh, []
         if peer is None or self._held:
@@ -132,7 +134,7 @@ class Leg:
             self.peer.flush()
 
     def room_for(self, size: int) -> int:
-        """How much of ``size`` bytes this side can take now; it asks for more when it can."""
+        """How many of ``size`` bytes this side can take now; it resumes the sender later."""
         connection = self._connection
         room = max(0, min(self.send_window, connection.room, size))
         if room < size and connection.room <= self.send_window:
@@ -158,7 +160,7 @@ class Leg:
         return pieces
 
     def _repay(self, count: int) -> None:
-        """Give the sender room for bytes that are no longer here."""
+        """Credit the sender for bytes that are no longer held here."""
         if not count:
             return
         self._owed -= count
@@ -169,10 +171,10 @@ class Leg:
             self._credit = 0
 
     def lost(self) -> None:
-        """This side is gone without a word; for the other one that is the end of the stream.
+        """This side was lost without an end; for the other side the stream ends.
 
-        Not an error unless bytes were on their way: a program that closes its channel
-        resets what is open, and Jumpstarter's client warns of any end that is not OK.
+        Not an error unless bytes were in transit: a program that closes its channel resets its open
+        streams, and Jumpstarter's client warns of any end that is not OK.
         """
         peer, said_all, cut_short = self.peer, self.ended, bool(self._held)
         self._close()
@@ -186,10 +188,10 @@ class Leg:
             peer.finish(OK, "")
 
     def hush(self) -> None:
-        """Pass nothing on any more, in either direction, and end the call soon.
+        """Pass on nothing more, in either direction, and end the call soon.
 
-        Not at once, because the caller may be about to end it itself, and would take
-        what it still writes then for a failure.
+        Not at once, because the caller may be about to end the call itself, and a write after our
+        end would look like a failure to it.
         """
         if self._over or self._hushed:
             return
@@ -213,7 +215,7 @@ class Leg:
             frames.trailers(self._stream, status, message, only=not self._answered)
         )
         if not self.ended:
-            # The call is over; what the caller still meant to send is not wanted.
+            # The call has ended; anything the caller still sends is discarded.
             self._connection.write(frames.rst_stream(self._stream, frames.NO_ERROR))
         self._connection.flush()
         self._close()
@@ -223,7 +225,7 @@ class Leg:
             return
         self._over = True
         self._connection.ended(self._stream)
-        # Bytes that will never travel still belong to the connection's window.
+        # Bytes that will never be passed on still count against the connection's window.
         self._connection.credited(self._owed)
         self._fresh.clear()
         self._held.clear()

@@ -1,4 +1,4 @@
-"""How much a router takes from anybody. Every number here is a promise not to be exhausted."""
+"""Limits of a router towards every peer. Each one prevents the exhaustion of a resource."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ class Limits:
     """Streams of one connection."""
 
     stream_window: int = 512 * 1024
-    """Bytes a sender may be ahead of its receiver, and so the most that waits unpaired."""
+    """Bytes a sender may be ahead of its receiver, and so the most an unpaired leg holds."""
 
     connection_window: int = 4 * 1024 * 1024
     frame_size_max: int = 64 * 1024
     header_bytes_max: int = 16 * 1024
-    """Of one request's headers, CONTINUATION frames included, before and after unpacking."""
+    """Size of one request's headers, with CONTINUATION frames, before and after decoding."""
 
     control_frames_max: int = 2_000
-    """PING, SETTINGS, RST_STREAM, PRIORITY and empty DATA per sweep: a peer that sends
-    more is attacking."""
+    """PING, SETTINGS, RST_STREAM, PRIORITY and empty DATA frames per sweep; more is an attack."""
 
     write_buffer_max: int = 1024 * 1024
-    """Unsent bytes of a connection above which nothing more is passed on to it."""
+    """Unsent bytes of a connection above which nothing more is passed to it."""
 
     sweep_seconds: float = 2.0
     quiet_seconds: float = 60.0
-    """Without a byte for this long a peer is pinged."""
+    """A peer that sends nothing for this long is pinged."""
 
     dead_seconds: float = 180.0
-    """Without a byte for this long it is gone."""
+    """A peer that sends nothing for this long is considered dead."""
 
     hello_seconds: float = 10.0
     """A connection on which no stream was admitted by then is closed, whatever it has sent."""

@@ -1,7 +1,7 @@
-"""Who meets whom: two sides with tickets for the same stream, lease and epoch, once.
+"""Pairs two sides with tickets for the same stream, lease and epoch, once.
 
-Bounded, as a whole and for each lease, and without I/O. A ticket that was used is remembered
-until it runs out, so a stolen copy of it opens nothing.
+Bounded, as a whole and for each lease, and without I/O. A used ticket is remembered until
+it expires, so a stolen copy of it opens nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ WAITING_MAX = 20_000
 USED_MAX = 200_000
 
 LEASE_LEGS_MAX = 2_000
-"""Of one lease, joined and waiting, so that no client takes the router's room from the others."""
+"""Legs of one lease, joined and waiting, so that no client exhausts the router."""
 
 LEASE_WAITING_MAX = 200
 LEASE_USED_MAX = 20_000
-"""Tickets of one lease that were used and have not run out: eleven a second for half an hour."""
+"""Used tickets of one lease that have not expired: eleven a second for half an hour."""
 
 _WAITING, _USED = "waiting", "used"
 
@@ -37,7 +37,7 @@ class Pairing(Generic[L]):
         self._used: dict[tuple[str, Role], Ticket] = {}
         self._by_lease: defaultdict[str, dict[L, int]] = defaultdict(dict)
         self._counts: Counter[tuple[str, str]] = Counter()
-        """By lease and what is counted of it."""
+        """Counts by lease and by what is counted."""
 
         self._fences: dict[str, int] = {}
 
@@ -46,9 +46,9 @@ class Pairing(Generic[L]):
         return sum(len(legs) for legs in self._by_lease.values())
 
     def arrive(self, ticket: Ticket, leg: L, *, now: datetime) -> L | None:
-        """The other side if it is already there, else None: the leg waits.
+        """The other side if it is already waiting, else None: the leg waits.
 
-        Raises ``Unauthorized`` for a ticket that was used or whose lease is over.
+        Raises ``Unauthorized`` for a ticket that was used or whose lease has ended.
         """
         self._forget(now)
         if self._fences.get(ticket.lease, -1) >= ticket.epoch:
@@ -71,7 +71,7 @@ class Pairing(Generic[L]):
         return found[1]
 
     def _check_room(self, lease: str, *, waits: bool) -> None:
-        """Whoever comes to one that waits makes room, so only the others count as waiting."""
+        """A leg that joins a waiting one frees a place, so only unpaired legs count as waiting."""
         if (waits and len(self._waiting) >= WAITING_MAX) or len(self._used) >= USED_MAX:
             raise TooManyRequests("too many streams are waiting for their other side")
         if (
@@ -101,12 +101,12 @@ class Pairing(Generic[L]):
             del self._by_lease[ticket.lease]
 
     def fence(self, lease: str, epoch: int) -> tuple[L, ...]:
-        """The lease is over up to this epoch: nothing of it may join, and these must go."""
+        """The lease has ended up to this epoch: admit none of its legs; returns those to close."""
         self._fences[lease] = max(epoch, self._fences.get(lease, -1))
         return tuple(leg for leg, held in self._by_lease.get(lease, {}).items() if held <= epoch)
 
     def _forget(self, now: datetime) -> None:
-        """Drop used tickets that have run out; they were added in order of time."""
+        """Drop used tickets that have expired; they are ordered by time."""
         while self._used:
             use, ticket = next(iter(self._used.items()))
             if ticket.expires > now:

@@ -1,4 +1,4 @@
-"""A router: listens, admits callers by their tickets, joins them, and cuts ended leases."""
+"""A router: listens, admits callers by ticket, joins them, and cuts off ended leases."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Router:
         self._tickets = tickets
         self._clock = clock
         self.on_session = on_session
-        """Told when two sides meet and again when one leaves; must return at once."""
+        """Called when two sides are joined and again when one leaves; must return at once."""
 
         self._pairing: Pairing[Leg] = Pairing()
         self._connections: set[Connection] = set()
 
     @property
     def load(self) -> int:
-        """Legs carried now, waiting ones included."""
+        """Current legs, including waiting ones."""
         return self._pairing.legs
 
     @contextlib.asynccontextmanager
     async def serving(
         self, listener: socket.socket, tls: ssl.SSLContext | None, *, door: Door | None = None
     ) -> AsyncIterator[None]:
-        """Route while the context is open; then let callers know and stop."""
+        """Route while the context is open; then notify callers and stop."""
         loop = asyncio.get_running_loop()
 
         def connect(guest: Guest) -> Connection:
@@ -81,7 +81,7 @@ class Router:
                 connection.sweep(loop.time())
 
     def fence(self, lease: str, epoch: int) -> int:
-        """The lease is over: cut what it has, admit nothing more. Returns how many were cut."""
+        """The lease has ended: close its streams, admit no more. Returns how many were closed."""
         legs = self._pairing.fence(lease, epoch)
         for leg in legs:
             leg.hush()
@@ -133,7 +133,7 @@ class Router:
 
 
 def tls_context(chain: str, key: str) -> ssl.SSLContext:
-    """TLS as gRPC clients want it: HTTP/2 by ALPN, and a handshake without ALPN allowed."""
+    """TLS as gRPC clients expect it: HTTP/2 by ALPN; a handshake without ALPN is allowed."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(chain, key)
