@@ -25,7 +25,7 @@ from bullpen.runtime.retry import Retry
 
 
 async def ensure_policy(objects: Objects) -> None:
-    """Create the default roles and bindings, and add what was removed from them."""
+    """Create the default roles and bindings, and restore what was removed from them."""
     for role in starting_roles():
         await _ensure_role(objects, role)
     for binding in CLUSTER_ROLE_BINDINGS:
@@ -58,7 +58,7 @@ async def _ensure_binding(objects: Objects, wanted: ClusterRoleBinding) -> None:
 async def access_index(
     objects: Objects, *, clock: Clock, retry: Retry, faults: Faults | None = None
 ) -> AsyncIterator[AccessIndex]:
-    """An index of all roles and bindings that follows them while the context is open."""
+    """An index of all roles and bindings, kept current while the context is open."""
     index = AccessIndex()
     roles = Informer(objects, Role, retry=retry, faults=faults)
     cluster_roles = Informer(objects, ClusterRole, retry=retry, faults=faults)

@@ -1,4 +1,4 @@
-"""How many events the audit log took and lost, for Prometheus."""
+"""How many events the audit log recorded and lost, for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Backups of the state: made while the service runs, verified, bounded in number and age.
 
-Which of them may go is a pure decision. None goes before a newer one was read back and
-found sound, and the newest never goes.
+Which backups may be deleted is a pure decision. A backup is deleted only after a newer one
+was read back and found valid, and the newest is never deleted.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bullpen.store.sqlite import SqliteStore
 log = logging.getLogger("bullpen.backups")
 
 FIRST_SECONDS = 60.0
-"""After a start, so that a service that keeps restarting does not only copy."""
+"""Delay after a start, so that a service in a restart loop does not spend its time copying."""
 
 LAST_SECONDS_MAX = 10.0
-"""What the backup at a clean stop may take."""
+"""Time limit of the backup at a clean stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def found(directory: Path) -> tuple[Backup, ...]:
 
 
 def surplus(backups: Sequence[Backup], schedule: Schedule, *, now: datetime) -> tuple[Backup, ...]:
-    """Those that may go, given all of them, newest first."""
+    """The backups that may be deleted, given all of them, newest first."""
     return tuple(
         backup
         for place, backup in enumerate(backups)
@@ -63,12 +63,12 @@ def surplus(backups: Sequence[Backup], schedule: Schedule, *, now: datetime) -> 
 
 
 def readable(value: bytes) -> object:
-    """A check for what the store holds: JSON. Raises ``ValueError``."""
+    """Check that a stored value is JSON. Raises ``ValueError``."""
     return msgspec.json.decode(value, type=msgspec.Raw)
 
 
 async def open_store(layout: Layout) -> SqliteStore:
-    """The store of a data directory. What is damaged is refused with the way back."""
+    """The store of a data directory. A damaged one is refused, with how to restore it."""
     if layout.restoring.exists():
         raise Refused(
             f"a restore of {layout.root} was interrupted;"
@@ -94,7 +94,7 @@ def _way_back(layout: Layout, kept: Sequence[Backup]) -> str:
 
 
 class BackupKeeper:
-    """Makes backups while it runs, and one more at the end."""
+    """Makes backups while it runs, and a last one at the end."""
 
     def __init__(
         self, store: SqliteStore, directory: Path, schedule: Schedule, *, clock: Clock
@@ -105,18 +105,18 @@ class BackupKeeper:
         self._clock = clock
         self._ready = asyncio.Event()
         self._newest = -1
-        """The revision of the last one made; what did not change is not copied again."""
+        """The revision of the last backup; an unchanged state is not copied again."""
 
     def service_ready(self) -> None:
-        """The service has started: what is in the store can be served, so copies of it are good.
+        """The service has started: the state can be served, so copies of it are good.
 
-        Until then no backup is made and none is removed: a service that cannot start must not
+        Until then no backup is made and none is deleted: a service that cannot start must not
         replace the backups it could be restored from.
         """
         self._ready.set()
 
     async def run(self) -> None:
-        """One whenever it is due, until cancelled."""
+        """Make a backup whenever one is due, until cancelled."""
         await self._ready.wait()
         kept = found(self._directory)
         due = kept[0].made_at + self._schedule.every if kept else self._clock.now()
@@ -127,7 +127,7 @@ class BackupKeeper:
             seconds = self._schedule.every.total_seconds()
 
     async def make(self) -> None:
-        """A backup of what is durable now, unless there is one. A failure is logged, not raised."""
+        """Back up the durable state, unless unchanged. A failure is logged, not raised."""
         if self._store.revision == self._newest:
             return
         now = self._clock.now()
@@ -144,7 +144,7 @@ class BackupKeeper:
             log.debug("backup made", extra={"key": path, "revision": self._newest})
 
     async def finish(self) -> None:
-        """The last one, if the service was ready and it can be had in time."""
+        """Make the last backup, if the service was ready and there is time."""
         if not self._ready.is_set():
             return
         with contextlib.suppress(TimeoutError):
@@ -153,13 +153,13 @@ class BackupKeeper:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """What a predecessor that was killed did not finish; there is no other maker of backups."""
+    """Remove the unfinished backup of a killed process; no other process makes backups."""
     for path in directory.glob("state-*.db.partial*"):
         path.unlink(missing_ok=True)
 
 
 def _made_at(path: Path) -> datetime | None:
-    """When a file was made, by its name; None for one that is not called like a backup."""
+    """When a backup was made, by its file name; None for other files."""
     try:
         return datetime.strptime(path.name, "state-%Y%m%dT%H%M%S%z.db")
     except ValueError:

@@ -1,6 +1,6 @@
-"""The service's own certificate authority and the certificate its servers show, as files.
+"""The service's own certificate authority and its server certificate, as files.
 
-Keys are readable by their owner only. How certificates are made is ``issuing``'s.
+Keys are readable by their owner only. ``issuing`` creates the certificates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bullpen.errors import Refused
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where the files are; servers load them from there."""
+    """The paths of the files; servers load them from there."""
 
     ca: Path
     server_chain: Path
@@ -28,9 +28,9 @@ class Certificates:
 
 
 def ensure(directory: Path, hosts: tuple[str, ...], *, now: datetime) -> Certificates:
-    """Make what is missing, renew what runs out or lacks one of ``hosts``.
+    """Create missing files; renew certificates that expire or lack one of ``hosts``.
 
-    The authority is made once and kept: clients pinned it.
+    The authority is created once and kept, because clients pin it.
     """
     found = Certificates(
         ca=directory / "ca.crt",

@@ -7,7 +7,7 @@ import base64
 from bullpen.api import yaml
 
 DRIVERS_ALLOWED = ("jumpstarter_driver_*", "bullpen_*")
-"""Client classes ``jmp`` may load for drivers, unless the user's own config says otherwise."""
+"""Client classes that ``jmp`` may load for drivers, unless the user's config differs."""
 
 
 def client_config(*, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str) -> str:

@@ -1,4 +1,4 @@
-"""What an operator may set: one optional YAML file, checked before anything starts."""
+"""The operator's settings: one optional YAML file, validated before anything starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_active_per_client: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="maxActivePerClient", default=500
     )
-    """Leases of one client that have their exporter; 0 is no limit, here and below."""
+    """Leases of one client that hold an exporter; 0 is no limit, here and below."""
 
     max_waiting_per_client: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="maxWaitingPerClient", default=500
@@ -37,7 +37,7 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     create_rate: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(
         name="createRate", default=20.0
     )
-    """Leases a second that one client may create, after ``create_burst`` at once."""
+    """Leases per second that one client may create, after a burst of ``create_burst``."""
 
     create_burst: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
         name="createBurst", default=500
@@ -72,12 +72,12 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     start_failures_max: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
         name="startFailuresMax", default=5
     )
-    """Failures in a row after which only one member is tried at a time."""
+    """Consecutive failures after which only one member is tried at a time."""
 
     instances_max: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="instancesMax", default=500
     )
-    """The most instances this machine runs, of all pools together."""
+    """The most instances on this machine, of all pools together."""
 
     def boot(self) -> timedelta:
         return durations.parse(self.boot_timeout)
@@ -85,12 +85,12 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: SandboxMode = SandboxMode.PREFERRED
-    """What to do where the host does not allow every layer of an instance's sandbox."""
+    """What to do if the host does not allow every layer of an instance's sandbox."""
 
     first_user: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = msgspec.field(
         name="firstUser", default=0
     )
-    """First of 1024 uids for instances of a service that is root; 0 to choose them."""
+    """First of 1024 uids for instances if the service runs as root; 0 for automatic."""
 
     paths: tuple[str, ...] = ()
     """Files and directories of the host that instances may read."""
@@ -98,13 +98,13 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     every: str = "1h"
-    """How often the state is copied, if it changed."""
+    """How often the state is backed up, if it changed."""
 
     keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
-    """The most that are kept."""
+    """The most backups that are kept."""
 
     max_age: str = msgspec.field(name="maxAge", default="720h")
-    """Older ones go, but for the newest."""
+    """Older backups are deleted, except the newest."""
 
     def interval(self) -> timedelta:
         found = durations.parse(self.every)
@@ -118,57 +118,57 @@ class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The most of all ports together; 0 for as many as the descriptors allow."""
+    """The most connections of all ports together; 0 for as many as descriptors allow."""
 
     per_address: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="perAddress", default=0)
-    """The most that one address may have of a port; 0 for as many as the port."""
+    """The most connections of one address per port; 0 for the limit of the port."""
 
 
 class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hidden: tuple[str, ...] = ()
-    """Exporter labels clients do not see unless they ask for hidden ones."""
+    """Exporter labels that clients see only if they ask for hidden labels."""
 
     deprecated: dict[str, str] = {}
-    """Exporter labels and what to use instead."""
+    """Deprecated exporter labels, each with its replacement."""
 
 
 class NamespaceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     claim: str = "groups"
     value: str
-    """What the claim is, or has in its list."""
+    """The value of the claim, or an element of its list."""
 
     namespaces: tuple[str, ...]
 
 
 class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     issuer: str
-    """Address of the issuer; its discovery document is read from there."""
+    """URL of the issuer; its discovery document is read from there."""
 
     audiences: tuple[str, ...] = ("jumpstarter-cli",)
-    """Tokens for any of these are accepted."""
+    """Accepted token audiences."""
 
     client_id: str = msgspec.field(name="clientId", default="jumpstarter-cli")
     username_claim: str = msgspec.field(name="usernameClaim", default="preferred_username")
     username_prefix: str = msgspec.field(name="usernamePrefix", default="oidc:")
-    """Put before the claim; a Client's ``spec.username`` has both."""
+    """Prepended to the claim; a Client's ``spec.username`` contains both."""
 
     groups_claim: str = msgspec.field(name="groupsClaim", default="groups")
     groups_prefix: str = msgspec.field(name="groupsPrefix", default="oidc:")
-    """Put before each group; bindings name the group with it."""
+    """Prepended to each group; bindings name the group with it."""
 
     ca_file: str = msgspec.field(name="caFile", default="")
 
     namespaces: tuple[str, ...] = ("default",)
-    """With ``provisioning``: where any user of the issuer gets a Client."""
+    """With ``provisioning``: the namespaces where any user of the issuer gets a Client."""
 
     namespace_rules: tuple[NamespaceRule, ...] = msgspec.field(name="namespaceRules", default=())
-    """With ``provisioning``: where users with a claim or a group get one besides."""
+    """With ``provisioning``: further namespaces for users with a claim or a group."""
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: bool = True
     max_size: str = msgspec.field(name="maxSize", default="100Mi")
-    """A file that would grow beyond this is closed and a new one begun."""
+    """A file that would grow beyond this size is closed and a new one is started."""
 
     keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
     """The most closed files that are kept."""
@@ -193,7 +193,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connections: ConnectionConfig = ConnectionConfig()
     audit: AuditConfig = AuditConfig()
     client_ca_file: str = msgspec.field(name="clientCAFile", default="")
-    """Authorities whose client certificates are accepted besides those of the data directory."""
+    """Further CAs whose client certificates are accepted, besides those of the data directory."""
 
     oidc: tuple[OidcIssuer, ...] = ()
     provisioning: bool = False

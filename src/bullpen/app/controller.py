@@ -1,6 +1,6 @@
 """``bullpen controller``: leases, exporters, clients, credentials and their gRPC services.
 
-For a Kubernetes cluster, where the objects, the keys and who leads are all kept. Several
+For a Kubernetes cluster, which stores the objects, the keys and the leadership. Several
 replicas may run; one leads and serves. Routers and provisioners are other processes.
 """
 
@@ -42,25 +42,25 @@ NAME = "bullpen-controller"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """What ``bullpen controller`` was told."""
+    """The command line of ``bullpen controller``."""
 
     join: JoinSettings = field(default_factory=JoinSettings)
     port: int = 8082
     endpoint: str = ""
-    """What clients and exporters call it, as ``host:port``; where it listens unless given."""
+    """Its address for clients and exporters, as ``host:port``; by default, where it listens."""
 
     login_port: int = 8086
-    """Negative serves no login discovery."""
+    """A negative port disables login discovery."""
 
     tls: TlsFiles | None = None
-    """A certificate somebody else made; without one, an authority of our own makes it."""
+    """An external certificate; without one, our own authority issues it."""
 
     config: Config = field(default_factory=Config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """What all replicas share."""
+    """Keys that all replicas share."""
 
     signer: Signer
     tickets: Tickets
@@ -82,7 +82,7 @@ async def run(settings: ControllerSettings, *, announce: Callable[[str], None]) 
 async def _serving(
     settings: ControllerSettings, here: Joined, announce: Callable[[str], None]
 ) -> AsyncIterator[str]:
-    """Everything a leader does; yields what it says of itself."""
+    """Everything a leader does; yields a description once it is ready."""
     clock, ids = SystemClock(), RandomIds()
     keys = await _keys(settings, here, now=clock.now())
     grpc = _grpc(settings, keys.server)
@@ -147,7 +147,7 @@ async def _keys(settings: ControllerSettings, here: Joined, *, now: datetime) ->
 
 def _grpc(settings: ControllerSettings, server: Pair) -> GrpcServer:
     address = f"{settings.join.listen}:{settings.port}"
-    # The cluster's own audit log has what this process writes.
+    # The cluster's own audit log records the writes of this process.
     recorder = CallRecorder(NoAudit(), clock=SystemClock(), ids=RandomIds())
     tls = Tls(chain=server.certificate, key=server.key)
     try:
@@ -159,7 +159,7 @@ def _grpc(settings: ControllerSettings, server: Pair) -> GrpcServer:
 
 
 def _host(settings: ControllerSettings) -> str:
-    """What clients call us, without the port."""
+    """The host name that clients use, without the port."""
     if settings.endpoint:
         return settings.endpoint.rpartition(":")[0].strip("[]") or settings.endpoint
     listen = settings.join.listen

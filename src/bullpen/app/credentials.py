@@ -1,4 +1,4 @@
-"""The tokens of people: made once, kept in the data directory, written to kubeconfigs."""
+"""Administrator tokens: created once, kept in the data directory, written to kubeconfigs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN_BYTES = 32
 
 
 class Role(StrEnum):
-    """The two tokens in the data directory, as its file calls them."""
+    """The two tokens in the data directory, by their names in its file."""
 
     ADMIN = "admin"
     VIEW = "view"
@@ -36,7 +36,7 @@ USERS = {
 
 
 class LabTokens:
-    """Recognises tokens of Jumpstarter clients and exporters, while they are not revoked."""
+    """Recognises tokens of Jumpstarter clients and exporters until they are revoked."""
 
     def __init__(self, signer: Signer, callers: Callers, clock: Clock) -> None:
         self._signer = signer
@@ -66,7 +66,7 @@ class LabTokens:
 
 
 def ensure_tokens(path: Path) -> dict[Role, str]:
-    """The token of each user, made on the first start."""
+    """The token of each user, created on the first start."""
     if path.exists():
         return _read(path)
     tokens = {role: secrets.token_urlsafe(TOKEN_BYTES) for role in USERS}
@@ -85,7 +85,7 @@ def _read(path: Path) -> dict[Role, str]:
 
 
 def kubeconfig(*, server: str, ca_pem: bytes, user: str, token: str) -> str:
-    """A kubeconfig that needs nothing else: the authority and the token are inside."""
+    """A self-contained kubeconfig: the CA and the token are embedded."""
     cluster = {
         "server": server,
         "certificate-authority-data": base64.b64encode(ca_pem).decode(),

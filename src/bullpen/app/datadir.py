@@ -1,7 +1,7 @@
-"""The data directory: who owns it, and whether it is ours at all.
+"""The data directory: its ownership, and exclusive access to it.
 
-A directory is ours when it is empty, or when it carries our marker file. Any
-other one is refused and left as it was found. One process holds it at a time.
+A directory is ours when it is empty, or when it contains our marker file. Any other
+directory is refused and left unchanged. One process holds it at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARKER = "bullpen.json"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything lives below the data directory."""
+    """Paths below the data directory."""
 
     root: Path
 
@@ -36,7 +36,7 @@ class Layout:
 
     @property
     def restoring(self) -> Path:
-        """Exists while a backup is put in the database's place."""
+        """Exists while a backup is being restored."""
         return self.root / "state.db.restoring"
 
     @property
@@ -86,7 +86,7 @@ class Layout:
 
 
 class DataDirectory:
-    """Exclusive possession of a data directory, from ``open`` to ``close``."""
+    """Exclusive use of a data directory, from ``open`` to ``close``."""
 
     def __init__(self, root: Path, lock_handle: int) -> None:
         self.layout = Layout(root)
@@ -94,7 +94,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, root: Path) -> DataDirectory:
-        """Take the directory; raises ``Refused`` if it is foreign, newer, or held."""
+        """Lock the directory; raises ``Refused`` if it is foreign, newer, or locked."""
         root = root.resolve()
         layout = Layout(root)
         _check_ours(layout)
@@ -108,7 +108,7 @@ class DataDirectory:
         return cls(root, handle)
 
     def close(self) -> None:
-        """Let go. What only makes sense while running is removed first."""
+        """Unlock it. Files that are valid only while running are removed first."""
         self.layout.endpoints.unlink(missing_ok=True)
         os.ftruncate(self._lock_handle, 0)
         os.close(self._lock_handle)

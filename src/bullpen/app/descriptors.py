@@ -1,6 +1,6 @@
-"""File descriptors: how many there may be, and how many connections each port gets of them.
+"""File descriptors: their maximum, and how many connections each port gets of them.
 
-Some are kept for what the service itself opens: the store, backups, instances and their consoles.
+Some are reserved for the service itself: the store, backups, instances and their consoles.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ log = logging.getLogger("bullpen.app")
 
 WANTED = 65_536
 RESERVED = 256
-"""For everything but connections."""
+"""Descriptors for everything except connections."""
 
 CONNECTIONS_MIN = 64
-"""At a limit that is too low for the reserve, connections get this many all the same."""
+"""Connections allowed even if the limit is too low for the reserve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Shares:
 
 
 def raise_limit() -> int:
-    """Allow this process as many descriptors as it may have, up to what it wants; how many."""
+    """Raise the descriptor limit as far as allowed and needed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -53,7 +53,7 @@ def raise_limit() -> int:
 
 
 def shares(limit: int, config: ConnectionConfig) -> Shares:
-    """What each port gets of ``limit`` descriptors."""
+    """The connections of each port, given ``limit`` descriptors."""
     room = max(CONNECTIONS_MIN, limit - RESERVED)
     total = min(config.max or room, room)
 
@@ -65,13 +65,13 @@ def shares(limit: int, config: ConnectionConfig) -> Shares:
 
 
 def only_port(limit: int) -> Bounds:
-    """What a process with one port gives it."""
+    """The connections of a process with one port."""
     room = max(CONNECTIONS_MIN, limit - RESERVED)
     return Bounds(total=room, per_address=room)
 
 
 class Counting(Protocol):
-    """A port, as far as it is counted."""
+    """A port whose connections are counted."""
 
     name: str
     displaced: int

@@ -1,4 +1,4 @@
-"""What this machine lacks to run virtual targets as they should be run, and what mends it."""
+"""What this machine lacks to run virtual targets properly, and how to fix it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LAYERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     about: str
     problem: str = ""
     remedy: str = ""
     needed: bool = True
-    """Whether something is wrong without it; otherwise it is only slower."""
+    """Whether its absence is an error; otherwise targets are only slower."""
 
     @property
     def status(self) -> str:
@@ -42,7 +42,7 @@ class Finding:
 
 
 def examine(data: Path) -> tuple[Finding, ...]:
-    """Look at everything. Starts a few programs and takes about a second."""
+    """Run all checks. Starts a few programs and takes about a second."""
     return (*_programs(), *_layers(data), _kvm())
 
 

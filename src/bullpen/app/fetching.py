@@ -1,4 +1,4 @@
-"""Fetches an outside issuer's documents over HTTP: small, quickly, or not at all."""
+"""Fetches an outside issuer's documents over HTTP, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES_MAX = 1 << 20
 
 
 def fetcher(ca_files: Iterable[str]) -> Fetch:
-    """How to get a document; ``ca_files`` are trusted besides the system's authorities."""
+    """A function that fetches a document; trusts ``ca_files`` besides the system's CAs."""
     context = ssl.create_default_context()
     for path in ca_files:
         try:

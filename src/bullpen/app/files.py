@@ -1,4 +1,4 @@
-"""Writing small files so that a crash leaves the old one or the new one, never half."""
+"""Writes small files so that a crash leaves either the old or the new file, never a part."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PUBLIC = 0o644
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int) -> None:
-    """Replace ``path`` durably. The mode holds from the first byte on. Raises ``Refused``."""
+    """Replace ``path`` durably. The mode applies from the first byte on. Raises ``Refused``."""
     data = content.encode() if isinstance(content, str) else content
-    # Always the same name: what a crash leaves of one attempt, the next one removes.
+    # The name is constant, so that the next attempt replaces what a crash left behind.
     temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

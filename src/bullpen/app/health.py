@@ -1,7 +1,7 @@
-"""What Kubernetes and Prometheus ask a process: is it alive, may it have traffic, what it counts.
+"""Liveness, readiness and metrics of a process, for Kubernetes and Prometheus.
 
 Plain HTTP without secrets: ``/healthz`` and ``/livez`` say that the process answers,
-``/readyz`` whether it does its work, ``/metrics`` what it counted.
+``/readyz`` whether it is ready, ``/metrics`` what it counted.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Health:
-    """A tiny ASGI application, and what it has to say."""
+    """A small ASGI application, and the state it reports."""
 
     def __init__(self) -> None:
         self.ready = ""
-        """What the process does; empty as long as it is not ready."""
+        """What the process does; empty until it is ready."""
 
         self.waiting = "starting"
-        """What it waits for meanwhile."""
+        """What the process waits for until then."""
 
         self.collectors = CollectorRegistry()
         self.collectors.register(_Readiness(lambda: bool(self.ready)))
 
     def wait_for(self, text: str) -> None:
-        """Say what keeps the process from being ready."""
+        """Set what keeps the process from being ready."""
         self.waiting = text
 
     def count_requests(self, requests: Counter[tuple[str, str, int]]) -> None:
-        """Have what was asked of the API server counted too."""
+        """Also export the counts of requests to the API server."""
         self.collectors.register(_Requests(requests))
 
     async def __call__(

@@ -1,7 +1,7 @@
 """Hosts an ASGI application with uvicorn, over TLS, under our own lifecycle.
 
-Connections are accepted by ``runtime.connections``, which bounds them. A request's head has a
-deadline and a largest size, which uvicorn's parser lacks.
+``runtime.connections`` accepts and limits the connections. The headers of a request have a
+deadline and a maximum size, which uvicorn's parser lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAD_SECONDS_MAX = 10.0
 
 HEAD_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS = 2
-"""How long answers in progress may take once we stop."""
+"""How long responses in progress may take after the stop."""
 
 
 class _Server(uvicorn.Server):
@@ -35,14 +35,14 @@ class _Server(uvicorn.Server):
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nothing is listened to: ``serving`` accepts."""
+        """Open no listeners: ``serving`` accepts the connections."""
         await self.lifespan.startup()
         self.servers = []
         self.started = True
         self.up.set()
 
     def protocol(self, guest: Guest) -> asyncio.Protocol:
-        """What speaks HTTP on one connection."""
+        """The HTTP protocol of one connection."""
         return _Protocol(
             guest,
             config=self.config,
@@ -52,12 +52,12 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # Signals belong to app.up, which stops the parts in order.
+        # ``app.up`` handles signals and stops the parts in order.
         yield
 
 
 class _Protocol(PeerCertificateProtocol):
-    """One connection: idle but for the time from the end of a request's head to its answer's."""
+    """One connection: busy from the end of a request's headers to the end of its response."""
 
     def __init__(self, guest: Guest, **settings: Any) -> None:
         super().__init__(**settings)
@@ -66,7 +66,7 @@ class _Protocol(PeerCertificateProtocol):
         self._in_head = True
         self._in_body = False
         self._begun = False
-        """Whether there is the beginning of a head."""
+        """Whether part of a request's headers has been received."""
 
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -111,13 +111,13 @@ class _Protocol(PeerCertificateProtocol):
             return
         self._guest.idle()
         if self._in_body:
-            # Refused before it was read; what is left of it is not waited for any longer.
+            # The request was refused before its body was read; the rest of the body has a deadline.
             self._set_deadline()
         else:
             self._await_head()
 
     def _await_head(self) -> None:
-        """The next request may begin when it likes; one that has begun has its deadline."""
+        """The next request may start at any time; once started, its headers have a deadline."""
         self._clear_deadline()
         self._in_head, self._head_bytes = True, 0
         if self._begun:
@@ -134,9 +134,9 @@ class _Protocol(PeerCertificateProtocol):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening address taken early, so that a port in use is known before anything starts."""
+    """Bind a listening address early, so that a port in use is reported before the start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, because asyncio turns off waiting for more to send only where it sees TCP.
+    # The protocol is named, because asyncio sets TCP_NODELAY only where it sees TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -156,9 +156,9 @@ async def serving(
     *,
     door: Door | None = None,
 ) -> AsyncIterator[None]:
-    """Serve while the context is open; on exit finish what is in progress, then stop.
+    """Serve while the context is open; on exit, finish requests in progress, then stop.
 
-    With ``client_ca`` clients may show a certificate of one of its authorities.
+    With ``client_ca``, clients may present a certificate issued by one of its CAs.
     """
     config = uvicorn.Config(
         application,

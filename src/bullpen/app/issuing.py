@@ -1,8 +1,8 @@
-"""Certificates as PEM: an authority of our own, and what it signs for servers.
+"""Certificates as PEM: our own CA, and the server certificates it signs.
 
-EC P-256 throughout: clients of this service open a connection per stream, and
-handshakes with it cost a tenth of RSA's. Nothing here is kept: see ``certificates`` for
-files, ``sharing`` for Secrets.
+EC P-256 throughout: clients of this service open a connection per stream, and its
+handshakes cost a tenth of RSA's. Nothing is stored here: see ``certificates`` for files,
+``sharing`` for Secrets.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CLOCK_SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A certificate, with those above it if any, and its key. Both are PEM."""
+    """A certificate, with its chain if any, and its key. Both are PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
 def make_authority(*, now: datetime) -> Pair:
-    """An authority that trusts itself."""
+    """Create a self-signed CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Bullpen CA")])
     certificate = (
@@ -45,7 +45,7 @@ def make_authority(*, now: datetime) -> Pair:
 
 
 def issue(authority: Pair, hosts: tuple[str, ...], *, now: datetime) -> Pair:
-    """What a server shows under any of ``hosts``; raises ``ValueError`` for a bad authority."""
+    """A server certificate for ``hosts``; raises ``ValueError`` for an invalid CA."""
     signer, signing_key = load(authority.certificate), _load_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bullpen")])
@@ -63,7 +63,7 @@ def issue(authority: Pair, hosts: tuple[str, ...], *, now: datetime) -> Pair:
 
 
 def serves(certificate: bytes, authority: bytes, hosts: tuple[str, ...], *, now: datetime) -> bool:
-    """Whether a server may go on showing it: lasting, signed by the authority, for all hosts."""
+    """Whether a certificate may stay in use: not expiring, signed by the CA, for all hosts."""
     found = load(certificate)
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     lasting = found.not_valid_after_utc - RENEW_BEFORE > now

@@ -1,7 +1,7 @@
-"""How a process joins a cluster: where the API server is, what it watches there, who leads.
+"""How a process joins a cluster: its API server, what it watches there, leader election.
 
-Shared by the controller, the provisioners and the routers. Each is one of several
-replicas, or alone; all state is in the cluster.
+Shared by the controller, the provisioners and the routers. Each may have several replicas;
+all state is in the cluster.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ IDENTITY_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSettings:
-    """What every process of a cluster is told."""
+    """Settings of every process of a cluster."""
 
     kubeconfig: Path | None = None
-    """Else the service account of the Pod, or what kubectl would use."""
+    """By default the service account of the Pod, or the kubeconfig that kubectl would use."""
 
     context: str = ""
     namespace: str = ""
-    """Where keys and coordination Leases are; that of the Pod or of the context unless given."""
+    """Namespace of keys and coordination Leases; by default that of the Pod or the context."""
 
     watch_namespace: str = ""
-    """The only namespace that is looked at; empty for all."""
+    """The only namespace that is watched; empty for all."""
 
     listen: str = "0.0.0.0"
     health_port: int = 8080
@@ -55,23 +55,23 @@ class JoinSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """A process that is connected and says how it is."""
+    """A process that is connected and answers probes."""
 
     objects: ClusterObjects
     namespace: str
     health: Health
     stop: asyncio.Event
-    """Set when we are told to stop."""
+    """Set when the process is asked to stop."""
 
     address: str
-    """Where other replicas can see that we are there."""
+    """The address where other replicas can check that this process runs."""
 
 
 @contextlib.asynccontextmanager
 async def joined(
     settings: JoinSettings, *, manager: str, clock: Clock, bundles: bool = False
 ) -> AsyncIterator[Joined]:
-    """Connect, answer probes and hear signals while the context is open."""
+    """Connect, answer probes and handle signals while the context is open."""
     stop = hear_signals()
     access = find_access(settings, clock)
     namespace = settings.namespace or access.namespace
@@ -95,19 +95,19 @@ async def joined(
 
 
 def _own_host(listen: str) -> str:
-    """What other Pods call this one; empty if nobody knows."""
+    """The address of this process for other Pods; empty if unknown."""
     if listen not in ("0.0.0.0", "::"):
         return listen
     try:
         found = socket.gethostbyname(socket.gethostname())
     except OSError:
         return ""
-    # On every machine that is somebody else.
+    # A loopback address means a different machine everywhere.
     return "" if found.startswith("127.") else found
 
 
 def hear_signals() -> asyncio.Event:
-    """Set at SIGTERM and SIGINT."""
+    """An event that is set at SIGTERM and SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -129,7 +129,7 @@ async def answering(health: Health, host: str, port: int) -> AsyncIterator[int]:
 
 
 def taken_port(host: str, port: int) -> socket.socket:
-    """A port to listen on; raises ``Refused`` if it cannot be had."""
+    """Bind a port to listen on; raises ``Refused`` if that fails."""
     try:
         return bind(host, port)
     except OSError as error:
@@ -137,7 +137,7 @@ def taken_port(host: str, port: int) -> socket.socket:
 
 
 def find_access(settings: JoinSettings, clock: Clock) -> Access:
-    """The API server we belong to; as kubectl looks for it, but for a Pod's own cluster."""
+    """The API server to use; found as kubectl does, but a Pod uses its own cluster."""
     environment = os.environ
     surroundings = Surroundings(environment=environment, clock=clock)
     named = settings.kubeconfig or _first_file(environment)
@@ -155,14 +155,14 @@ def _first_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def scopes_of(namespace: str, watched: str, *, bundles: bool = False) -> dict[type[Kind], Scope]:
-    """What is watched of kinds that are full of other people's objects.
+    """What is watched of kinds that contain many unrelated objects.
 
     ``bundles``: also ConfigMaps that classes may refer to, not only our own.
     """
     own = "" if bundles else f"metadata.name={authority.NAME}"
     scopes: dict[type[Kind], Scope] = {
         CoordinationLease: Scope(namespace=namespace, labels=ROUTER_LABEL),
-        # Neither the tokens of service accounts nor what Helm keeps.
+        # Neither service account tokens nor Helm releases.
         Secret: Scope(namespace=watched, fields="type=Opaque"),
         ConfigMap: Scope(namespace=watched, fields=own),
         Pod: Scope(namespace=watched, labels=Pod.selected),
@@ -186,7 +186,7 @@ def leadership_of(name: str, joined: Joined, clock: Clock) -> Leadership:
 
 
 def identity() -> str:
-    """Who we are among replicas: where we run, and this very start."""
+    """Our identity among the replicas: the host, and this very start."""
     return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(IDENTITY_BYTES).hex()}"
 
 
@@ -195,9 +195,9 @@ async def lead(
     joined: Joined,
     work: Callable[[], AbstractAsyncContextManager[str]],
 ) -> None:
-    """Stand by, then do the work until told to stop, or until somebody else leads.
+    """Stand by, then work until asked to stop, or until another replica leads.
 
-    ``work`` yields what it says of itself once it is ready.
+    ``work`` yields a description once it is ready.
     """
     if not await before_stop(leadership.acquire(), joined.stop):
         return
@@ -207,7 +207,7 @@ async def lead(
         working = tasks.create_task(_work(joined, work, begun))
         await joined.stop.wait()
         if not begun.is_set():
-            # It waits for something that need not come any more.
+            # The work waits for something that is no longer needed.
             working.cancel()
         await asyncio.wait((working,))
         keeping.cancel()
@@ -225,7 +225,7 @@ async def _work(
 
 
 async def before_stop(act: Coroutine[Any, Any, object], stop: asyncio.Event) -> bool:
-    """Whether something was done before we were told to stop; else it is given up."""
+    """Whether ``act`` finished before the stop; otherwise it is cancelled."""
     async with asyncio.TaskGroup() as tasks:
         doing = tasks.create_task(act)
         stopped = tasks.create_task(stop.wait())

@@ -1,4 +1,4 @@
-"""The service's own keys: what it signs tokens with. Kept in the data directory, mode 0600."""
+"""The keys that sign the service's tokens. Kept in the data directory, mode 0600."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNING_KEYS_MAX = 5
 
 
 def signing_keys(path: Path) -> tuple[ECKey, ...]:
-    """The keys that verify, newest first; made on the first start."""
+    """The verification keys, newest first; created on the first start."""
     if not path.exists():
         return rotate_signing_key(path)
     try:
@@ -27,14 +27,14 @@ def signing_keys(path: Path) -> tuple[ECKey, ...]:
 
 
 def rotate_signing_key(path: Path) -> tuple[ECKey, ...]:
-    """Sign with a new key from now on; older ones still verify what they signed."""
+    """Sign with a new key from now on; older keys still verify their tokens."""
     older = signing_keys(path) if path.exists() else ()
     write_atomically(path, fresh_signing_keys(older), mode=SECRET)
     return signing_keys(path)
 
 
 def fresh_signing_keys(older: tuple[ECKey, ...] = ()) -> bytes:
-    """A new key before the ``older`` ones, as they are kept."""
+    """A new key before the ``older`` ones, in the stored form."""
     fresh = ECKey.generate_key("P-256", {"kid": secrets.token_hex(8)}, private=True)
     kept = (fresh, *older)[:SIGNING_KEYS_MAX]
     content = json.dumps({"keys": [key.as_dict(private=True) for key in kept]})
@@ -42,7 +42,7 @@ def fresh_signing_keys(older: tuple[ECKey, ...] = ()) -> bytes:
 
 
 def read_signing_keys(content: bytes) -> tuple[ECKey, ...]:
-    """Keys as they are kept; raises one of several errors if these are none."""
+    """Parse keys in the stored form; raises one of several errors if invalid."""
     found = tuple(ECKey.import_key(item) for item in json.loads(content)["keys"])
     if not found:
         raise ValueError("there is no key")

@@ -1,4 +1,4 @@
-"""Puts the Jumpstarter side together: views, controllers, services, gRPC."""
+"""Wires the Jumpstarter side: views, controllers, services, gRPC."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ from bullpen.services.signals import Signals
 
 BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
 WORKERS = 32
-"""For what happens to thousands of objects at once: each its own write, all in few commits."""
+"""Concurrent passes for bursts of thousands of objects: separate writes in few commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSettings:
-    """What an operator may set about leases and labels."""
+    """The operator's settings for leases and labels."""
 
     endpoint: str
     """Where clients and exporters reach the controller, as ``host:port``."""
 
     ca_pem: str
-    """What their TLS connections are checked against."""
+    """The CA that verifies their TLS connections."""
 
     retention: timedelta = timedelta(hours=24)
     """How long an ended lease stays readable."""
@@ -74,7 +74,7 @@ class LabSettings:
     """How long an exporter may take to become available after a lease."""
 
     quotas: Quotas = field(default_factory=Quotas)
-    """How much one client may have."""
+    """The limits of one client."""
 
     pools: Tuning = TUNING
     labels: LabelSettings = field(default_factory=LabelSettings)
@@ -82,7 +82,7 @@ class LabSettings:
     """Whether an unknown user of an outside issuer gets a Client at the first call."""
 
     authority_home: str | None = None
-    """Besides where labs are, the namespace that has our CA certificate; None for all."""
+    """The namespace that gets our CA certificate besides those with labs; None for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,10 @@ class Lab:
     leases: Leases
     exporters: Exporters
     switchboard: Switchboard
-    """The services behind ``controller`` and ``client``, for who calls them without gRPC."""
+    """The services behind ``controller`` and ``client``, for callers without gRPC."""
 
     saw_session: Callable[[Session], None]
-    """What a router tells its sessions to."""
+    """Called by a router with its sessions."""
 
 
 @contextlib.asynccontextmanager
@@ -119,8 +119,8 @@ async def running(
 ) -> AsyncIterator[Lab]:
     """Everything behind the gRPC services, while the context is open.
 
-    Without ``provisioners`` the pools are those of other processes. ``sandboxing`` is what
-    each provisioner gives its targets, where that is known here.
+    Without ``provisioners``, other processes manage the pools. ``sandboxing`` is the sandbox
+    each provisioner provides, if known here.
     """
     retry = functools.partial(BACKOFF.delay, chance=chance)
     views = Views.of(objects, retry=retry)
@@ -264,7 +264,7 @@ async def running(
             tasks.create_task(views.run()),
             tasks.create_task(supervise("events", events.run, retry=retry)),
         ]
-        # A controller that decided before it has seen everything would end what it misses.
+        # A controller that decided before its views are complete would end leases it has not seen.
         await views.synced()
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "faults": fault_loop.run,

@@ -1,10 +1,10 @@
-"""Which of several replicas acts: the one that holds a coordination Lease.
+"""Leader election: the replica that holds a coordination Lease acts.
 
 The rules and times are those of Kubernetes' own components, so that operators find what
-they know, but for one: a leader whose process is seen to be gone is replaced at once.
-Whether somebody else's hold has run out is judged by our own clock, from when we last saw
-it renewed: clocks of two machines need not agree. Every write names the revision it is
-based on, so two replicas never both believe that they took it.
+they know, with one exception: a leader whose process is seen to exit is replaced at once.
+Whether another replica's hold has expired is measured on our own clock, from when we last
+saw it renewed, because clocks of two machines need not agree. Every write carries the
+revision it is based on, so two replicas can never both acquire the Lease.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavaila
 from bullpen.kit.clock import Clock
 
 ADDRESS = "bullpen.dev/address"
-"""Annotation that says where the leader can be seen to be there."""
+"""Annotation with the address where other replicas can check that the leader runs."""
 
 log = logging.getLogger("bullpen.leadership")
 
@@ -32,10 +32,10 @@ log = logging.getLogger("bullpen.leadership")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     lasts: timedelta = timedelta(seconds=15)
-    """How long others wait after they last saw the hold renewed."""
+    """How long other replicas wait after they last saw a renewal."""
 
     renewed_within: timedelta = timedelta(seconds=10)
-    """A leader that could not renew for so long is none any more."""
+    """A leader that could not renew for this long gives up the leadership."""
 
     retry: timedelta = timedelta(seconds=2)
 
@@ -47,19 +47,19 @@ TIMING = Timing()
 
 
 class _Lost(Unavailable):
-    """Not to be mistaken for an API server that does not answer."""
+    """The leadership is lost, as opposed to an API server that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """A hold as it was seen, and when it was first seen like this."""
+    """The observed Lease, and when it was first seen in this state."""
 
     revision: str
     at: float
 
 
 def may_take(spec: CoordinationLeaseSpec, identity: str, *, idle: float) -> bool:
-    """Whether a hold is free for us, having been seen unchanged for ``idle`` seconds."""
+    """Whether we may acquire a Lease that has been unchanged for ``idle`` seconds."""
     if not spec.holder_identity or spec.holder_identity == identity:
         return True
     lasts = spec.lease_duration_seconds
@@ -81,9 +81,10 @@ class Leadership:
         tell: Callable[[str], None] = lambda text: None,
         timing: Timing = TIMING,
     ) -> None:
-        """``identity`` must be no other replica's, and no earlier one's of this replica.
+        """``identity`` must be unique among all replicas and their restarts.
 
-        ``address`` is where others can see that we are there; ``tell`` hears what we wait for.
+        ``address`` is where other replicas can check that we run; ``tell`` is called with what we
+        wait for.
         """
         self.name = name
         self._objects = objects
@@ -98,10 +99,10 @@ class Leadership:
         self._seen: Sighting | None = None
         self._watch = LeadershipWatch()
         self._leader = ""
-        """Where the present leader can be seen to be there."""
+        """The address where the current leader can be checked."""
 
     async def acquire(self) -> None:
-        """Wait until it is our turn."""
+        """Wait until we hold the leadership."""
         try:
             await self._acquire()
         finally:
@@ -121,14 +122,14 @@ class Leadership:
             gone = await self._wait()
 
     def _say(self, text: str) -> None:
-        """Tell what we wait for; the log hears it once."""
+        """Report what we wait for; it is logged once."""
         self._tell(text)
         if text != self._told:
             log.info("waiting for leadership", extra={"key": self.name, "cause": text})
             self._told = text
 
     async def _wait(self) -> bool:
-        """Wait before looking again; whether the leader was seen to vanish meanwhile."""
+        """Wait before the next look; returns whether the leader was seen to exit meanwhile."""
         seconds = self._timing.retry.total_seconds()
         begun = asyncio.get_running_loop().time()
         gone = bool(self._leader) and await self._watch.gone(self._leader, seconds=seconds)
@@ -138,7 +139,7 @@ class Leadership:
         return gone
 
     async def keep(self) -> None:
-        """Renew until cancelled; raises ``Unavailable`` the moment we lead no longer."""
+        """Renew until cancelled; raises ``Unavailable`` as soon as the leadership is lost."""
         loop = asyncio.get_running_loop()
         renewed = loop.time()
         within = self._timing.renewed_within.total_seconds()
@@ -157,19 +158,19 @@ class Leadership:
                     raise self._lost(f"it could not be renewed for {within:.0f} s") from None
 
     async def release(self) -> None:
-        """Let the next replica lead at once. Everything we did must have ended before."""
+        """Let another replica lead at once. All our work must have ended before."""
         held, self._held = self._held, None
         if held is None:
             return
         spec = replace(
             held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._clock.now()
         )
-        # Whoever waits will notice anyway, only later.
+        # The next leader would notice anyway, only later.
         with contextlib.suppress(LabError):
             await self._objects.update(replace(held, spec=spec))
 
     async def _try(self, *, gone: bool) -> CoordinationLease | None:
-        """The hold if it is ours now; ``gone`` if its holder was seen to vanish."""
+        """The Lease if we hold it now; ``gone`` if its holder was seen to exit."""
         try:
             found = await self._objects.get(CoordinationLease, self._namespace, self.name)
         except NotFound:
@@ -189,13 +190,13 @@ class Leadership:
         return taken
 
     def _ours(self, found: CoordinationLease) -> CoordinationLease:
-        """The hold as it is when it is ours."""
+        """The Lease with us as its holder."""
         noted = {**found.metadata.annotations, ADDRESS: self._address}
         meta = replace(found.metadata, annotations=noted)
         return replace(found, metadata=meta, spec=self._spec(found.spec))
 
     def _idle(self, found: CoordinationLease) -> float:
-        """For how long we have seen the hold as it is."""
+        """For how long the Lease has been unchanged."""
         now, revision = asyncio.get_running_loop().time(), found.metadata.resource_version
         if self._seen is None or self._seen.revision != revision:
             self._seen = Sighting(revision=revision, at=now)
@@ -219,7 +220,7 @@ class Leadership:
         try:
             self._held = await self._objects.update(replace(self._held, spec=fresh))
         except Conflict:
-            # Somebody wrote it: a curious operator, or a replica that took it from us.
+            # Another writer changed it: an operator, or a replica that took the leadership.
             found = await self._objects.get(CoordinationLease, self._namespace, self.name)
             if found.spec.holder_identity != self._identity:
                 raise self._lost(f"{found.spec.holder_identity or 'nobody'} holds it now") from None

@@ -1,11 +1,11 @@
-"""Notices that another process is gone by the connection to it ending.
+"""Notices that another process is gone by the end of the connection to it.
 
-A hold that is not renewed runs out after many seconds; a process that is killed closes its
-connections at once. Whoever stands by keeps one to the leader, so that exporters, which
-give up after five seconds without a controller, notice little.
+A Lease that is not renewed expires after many seconds; a killed process closes its
+connections at once. A standby replica keeps a connection to the leader, so that exporters,
+which give up after five seconds without a controller, are hardly affected.
 
-It only ever says that somebody is gone whom it has seen: an address that cannot be reached
-at all proves nothing.
+It reports a process as gone only after it was connected to it: an address that cannot be
+reached at all proves nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ CONNECT_SECONDS_MAX = 1.0
 
 
 class LeadershipWatch:
-    """One connection, to whoever leads now."""
+    """One connection to the current leader."""
 
     def __init__(self) -> None:
         self._address = ""
         self._met = False
-        """Whether somebody ever answered there."""
+        """Whether a process ever answered there."""
 
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def gone(self, address: str, *, seconds: float) -> bool:
-        """Whether who answered at ``address`` does so no more; looks for so many seconds."""
+        """Whether the process that answered at ``address`` is gone; watches for ``seconds``."""
         if address != self._address:
             self.leave()
             self._address, self._met = address, False
@@ -55,7 +55,7 @@ class LeadershipWatch:
             return True
 
     async def _refuses(self) -> bool:
-        """Whether nobody listens there any more, rather than only having hung up."""
+        """Whether the port is closed, rather than only the connection."""
         for _ in range(KNOCKS):
             await asyncio.sleep(KNOCK_SECONDS)
             if not await self._connect():
@@ -63,7 +63,7 @@ class LeadershipWatch:
         return True
 
     async def _connect(self) -> bool:
-        """Try to connect; whether that was refused by the machine itself."""
+        """Try to connect; returns whether the machine itself refused the connection."""
         host, _, port = self._address.rpartition(":")
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):

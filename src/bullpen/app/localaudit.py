@@ -16,7 +16,7 @@ from bullpen.kit.ids import Ids
 
 
 def local_user() -> User:
-    """The user of the operating system that this process runs as."""
+    """The operating system user of this process."""
     number = os.geteuid()
     try:
         name = pwd.getpwuid(number).pw_name

@@ -1,4 +1,4 @@
-"""Login discovery: tells ``jmp login`` where everything is. Plain answers, no secrets."""
+"""Login discovery: tells ``jmp login`` the addresses of the service. Contains no secrets."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class _Formatter(logging.Formatter):
 
 
 def configure(*, verbose: bool = False) -> None:
-    """Send logs to standard error. Libraries speak up from WARNING on."""
+    """Send logs to standard error. Libraries log from WARNING on."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         _Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%FT%T")

@@ -1,4 +1,4 @@
-"""Client certificates on the way from the TLS handshake to the application.
+"""Passes client certificates from the TLS handshake to the application.
 
 uvicorn does not pass them on. This protocol puts the certificate of the peer, which the
 handshake has verified, into the ``tls`` extension of every request's scope.
@@ -14,7 +14,7 @@ from bullpen.apiserver.asgi import CLIENT_CERTIFICATE
 
 
 class PeerCertificateProtocol(HttpToolsProtocol):
-    """HTTP over TLS, where a client may show a certificate."""
+    """HTTP over TLS, where a client may present a certificate."""
 
     _certificate: bytes = b""
 

@@ -1,6 +1,6 @@
-"""What pools count, for Prometheus: read from the sets' own status when somebody asks.
+"""Pool metrics for Prometheus: read from the status of the sets at each scrape.
 
-The labels name sets, of which there are as many as operators declare, and never members.
+The labels name sets, whose number is limited by what operators declare, and never members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts the pools together: instances, members, sets, and what leases may expect of them."""
+"""Wires the pools: instances, members, sets, and their messages for waiting leases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pools:
         tuning: Tuning = TUNING,
         alone: bool = True,
     ) -> None:
-        """``alone``: all pools are ours, also those whose provisioner is not here."""
+        """``alone``: all pools are ours, even if their provisioner is not in this process."""
         instance_view = InstanceView(provisioners, clock=clock, alone=alone)
         blueprints = Blueprints(views, instance_view.provisioners, ca_pem=ca_pem, alone=alone)
         observer = PoolObserver(views, labs, instance_view, blueprints, clock=clock, tuning=tuning)
@@ -68,7 +68,7 @@ class Pools:
             ),
             clock=clock,
             retry=retry,
-            # Starting and removing instances waits for backends; a slow member holds up no other.
+            # Starting and removing instances waits for backends; a slow member delays no other.
             workers=WORKERS,
             faults=views.faults,
             subject=lambda key: views.exporters.get(*key),
@@ -95,7 +95,7 @@ class Pools:
         watch_pools(views, labs, instance_view, observer.demand, self._sets_loop.add)
 
     def supplies(self, namespace: str) -> tuple[Supply, ...]:
-        """What the pools of a namespace could make."""
+        """The exporters that the pools of a namespace could create."""
         return self._sets.supplies(namespace)
 
     async def run(self) -> None:

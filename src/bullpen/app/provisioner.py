@@ -1,7 +1,7 @@
-"""``bullpen provisioner``: looks after the pools of one provisioner, in a process of its own.
+"""``bullpen provisioner``: manages the pools of one provisioner, in a process of its own.
 
-Its sets are those whose class names it; others are left to others. Instances are Pods of
-the cluster, or processes of the machine it runs on. Several replicas may run; one leads.
+It manages the sets whose class names this provisioner. Instances are Pods of the cluster,
+or processes on this machine. Several replicas may run; one leads.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ AUTHORITY_RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionerSettings:
-    """What ``bullpen provisioner`` was told."""
+    """The command line of ``bullpen provisioner``."""
 
     provisioner: str
     join: JoinSettings = field(default_factory=JoinSettings)
     pods: PodSettings | None = None
-    """How Pods are made, or"""
+    """How Pods are created; exclusive with ``data``."""
 
     data: Path | None = None
-    """where processes of this machine have their files."""
+    """Directory of instances that run as processes of this machine."""
 
     ca: Path | None = None
-    """What exporters trust; else what the controller published."""
+    """The CA that exporters trust; by default the one the controller published."""
 
     config: Config = field(default_factory=Config)
 
@@ -89,7 +89,7 @@ async def run(settings: ProvisionerSettings, *, announce: Callable[[str], None])
 async def _working(
     settings: ProvisionerSettings, plugin: Plugin, here: Joined, announce: Callable[[str], None]
 ) -> AsyncIterator[str]:
-    """Everything a leader does; yields what it says of itself."""
+    """Everything a leader does; yields a description once it is ready."""
     clock, ids, chance = SystemClock(), RandomIds(), random.SystemRandom()
     retry = functools.partial(BACKOFF.delay, chance=chance)
     here.health.waiting = f"waiting for ConfigMap {authority.NAME}, which the controller makes"
@@ -123,7 +123,7 @@ async def _working(
         fault_loop: ReconcileLoop[ObjectKey] = ReconcileLoop(faults, clock=clock, retry=retry)
         views.faults.listen(fault_loop.add)
         running = [tasks.create_task(part.run()) for part in (views, events, fault_loop)]
-        # Who decided before everything has been seen would make again what is there.
+        # A decision before the views are complete would create existing members again.
         await views.synced()
         running.append(tasks.create_task(supervise("pools", pools.run, retry=retry)))
         collectors = (PoolMetrics(views.sets.all), FaultMetrics(views.faults))
@@ -138,13 +138,13 @@ async def _working(
 
 
 def _online(views: Views, key: Key) -> bool:
-    """Whether an exporter is connected, as the controller says in its status."""
+    """Whether an exporter is connected, according to the controller in its status."""
     found = views.exporters.get(*key)
     return found is not None and presence.online(found)
 
 
 async def _authority(settings: ProvisionerSettings, objects: Objects, namespace: str) -> str:
-    """What exporters of ours trust, as soon as the controller has said it."""
+    """The CA that our exporters trust, as soon as the controller has published it."""
     if settings.ca is not None:
         try:
             return settings.ca.read_text()
@@ -166,7 +166,7 @@ async def _placement(
     clock: Clock,
     retry: Retry,
 ) -> AsyncIterator[Placement]:
-    """Where instances run: as Pods, or as processes of this machine."""
+    """The placement of instances: Pods, or processes of this machine."""
     if settings.pods is not None:
         pods: Informer[Pod] = Informer(objects, Pod, retry=retry)
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""Writes how to reach the service: kubeconfigs, a client config, and what means "ready"."""
+"""Writes the files users need: kubeconfigs, a client config, and the readiness marker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREDENTIAL_SECONDS_MAX = 10.0
 
 
 async def publish(running: Running, layout: Layout) -> Document:
-    """Write every file a user needs; ``endpoints.json`` last, because it means ready."""
+    """Write every file a user needs; ``endpoints.json`` last, because it signals readiness."""
     _write_kubeconfigs(running, layout)
     await _write_client(running, layout)
     endpoints: Document = {
@@ -48,7 +48,7 @@ def _write_kubeconfigs(running: Running, layout: Layout) -> None:
 
 
 async def _write_client(running: Running, layout: Layout) -> None:
-    """A client that is there from the start, so that ``jmp`` works without an administrator."""
+    """A client that exists from the start, so that ``jmp`` works without an administrator."""
     document = {
         "apiVersion": Client.api_version,
         "kind": Client.kind,
@@ -67,7 +67,7 @@ async def _write_client(running: Running, layout: Layout) -> None:
 
 
 async def _token(views: Views) -> str:
-    """The default client's token, as soon as its controller has made it."""
+    """The default client's token, as soon as its controller has created it."""
     name = subjects.secret_name(subjects.Role.CLIENT, CLIENT)
     news = asyncio.Event()
     views.secrets.listen(lambda old, new: news.set())

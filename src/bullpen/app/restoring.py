@@ -1,7 +1,8 @@
-"""Putting a backup in the place of a database. What was there is kept, never overwritten.
+"""Restores a backup. The previous database is kept, never overwritten.
 
-It can be interrupted anywhere: from the first change to the last a note lies beside the
-database, with which the service does not start and a second restore goes on.
+A restore can be interrupted at any point: from the first change to the last, a marker file
+lies beside the database. With the marker, the service refuses to start, and a second
+restore continues.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from bullpen.store.file import move_into_place
 from bullpen.store.inspecting import Content, inspect
 
 _PARTS = ("", "-wal", "-shm", "-journal")
-"""What belongs to a database, by how the name ends."""
+"""Suffixes of the files that belong to a database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A backup and what a look into it showed."""
+    """A backup and the result of its verification."""
 
     backup: Backup
     size: int
@@ -39,16 +40,16 @@ class Restored:
     backup_revision: int
     content: Content
     set_aside: Path | None
-    """Where the database that was there is now."""
+    """The new location of the previous database."""
 
 
 def survey(layout: Layout) -> tuple[Finding, ...]:
-    """Every backup, newest first, each read to its end."""
+    """Every backup, newest first, each read completely."""
     return tuple(_look(backup) for backup in backups.found(layout.backups))
 
 
 def restore(root: Path, chosen: str, *, now: datetime) -> Restored:
-    """Restore the chosen backup, or the newest sound one. Raises ``Refused`` or ``NotFound``."""
+    """Restore the given backup, or the newest valid one. Raises ``Refused`` or ``NotFound``."""
     if not root.is_dir():
         raise NotFound(f"{root} does not exist; is --data the right directory?")
     with DataDirectory.open(root) as directory:
@@ -95,7 +96,7 @@ def _size(path: Path) -> int:
 
 
 def _set_aside(layout: Layout, now: datetime) -> Path | None:
-    """Move what is there away, all of it together."""
+    """Move all files of the previous database away together."""
     database = layout.database
     parts = [database.with_name(database.name + end) for end in _PARTS]
     present = [part for part in parts if part.exists()]

@@ -1,8 +1,8 @@
 """``bullpen router``: a router in a process of its own.
 
-It shares the controller's stream key, watches leases to cut the streams of ended ones, and
-keeps saying that it is there and how much it carries. The controller may be restarted, or
-another replica may lead, meanwhile: streams do not notice.
+It shares the controller's stream key, watches leases to close the streams of ended ones,
+and periodically announces itself and its load. Meanwhile the controller may restart, or
+another replica may lead: streams are not affected.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ DRAIN_LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterSettings:
-    """What ``bullpen router`` was told."""
+    """The command line of ``bullpen router``."""
 
     name: str
     home: Path | JoinSettings
-    """Data directory of the service this router belongs to, or its cluster."""
+    """Data directory of the router's service, or its cluster."""
 
     listen: str
     port: int
     endpoint: str = ""
-    """What clients call it; ``listen:port`` unless given."""
+    """Its address for clients; by default ``listen:port``."""
 
     tls: TlsFiles | None = None
-    """In a cluster, a certificate somebody else made."""
+    """An external certificate, in a cluster."""
 
     drain: timedelta = timedelta(0)
-    """How long streams may go on once we are told to stop."""
+    """How long streams may go on after the stop signal."""
 
     @property
     def host(self) -> str:
-        """What clients call it, without the port."""
+        """The host name that clients use, without the port."""
         named = self.endpoint.rpartition(":")[0].strip("[]")
         local = "127.0.0.1" if self.listen in ("0.0.0.0", "::") else self.listen
         return named or local
@@ -84,16 +84,16 @@ class RouterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """What a router needs of the service it belongs to."""
+    """What a router needs from its service."""
 
     objects: Objects
     namespace: str
-    """Where it says that it is there."""
+    """Namespace of the router's coordination Lease."""
 
     stream_key: bytes
     chain: str
     key: str
-    """Paths of the certificate it shows and of its key."""
+    """Paths of the certificate and of its key."""
 
     stop: asyncio.Event
     health: Health
@@ -109,7 +109,7 @@ async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> N
 async def route(
     settings: RouterSettings, home: Home, clock: Clock, announce: Callable[[str], None]
 ) -> None:
-    """Route until the home is told to stop."""
+    """Route until the home asks to stop."""
     router = Router(Tickets(home.stream_key), clock=clock)
     with contextlib.closing(taken_port(settings.listen, settings.port)) as listener:
         endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"
@@ -134,7 +134,7 @@ async def route(
         router.on_session = sessions.saw
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(leases.run())
-            # Before it knew which leases are over, it would let their tokens in.
+            # Before it knows which leases have ended, a router would admit their tokens.
             if await before_stop(leases.synced(), home.stop):
                 tls = tls_context(home.chain, home.key)
                 door = Door("router", descriptors.only_port(descriptors.raise_limit()))
@@ -155,7 +155,7 @@ async def route(
 
 
 async def _drain(router: Router, longest: timedelta) -> None:
-    """Let the streams there are end by themselves, for a while."""
+    """Wait a limited time for the existing streams to end by themselves."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(longest.total_seconds()):
             while router.load:  # noqa: ASYNC110 - the router counts, it does not tell
@@ -209,7 +209,7 @@ async def _cluster_home(
 
 
 class Presence:
-    """Says that the router is there, in a coordination Lease, until told to leave."""
+    """Announces the router in a coordination Lease, until asked to leave."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class Presence:
             await asyncio.sleep(RENEW.total_seconds())
 
     async def leave(self) -> None:
-        """Take no new streams: the controller stops handing out our address."""
+        """Accept no new streams: the controller stops handing out our address."""
         if self._written is not None:
             with contextlib.suppress(Conflict, Unavailable):
                 await self._objects.delete(self._written)

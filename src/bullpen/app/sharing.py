@@ -1,7 +1,7 @@
-"""Keys that several processes share, as Secrets of a cluster: made once, by whoever is first.
+"""Keys that several processes share, as Secrets of a cluster: created by the first process.
 
-What is there is never changed here: replacing a key is an operator's decision, and takes
-effect when the processes are started again.
+Existing keys are never changed here: replacing a key is an operator's decision, and takes
+effect when the processes are restarted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SharedKeys:
         self._namespace = namespace
 
     async def signing_keys(self) -> tuple[ECKey, ...]:
-        """What signs and verifies identity tokens, newest first."""
+        """The keys that sign and verify identity tokens, newest first."""
         found = await self._ensure(SIGNING_KEYS, lambda: {"keys.json": keys.fresh_signing_keys()})
         try:
             return keys.read_signing_keys(self._part(SIGNING_KEYS, found, "keys.json"))
@@ -47,7 +47,7 @@ class SharedKeys:
             raise self._damaged(SIGNING_KEYS, "keys.json") from None
 
     async def stream_key(self) -> bytes:
-        """What the controller and its routers both know."""
+        """The key that the controller and its routers share."""
         fresh = {"stream.key": secrets.token_bytes(keys.STREAM_KEY_BYTES)}
         found = await self._ensure(STREAM_KEY, lambda: fresh)
         key = self._part(STREAM_KEY, found, "stream.key")
@@ -56,7 +56,7 @@ class SharedKeys:
         return key
 
     async def authority(self, *, now: datetime) -> Pair:
-        """What signs the certificates of our servers."""
+        """The CA that signs the certificates of our servers."""
 
         def make() -> dict[str, bytes]:
             made = issuing.make_authority(now=now)
@@ -76,7 +76,7 @@ class SharedKeys:
             meta = ObjectMeta(name=name, namespace=self._namespace, labels=LABELS)
             with contextlib.suppress(AlreadyExists):
                 return await self._objects.create(Secret(metadata=meta, data=data))
-            # Another replica was first. Its key is everybody's, as soon as it can be read.
+            # Another replica was first. All replicas use its key, as soon as it can be read.
             await asyncio.sleep(PAUSE_SECONDS)
         raise Unavailable(f"secret {self._namespace}/{name} comes and goes; try again")
 

@@ -1,4 +1,4 @@
-"""A server certificate that somebody else made and renews, such as cert-manager, as files."""
+"""An external server certificate as files, for example renewed by cert-manager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TlsFiles:
     ca: Path
 
     def read(self) -> tuple[bytes, Pair]:
-        """The authority, and the certificate with its key; raises ``Refused``."""
+        """The CA, and the certificate with its key; raises ``Refused``."""
         try:
             pair = Pair(certificate=self.certificate.read_bytes(), key=self.key.read_bytes())
             return self.ca.read_bytes(), pair

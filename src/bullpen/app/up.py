@@ -23,12 +23,12 @@ from bullpen.kit.ids import RandomIds
 
 log = logging.getLogger("bullpen.app")
 
-# The collector would otherwise walk every cached object again and again.
+# With its default thresholds, the collector would scan all cached objects too often.
 GC_THRESHOLDS = (50_000, 20, 100)
 
 
 def up(settings: Settings, *, announce: Callable[[Document, list[str]], None]) -> None:
-    """Run until SIGTERM or SIGINT. ``announce`` is called once everything answers."""
+    """Run until SIGTERM or SIGINT. ``announce`` is called once everything is ready."""
     documents = read_manifests(settings)
     with (
         DataDirectory.open(settings.data) as directory,

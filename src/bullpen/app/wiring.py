@@ -1,4 +1,4 @@
-"""Puts the parts of the embedded home together. Nothing here decides anything."""
+"""Wires the parts of the embedded home. Nothing here decides anything."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ FIELD_MANAGER = "bullpen"
 NAMESPACES = ("default", "kube-system")
 
 API, CONTROLLER, ROUTER, LOGIN = 0, 2, 3, 6
-"""Distance of each port from the base. With the default, all but the API's are upstream's."""
+"""Offset of each port from the base. With the default base, all but the API's are upstream's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What ``bullpen up`` was told."""
+    """The command line of ``bullpen up``."""
 
     data: Path
     listen: str = "127.0.0.1"
     port_base: int = 8080
-    """0 takes free ports."""
+    """0 selects free ports."""
 
     manifests: tuple[Path, ...] = ()
     config: Config = field(default_factory=Config)
@@ -95,13 +95,13 @@ class Settings:
 
     @property
     def host(self) -> str:
-        """What clients on this machine can call us."""
+        """The host name for clients on this machine."""
         return "127.0.0.1" if self.listen in ("0.0.0.0", "::") else self.listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Where time, chance and identity come from."""
+    """The sources of time, randomness and ids."""
 
     clock: Clock
     ids: Ids
@@ -110,7 +110,7 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A service that answers."""
+    """A running service."""
 
     registry: Registry
     lab: Lab
@@ -124,7 +124,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings, layout: Layout, world: World) -> AsyncIterator[Running]:
-    """Start everything in order; stop it in the opposite order."""
+    """Start everything in order; stop it in reverse order."""
     shares = descriptors.shares(descriptors.raise_limit(), settings.config.connections)
     doors = {
         API: Door("apiserver", shares.api),
@@ -197,7 +197,8 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         access = await stack.enter_async_context(
             access_index(objects, clock=world.clock, retry=retry, faults=lab.views.faults)
         )
-        # Only now: before it knew which leases are over, the router would let their tokens in.
+        # The router starts only now: before it knows which leases have ended, it would admit their
+        # tokens.
         tls = tls_context(str(certs.server_chain), str(certs.server_key))
         await stack.enter_async_context(router.serving(listeners[ROUTER], tls, door=doors[ROUTER]))
         await stack.enter_async_context(grpc.serving(lab.callers, lab.controller, lab.client))
@@ -230,7 +231,7 @@ async def running(settings: Settings, layout: Layout, world: World) -> AsyncIter
         await stack.enter_async_context(
             serving(Asgi(service), listeners[API], certs, client_ca, door=doors[API])
         )
-        # Watchers are told first, so that their streams end by themselves.
+        # Watches are closed first, so that their streams end by themselves.
         stack.callback(service.close)
         keeper.service_ready()
         yield Running(
@@ -281,7 +282,7 @@ async def _lab(
 
 
 def lab_settings(config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings:
-    """What an operator set about leases, exporters and pools."""
+    """The operator's settings for leases, exporters and pools."""
     return LabSettings(
         endpoint=endpoint,
         ca_pem=ca_pem.decode(),
@@ -299,7 +300,7 @@ def lab_settings(config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings
 def _placement(
     settings: Settings, layout: Layout, world: World, *, preload: tuple[str, ...]
 ) -> LocalPlacement:
-    """Where virtual targets run: as processes of this machine."""
+    """The placement of virtual targets: processes of this machine."""
     local = LocalSettings(
         data=layout.root,
         limits=host_limits(instances=settings.config.pools.instances_max),
@@ -310,7 +311,7 @@ def _placement(
 
 
 def preloaded(found: Iterable[Plugin]) -> tuple[str, ...]:
-    """Driver modules of provisioners, each once."""
+    """Driver modules of provisioners, without duplicates."""
     return tuple(dict.fromkeys(module for plugin in found for module in plugin.preload))
 
 
@@ -328,7 +329,7 @@ def tuning(config: PoolConfig) -> Tuning:
 def _audit(
     stack: contextlib.AsyncExitStack, config: Config, layout: Layout, world: World
 ) -> AuditLog | None:
-    """The audit log, unless it is switched off. It is closed after all that writes to it."""
+    """The audit log, unless disabled. It is closed after everything that writes to it."""
     if not config.audit.enabled:
         return None
     audit = AuditLog(layout.audit, config.audit.rotation(), clock=world.clock)
@@ -338,7 +339,7 @@ def _audit(
 
 
 def client_authorities(certs: Certificates, config: Config, layout: Layout) -> Path:
-    """A file with every authority whose client certificates are accepted."""
+    """A file with every CA whose client certificates are accepted."""
     if not config.client_ca_file:
         return certs.ca
     try:
@@ -386,7 +387,7 @@ def outside_tokens(config: Config, clock: Clock) -> OutsideTokens:
 
 
 async def prepare(registry: Registry) -> None:
-    """What is there before anybody asks: namespaces, and the CRDs we implement."""
+    """Create the initial objects: namespaces, and the CRDs we implement."""
     await registry.ensure_namespaces(NAMESPACES)
     for crd in served_crds():
         await apply(registry, crd)
@@ -412,7 +413,7 @@ async def apply(registry: Registry, document: Document) -> str:
 
 
 def _listen(stack: contextlib.AsyncExitStack, settings: Settings, offset: int) -> socket.socket:
-    """Take a port before anything starts, so that one in use is known at once."""
+    """Bind a port before anything starts, so that a port in use is reported at once."""
     port = settings.port(offset)
     try:
         listener = bind(settings.listen, port)

@@ -1,1 +1,1 @@
-"""Jumpstarter drivers of our own, usable with the published clients and with ``jmp run``."""
+"""Our own Jumpstarter drivers, usable with the published clients and with ``jmp run``."""

@@ -1,8 +1,8 @@
-"""A machine's serial console: a line that keeps what nobody has read yet.
+"""A machine's serial console, which buffers unread output.
 
-A pseudo-terminal drops what a machine prints before somebody opens it, which is when
-machines print what is most worth seeing. Here it waits, as in the buffer of a real
-serial port, and an open console stays open while the machine is switched off and on.
+A pseudo-terminal drops what a machine prints before a reader opens it, which is when
+machines print the most important messages. Here the output is kept, as in the buffer of a
+real serial port, and an open console stays open while the machine is switched off and on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jumpstarter.driver import exportstream
 from jumpstarter_driver_pyserial.driver import PySerial
 
 UNREAD_BYTES_MAX = 1 << 16
-"""What is kept while nobody listens; then the oldest goes."""
+"""Output kept while no console is open; then the oldest is dropped."""
 
 BEHIND_BYTES_MAX = 1 << 18
 """How far a reader may fall behind before the machine has to wait for it."""
 
 
 class SerialLine(asyncio.Protocol):
-    """The host's end of a serial line, from one switching on to the next."""
+    """The host's end of a serial line, across power cycles."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -34,7 +34,7 @@ class SerialLine(asyncio.Protocol):
         self._streams: list[ConsoleStream] = []
 
     async def plug(self, machine: socket.socket) -> None:
-        """A machine is about to print here. What the last one left unread is old."""
+        """Connect a machine that is about to start. Unread output of the last run is dropped."""
         self._unread.clear()
         await asyncio.get_running_loop().create_connection(lambda: self, sock=machine)
 
@@ -49,12 +49,12 @@ class SerialLine(asyncio.Protocol):
         self.resume()
 
     def write(self, data: bytes) -> None:
-        """What is typed while the machine is off reaches nobody."""
+        """Input while the machine is off is discarded."""
         if self._transport is not None:
             self._transport.write(data)
 
     def resume(self) -> None:
-        """Let the machine go on once nobody is far behind."""
+        """Let the machine go on once no reader is far behind."""
         if self._transport is not None and not self._is_behind():
             self._transport.resume_reading()
 
@@ -110,7 +110,7 @@ class ConsoleStream(ObjectStream[bytes]):
         self._line.write(item)
 
     async def send_eof(self) -> None:
-        """A serial line has no end to announce."""
+        """A serial line has no end of file."""
 
     async def aclose(self) -> None:
         if not self._closed:

@@ -1,7 +1,8 @@
-"""Decompressing what a lessee sends, a bounded piece at a time.
+"""Decompresses data from a lessee in bounded pieces.
 
 A few kilobytes can decompress to gigabytes. Jumpstarter's own streams decompress each chunk
-at once; these ask for no more than they can hold, whatever the chunk contains.
+at once; these never produce more than a fixed amount at a time, whatever the chunk
+contains.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ PIECE_BYTES_MAX = 1 << 20
 """The most that is decompressed before it is written."""
 
 XZ_MEMORY_BYTES_MAX = 128 << 20
-"""An image packed with the largest preset of xz needs half of it."""
+"""An image compressed with the largest preset of xz needs half of it."""
 
 
 class Decompressor(Protocol):
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What ``data`` continues, in pieces of at most ``PIECE_BYTES_MAX``."""
+        """Decompress ``data``, in pieces of at most ``PIECE_BYTES_MAX``."""
 
 
 class _Zlib:
     def __init__(self) -> None:
-        self._inner = zlib.decompressobj(wbits=47)  # gzip or zlib, whichever it is
+        self._inner = zlib.decompressobj(wbits=47)  # accepts gzip and zlib
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         while data and not self._inner.eof:
@@ -41,7 +42,7 @@ class _Zlib:
 
 
 class _Buffered:
-    """Those decompressors that keep the input they have not used yet."""
+    """Decompressors that buffer unused input themselves."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -65,7 +66,7 @@ def decompressor(compression: Compression) -> Decompressor:
 async def decompressed(
     source: AsyncIterator[bytes], compression: Compression | None
 ) -> AsyncIterator[bytes]:
-    """``source`` without the compression it was sent with. Raises ``ValueError`` on damage."""
+    """Decompress ``source``. Raises ``ValueError`` if it is damaged."""
     if compression is None:
         async for chunk in source:
             yield chunk
@@ -75,12 +76,12 @@ async def decompressed(
         try:
             for piece in inner.pieces(chunk):
                 yield piece
-        except Exception as error:  # each library has errors of its own
+        except Exception as error:  # each library has its own exceptions
             raise ValueError(f"the {compression} data is damaged: {error}") from None
 
 
 async def unpacked(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """``source`` without the compression that its first bytes show, if they show one."""
+    """Decompress ``source`` if its first bytes show a known compression."""
     beginning = b""
     async for chunk in source:
         beginning += chunk

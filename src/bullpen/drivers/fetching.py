@@ -1,8 +1,8 @@
-"""Fetching for a lessee: from where its class allows, and never from the host itself.
+"""Downloads for a lessee: from sources its class allows, and never from the host itself.
 
-A lessee may name an address instead of sending an image, and the exporter's host connects
-to it. Every address is resolved and checked before the connection, the connection is made
-to a checked address, and every redirect is checked anew.
+A lessee may give a URL instead of sending an image, and the exporter's host connects to it.
+Every address is resolved and checked before the connection, the connection is made to a
+checked address, and every redirect is checked again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class FetchRefused(ValueError):
-    """An address that is not fetched from, and why."""
+    """A URL that must not be fetched, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a class allows its lessees to have something fetched from."""
+    """The sources from which a class allows downloads."""
 
     names: tuple[str, ...] = ()
-    """Host names; ``*.example.org`` stands for every name below it."""
+    """Host names; ``*.example.org`` matches every name below it."""
 
     networks: tuple[Network, ...] = ()
     any_public: bool = False
@@ -59,7 +59,7 @@ class Sources:
         )
 
     def refusal(self, host: str, address: Address) -> str:
-        """Why nothing is fetched from ``host`` at ``address``; empty if it may be."""
+        """Why ``host`` at ``address`` is not allowed; empty if it is."""
         plain = getattr(address, "ipv4_mapped", None) or address
         if reason := _never(plain):
             return f"{plain} is {reason}, which is never fetched from"
@@ -102,7 +102,7 @@ def _never(address: Address) -> str:
 
 
 def _is_own(address: Address) -> bool:
-    """Whether this host has the address: connecting from it to itself needs no other source."""
+    """Whether the address is local: a connection to it has the same source address."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -113,7 +113,7 @@ def _is_own(address: Address) -> bool:
 
 
 class _Pinned(AbstractResolver):
-    """Answers with the addresses that were checked."""
+    """Resolves to the addresses that were checked."""
 
     def __init__(self, checked: list[ResolveResult]) -> None:
         self._checked = checked
@@ -124,11 +124,11 @@ class _Pinned(AbstractResolver):
         return self._checked
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
 
 async def checked_addresses(url: yarl.URL, sources: Sources) -> list[ResolveResult]:
-    """Every address of the URL's host; raises ``FetchRefused`` if one of them is not allowed."""
+    """All addresses of the URL's host; raises ``FetchRefused`` if one of them is not allowed."""
     if url.scheme not in ("http", "https") or not url.host:
         raise FetchRefused(f"{_shown(url)} is not fetched: only http and https addresses are")
     assert url.port is not None
@@ -160,7 +160,7 @@ async def checked_addresses(url: yarl.URL, sources: Sources) -> list[ResolveResu
 async def _answer(
     method: str, url: yarl.URL, sources: Sources, *, seconds_max: float, **chosen: Any
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """One request, to an address that was checked; redirects are not followed."""
+    """Send one request to a checked address; redirects are not followed."""
     addresses = await checked_addresses(url, sources)
     connector = aiohttp.TCPConnector(resolver=_Pinned(addresses), use_dns_cache=False)
     timeout = aiohttp.ClientTimeout(total=seconds_max, sock_connect=CONNECT_SECONDS_MAX)
@@ -177,7 +177,7 @@ async def _answer(
 async def fetched(
     url: str, headers: Mapping[str, str], sources: Sources, *, seconds_max: float
 ) -> AsyncIterator[AiohttpStreamReaderStream]:
-    """What is at ``url``, wherever its redirects lead, as long as they may be followed."""
+    """Download ``url``, following redirects as long as they are allowed."""
     current, sent = yarl.URL(url, encoded=True), dict(headers)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(REDIRECTS_MAX + 1):
@@ -198,9 +198,9 @@ async def fetched(
 async def sent(
     url: str, headers: Mapping[str, str], sources: Sources, *, seconds_max: float
 ) -> AsyncIterator[Any]:
-    """A stream whose content is put at ``url``."""
+    """A stream whose content is uploaded to ``url``."""
     target = yarl.URL(url, encoded=True)
-    await checked_addresses(target, sources)  # before there is anything to close
+    await checked_addresses(target, sources)  # before anything needs closing
     remote, stream = create_memory_stream()  # type: ignore[no-untyped-call]
     async with (
         remote,
@@ -215,7 +215,7 @@ async def sent(
 
 
 def _shown(url: yarl.URL) -> str:
-    """The address without what may be secret in it."""
+    """The URL without parts that may be secret."""
     return str(url.with_query(None).with_fragment(None).with_user(None)) if url.host else str(url)
 
 
@@ -223,7 +223,7 @@ def _shown(url: yarl.URL) -> str:
 async def requested(
     sources: Sources, headers: Mapping[str, str], url: str, method: str, seconds_max: float
 ) -> AsyncIterator[Any]:
-    """What a lessee's request stands for: a stream to read from, or to write to."""
+    """The stream of a lessee's request: to read from, or to write to."""
     request = sent if method == "PUT" else fetched
     try:
         async with request(url, headers, sources, seconds_max=seconds_max) as stream:
@@ -243,7 +243,7 @@ async def _from_nowhere(
 
 
 def guard_drivers() -> None:
-    """Let no driver in this process fetch for a lessee, unless it has rules of its own.
+    """Prevent all drivers in this process from fetching for a lessee without own rules.
 
     Jumpstarter gives every driver a method that sends any request a client asks for.
     """

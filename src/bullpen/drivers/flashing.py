@@ -1,4 +1,4 @@
-"""Flashing a machine's partitions, so that what was checked is what the machine opens.
+"""Flashes a machine's partitions, so that the machine opens exactly the checked image.
 
 An image is written to a new file, examined when it is complete, and given a name that was
 never used before. No later flash touches that file again; only the machine writes to it.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bullpen.drivers.qemu import Qemu
 
 FIRMWARE_BYTES_MAX = 64 << 20
-"""Of a partition that holds firmware or its variables."""
+"""Maximum size of a partition that holds firmware or its variables."""
 
 FIRMWARE_PARTITIONS = ("bios", "OVMF_CODE.fd", "OVMF_VARS.fd")
 PRIVATE = 0o600
@@ -36,19 +36,19 @@ PRIVATE = 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flashed:
-    """A complete, examined image that replaces a partition."""
+    """A complete, verified image that replaces a partition."""
 
     path: Path
     format: str
-    """Decided when it was flashed: what a guest writes to its disk later cannot change it."""
+    """Determined when it was flashed: later writes of the guest cannot change it."""
 
     virtual_bytes: int
 
 
 class Occupation:
-    """What is being done with a machine: one thing at a time.
+    """The current operation on a machine: one at a time.
 
-    Driver calls of one lease run at the same time, on the event loop and in threads.
+    Driver calls of one lease run concurrently, on the event loop and in threads.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Occupation:
 
     @contextlib.contextmanager
     def of(self, doing: str) -> Iterator[None]:
-        """Do something; raises ``RuntimeError`` while something else is being done."""
+        """Run an operation; raises ``RuntimeError`` while another one is running."""
         with self._lock:
             if self._current:
                 raise RuntimeError(
@@ -83,7 +83,7 @@ class FlashStore:
         return self._flashed.get(partition)
 
     def opened(self, partition: str) -> Flashed | None:
-        """The partition for a machine that is about to open it, examined once more.
+        """The partition for a machine that is about to open it, verified once more.
 
         A raw image stays raw whatever its guest wrote to it.
         """
@@ -96,7 +96,7 @@ class FlashStore:
         return current
 
     async def write(self, partition: str, content: AsyncIterator[bytes], *, bytes_max: int) -> None:
-        """Replace the partition by ``content``. The old one stays if this fails."""
+        """Replace the partition with ``content``. The old image stays if this fails."""
         path = self._new_path(partition)
         try:
             await _written(path, content, partition=partition, bytes_max=bytes_max)
@@ -111,7 +111,7 @@ class FlashStore:
             old.path.unlink(missing_ok=True)
 
     def resized(self, partition: str, virtual_bytes: int) -> None:
-        """Note that the image was made larger."""
+        """Record that the image was enlarged."""
         self._flashed[partition] = replace(self._flashed[partition], virtual_bytes=virtual_bytes)
 
     def _new_path(self, partition: str) -> Path:
@@ -129,7 +129,7 @@ def too_large(partition: str, asked: int, granted: int) -> ValueError:
 async def _written(
     path: Path, content: AsyncIterator[bytes], *, partition: str, bytes_max: int
 ) -> None:
-    """Write a file that was not there before, and no more of it than is granted."""
+    """Write a new file, up to the allowed size."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
     total = 0
     with os.fdopen(handle, "wb") as file:
@@ -144,7 +144,7 @@ def _examined(path: Path, *, firmware: bool = False) -> Flashed:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if firmware:  # loaded byte for byte, whatever it looks like
+        if firmware:  # loaded verbatim, whatever its format
             return Flashed(path=path, format="raw", virtual_bytes=size)
         header = read_header(file.read(HEADER_BYTES_MAX), file_bytes=size)
     return Flashed(path=path, format=header.format, virtual_bytes=header.virtual_bytes)
@@ -160,7 +160,7 @@ class QemuFlasher(published.QemuFlasher):
     async def flash(self, source: Any, partition: str | None = None) -> None:
         if str(source).startswith("oci://"):
             raise _no_registry()
-        # Opened first, so that what is refused is closed too and its sender does not wait.
+        # Opened first, so that a refused stream is closed too and its sender does not hang.
         async with self.resource(source) as stream:
             name = self.parent.partition_name(partition)
             with self.parent.occupation.of(f"being flashed ({name})"):
@@ -176,7 +176,7 @@ class QemuFlasher(published.QemuFlasher):
     async def _resource_from_client_stream(
         self, resource_uuid: UUID, content_encoding: str | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """As published, decompressed in bounded pieces."""
+        """As published, but decompressed in bounded pieces."""
         compression = Compression(content_encoding) if content_encoding else None
         async with self.resources[resource_uuid] as stream:
             try:
@@ -204,9 +204,9 @@ class QemuFlasher(published.QemuFlasher):
         oci_username: str | None = None,
         oci_password: str | None = None,
     ) -> AsyncIterator[tuple[str, str, int | None]]:
-        """Refused: the program that would fetch it goes wherever a registry sends it."""
+        """Refused: the program that would fetch it follows any redirect of a registry."""
         raise _no_registry()
-        yield  # a streaming call, as published
+        yield  # makes this a streaming call, as published
 
 
 def _no_registry() -> FetchRefused:

@@ -23,7 +23,7 @@ class ForwardedPort(TcpNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
         self.sandbox = Sandbox()
-        """The one that the machine was started in."""
+        """The sandbox in which the machine was started."""
 
     @exportstream  # type: ignore[untyped-decorator]
     @contextlib.asynccontextmanager

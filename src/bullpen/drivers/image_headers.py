@@ -1,7 +1,7 @@
-"""What the first bytes of a disk image say about it. Pure.
+"""Parses the header of a disk image. Pure.
 
 A flashed image comes from a lessee, and ``qemu-img info`` opens the files an image refers
-to while it describes it. So the header is read here, by code that can open nothing.
+to while it describes it. So the header is parsed here, by code that cannot open files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 HEADER_BYTES_MAX = 1 << 16
-"""How much of an image is looked at: a whole cluster of the usual size."""
+"""How much of an image is examined: a whole cluster of the usual size."""
 
 _QCOW2_MAGIC = b"QFI\xfb"
 _QCOW2_HEADER = struct.Struct(">4sIQIIQI")
@@ -40,7 +40,7 @@ _UNSUPPORTED = (
     (0, b"LUKS\xba\xbe", "luks"),
     (64, b"\x7f\x10\xda\xbe", "vdi"),
 )
-"""Formats that a machine could not use here, by what they begin with and where."""
+"""Formats that a machine cannot use here, by magic bytes and their offset."""
 
 
 class ImageRefused(ValueError):
@@ -55,14 +55,14 @@ class ImageHeader:
     """``raw`` or ``qcow2``."""
 
     virtual_bytes: int
-    """How large the disk is for its guest."""
+    """The size of the disk for its guest."""
 
 
 def read_header(beginning: bytes, *, file_bytes: int) -> ImageHeader:
-    """Describe the image that begins so; raises ``ImageRefused`` if it must not be used.
+    """Describe the image; raises ``ImageRefused`` if it must not be used.
 
     ``beginning`` is the whole image or its first ``HEADER_BYTES_MAX`` bytes. An image of an
-    unknown format is a raw one: its bytes are the disk and nothing else.
+    unknown format is a raw image: its bytes are the disk and nothing else.
     """
     for offset, magic, name in _UNSUPPORTED:
         if beginning[offset:].startswith(magic):

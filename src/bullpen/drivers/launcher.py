@@ -1,12 +1,12 @@
-"""Starts programs for somebody in another container, who hands over their open files.
+"""Starts programs for a process in another container, which passes its open files.
 
-``python3 launcher.py SOCKET``. One connection is one program: a line of JSON with its
-arguments and the numbers its descriptors get, the descriptors themselves beside it. The
-answer is a line when it has started and one when it has ended. The program does not outlive
-its connection.
+``python3 launcher.py SOCKET``. One connection is one program: the request is a line of JSON
+with its arguments and descriptor numbers, and the descriptors themselves as ancillary data.
+The answer is a line when the program has started and one when it has ended. The program
+does not outlive its connection.
 
-This file is copied into images that have nothing of ours, so it uses the standard library
-alone and Python 3.9's at that.
+This file is copied into images without our packages, so it uses only the standard library,
+of Python 3.9 or later.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ REQUEST_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 16
 PROGRAMS_MAX = 64
 APART = 512
-"""Received descriptors are moved above this, so that none is where another is to go."""
+"""Received descriptors are moved above this number, so that they do not collide."""
 
 
 class Program:
-    """A running program; known by its pid until it is reaped, and no longer."""
+    """A running program; its pid is valid until it is reaped, and no longer."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -43,7 +43,7 @@ class Program:
                 os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """What it returned; negative if a signal ended it."""
+        """The exit code; negative if a signal ended the program."""
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             self._reaped = True
@@ -52,7 +52,7 @@ class Program:
 
 
 def start(argv: list[str], descriptors: dict[int, int]) -> Program:
-    """Start ``argv`` with these descriptors and no other; keys are the program's numbers."""
+    """Start ``argv`` with these descriptors and no others; keys are the program's numbers."""
     apart = {to: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, APART) for to, fd in descriptors.items()}
     try:
         moves = [(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in apart.items()]
@@ -64,7 +64,7 @@ def start(argv: list[str], descriptors: dict[int, int]) -> Program:
 
 
 def serve_one(connection: socket.socket) -> None:
-    """One program from its request to its end."""
+    """Serve one program from its request to its end."""
     with connection:
         line, received = _receive(connection)
         try:
@@ -85,7 +85,7 @@ def serve_one(connection: socket.socket) -> None:
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A whole line, and the descriptors that came with it."""
+    """A whole line, and the descriptors received with it."""
     descriptors = array.array("i")
     line = b""
     while not line.endswith(b"\n") and len(line) < REQUEST_BYTES_MAX:
@@ -109,7 +109,7 @@ def _await_end(program: Program, connection: socket.socket) -> None:
 
 
 def _obey(program: Program, connection: socket.socket) -> None:
-    """Pass signals on until the connection ends, which ends the program."""
+    """Forward signals until the connection ends, which ends the program."""
     with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
         for line in lines:
             program.kill(int(json.loads(line)["signal"]))
@@ -117,7 +117,7 @@ def _obey(program: Program, connection: socket.socket) -> None:
 
 
 def _tell(connection: socket.socket, **facts: object) -> None:
-    # Whoever asked may have left; its program is ended for that elsewhere.
+    # The requester may have left; that ends its program elsewhere.
     with contextlib.suppress(OSError):
         connection.sendall(json.dumps(facts).encode() + b"\n")
 
@@ -146,7 +146,7 @@ def serve(path: str) -> None:
 
 
 def main() -> None:
-    # The first process of a container gets no signal it has not asked for.
+    # The first process of a container gets only signals for which it has a handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     os.umask(0o077)
     serve(sys.argv[1])

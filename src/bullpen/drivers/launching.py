@@ -1,7 +1,7 @@
 """Programs that run beside the exporter, in the container of its target.
 
-The other side is ``launcher``. What a program needs open is handed over, so it works as
-if it had been started here.
+The counterpart is ``launcher``. The open files of a program are passed to it, so it works
+as if it had been started here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTPUT_BYTES_MAX = 4 << 20
 
 
 class Launched:
-    """A program at the other side, with as much of ``subprocess.Popen`` as drivers use."""
+    """A program in the other container, with the part of ``subprocess.Popen`` drivers use."""
 
     def __init__(
         self, path: str, argv: Sequence[str], descriptors: Mapping[int, int] | None = None
@@ -50,7 +50,7 @@ class Launched:
             raise RuntimeError(f"{argv[0]} cannot be started: {answer.get('error', 'it ended')}")
 
     def poll(self) -> int | None:
-        """What it returned, if it has ended."""
+        """The exit code, if the program has ended."""
         try:
             return self.wait(timeout=0.0)
         except subprocess.TimeoutExpired:
@@ -77,7 +77,7 @@ class Launched:
             try:
                 self._connection.sendall(json.dumps({"signal": number}).encode() + b"\n")
             except OSError:
-                return  # it has ended; whoever waits for it is told
+                return  # the program has ended; the waiter gets its exit code
 
     def _answer(self, timeout: float | None) -> dict[str, Any]:
         """The next line; empty when the launcher is gone, and the program with it."""
@@ -115,7 +115,7 @@ def _asked(path: str, argv: Sequence[str], descriptors: Mapping[int, int]) -> so
 
 
 async def run(path: str, argv: Sequence[str]) -> bytes:
-    """What a program at the other side printed. Raises ``RuntimeError`` if it failed."""
+    """The output of a program in the other container. Raises ``RuntimeError`` if it failed."""
     return await asyncio.to_thread(_run, path, argv)
 
 

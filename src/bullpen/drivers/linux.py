@@ -1,4 +1,4 @@
-"""System calls of Linux that Python has no names for: namespaces, mounts, capabilities."""
+"""Linux system calls that Python does not wrap: namespaces, mounts, capabilities."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Have namespaces of one's own; of the network and of mounts, for this thread alone."""
+    """Create new namespaces; network and mount namespaces apply to this thread only."""
     _check("unshare", _libc.unshare(flags))
 
 
@@ -50,7 +50,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def set_read_only(path: str, *, read_only: bool, recursive: bool = False) -> None:
-    """Change a mount, and with ``recursive`` all below it."""
+    """Change a mount, and with ``recursive`` all mounts below it."""
     bit = _MOUNT_ATTR_RDONLY
     attributes = struct.pack("QQQQ", bit if read_only else 0, 0 if read_only else bit, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
@@ -66,9 +66,9 @@ def set_read_only(path: str, *, read_only: bool, recursive: bool = False) -> Non
 
 
 def drop_capabilities() -> None:
-    """Give up every capability of this thread, for what it executes too."""
+    """Drop every capability of this thread and of the programs it executes."""
     for number in range(_CAPABILITIES_MAX):
-        # Beyond the last one there is, the kernel refuses.
+        # The kernel rejects numbers beyond the last capability.
         if _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
             break
     header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
@@ -81,7 +81,7 @@ def prctl(option: int, argument: int) -> None:
 
 
 def raise_loopback() -> None:
-    """Switch on the loopback interface of this thread's network."""
+    """Bring up the loopback interface in this thread's network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(handle, _SIOCGIFFLAGS, request))[1]

@@ -1,10 +1,9 @@
-"""A QEMU machine as a Jumpstarter driver: the published one, with what pools need on top.
+"""A QEMU machine as a Jumpstarter driver: the published driver with additions for pools.
 
-Accelerator, machine, further arguments, disks as overlays, forwarded ports that the
-kernel chooses and a console that loses nothing are ours; clients see the published
-driver and use its client.
-Every driver instance has directories of its own, so the next lease starts from the
-base images whatever the last one did.
+Ours are: accelerator, machine type, further arguments, disks as overlays, forwarded ports
+that the kernel chooses, and a console that loses nothing. Clients see the published driver
+and use its client. Every driver instance has its own directories, so the next lease starts
+from the base images whatever the last one did.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from bullpen.drivers.sandbox import Access, Program
 
 OFF_SECONDS_MAX = 5.0
 UNDECLARED_DISK_BYTES_MAX = 16 << 30
-"""Of a flashed disk that the class says nothing about."""
+"""Maximum size of a flashed disk that the class does not declare."""
 
 LAST_LINES_MAX = 5
 
@@ -84,7 +83,7 @@ class QemuPower(published.QemuPower):
                 serial=their_serial.fileno(),
                 cidata=self._cloud_init.name,
             )
-            # From a copy each, because a transport closes its socket when it likes.
+            # Each gets a duplicate, because a transport may close its socket at any time.
             await self.parent.console.line.plug(serial.dup())
             self._running = self._start(
                 command(machine), (machine.qmp, machine.serial), self.parent.access(machine)
@@ -94,7 +93,7 @@ class QemuPower(published.QemuPower):
             await self._let_go(qmp.dup())
 
     async def _let_go(self, connection: socket.socket) -> None:
-        """Connect what QEMU opened, then let the guest run."""
+        """Connect the sockets QEMU opened, then let the guest run."""
         try:
             async with talking(connection) as qmp:
                 await self.parent.connect(qmp)
@@ -145,13 +144,13 @@ class QemuPower(published.QemuPower):
 
 
 class _KeptDirectory:
-    """A directory that stays: somebody wants to look at it later."""
+    """A directory that is retained for later inspection."""
 
     def __init__(self) -> None:
         self.name = mkdtemp(prefix="qemu-")
 
     def cleanup(self) -> None:
-        """Only what holds nothing goes."""
+        """Remove only empty directories."""
         path = Path(self.name)
         if path.exists() and not any(path.iterdir()):
             path.rmdir()
@@ -168,20 +167,20 @@ class Qemu(published.Qemu):
     append: str = ""
     disks: list[dict[str, Any]] = field(default_factory=list)
     forwards: dict[str, int] = field(default_factory=dict)
-    """Ports of the guest by name; each is reached through a child of that name."""
+    """Ports of the guest by name; each is reached through the child of that name."""
 
     network: Literal["restricted", "user"] = "restricted"
-    """Restricted, the guest reaches nobody and is reached through ``forwards`` alone."""
+    """In ``restricted``, the guest has no network access and is reached only by ``forwards``."""
 
     fetch_from: list[str] = field(default_factory=list)
-    """Where images that a lessee names by URL may be fetched from."""
+    """Sources from which images may be downloaded for a lessee."""
 
     extra_args: list[str] = field(default_factory=list)
     launcher_socket: str = ""
-    """Who starts the machine if it does not run here; its files are then not here either."""
+    """The launcher of a machine that runs elsewhere; its files are then not here either."""
 
     retain: bool = False
-    """Leave the disks when the machine is put away."""
+    """Keep the disks when the driver is closed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
@@ -204,7 +203,7 @@ class Qemu(published.Qemu):
         children["flasher"] = QemuFlasher(parent=self)  # type: ignore[abstract]
         children["vnc"].path = self._vnc
         if self.network == "restricted" and isinstance(children.get("ssh"), VsockNetwork):
-            del children["ssh"]  # it would lead from the guest to the host as well
+            del children["ssh"]  # it would also allow connections from the guest to the host
         for name in self.forwards:
             port = ForwardedPort(host=LOOPBACK, port=0)  # type: ignore[abstract]
             if not self.is_connected():
@@ -214,7 +213,7 @@ class Qemu(published.Qemu):
 
     @property
     def _vnc(self) -> str:
-        """A socket's path must be short, so it is not beside the disks."""
+        """The path of a socket must be short, so it is not beside the disks."""
         sockets = getattr(self, "_sockets", None)
         return str(Path(sockets.name) / "vnc") if sockets else ""
 
@@ -227,11 +226,11 @@ class Qemu(published.Qemu):
         return self._power.is_on()
 
     def is_connected(self) -> bool:
-        """Whether the machine is in the host's network, because its class says so."""
+        """Whether the machine is in the host's network, as configured in its class."""
         return self.network == "user" or bool(self.hostfwd)
 
     def access(self, machine: Machine) -> Access:
-        """The files that the machine needs, and no others."""
+        """The files the machine needs, and no others."""
         bases = [disk.base for disk in self._disks.values() if disk.base]
         root = self.default_partitions.get("root")
         images = (*bases, *((root,) if root else ()))
@@ -251,7 +250,7 @@ class Qemu(published.Qemu):
         )
 
     def partition_name(self, partition: str | None) -> str:
-        """The partition that is meant; raises ``ValueError`` if there is none of that name."""
+        """The full partition name; raises ``ValueError`` if there is no such partition."""
         name = partition or "root"
         if name != "root" and name not in self._disks and name not in FIRMWARE_PARTITIONS:
             raise ValueError(f"invalid partition name: {partition}")
@@ -270,7 +269,7 @@ class Qemu(published.Qemu):
         return Path(self._tmp_dir.name) / name
 
     async def granted_bytes(self, partition: str) -> int:
-        """How large a partition may be: what the class says about it."""
+        """The maximum size of a partition, according to the class."""
         if partition in FIRMWARE_PARTITIONS:
             return FIRMWARE_BYTES_MAX
         disk = await self._declared(partition, self._granted_disk_size)
@@ -282,7 +281,7 @@ class Qemu(published.Qemu):
 
     @export  # type: ignore[untyped-decorator]
     async def set_disk_size(self, size: str) -> None:
-        """Set the size of ``root`` from the next power-on, within what the class grants."""
+        """Set the size of ``root`` from the next power-on, within the limit of the class."""
         asked, granted = sizes.parsed(str(size)), await self.granted_bytes("root")
         if asked > granted:
             raise too_large("root", asked, granted)
@@ -290,7 +289,7 @@ class Qemu(published.Qemu):
 
     @export  # type: ignore[untyped-decorator]
     async def set_memory_size(self, size: str) -> None:
-        """Set the memory from the next power-on, within what the class grants."""
+        """Set the memory from the next power-on, within the limit of the class."""
         asked = sizes.parsed(str(size))
         if not sizes.MIB <= asked <= self._granted_memory:
             raise ValueError(
@@ -301,7 +300,7 @@ class Qemu(published.Qemu):
         self.mem = f"{-(-asked // sizes.MIB)}M"
 
     async def machine(self, *, qmp: int, serial: int, cidata: str) -> Machine:
-        """The machine as it is to be switched on now, its disks ready."""
+        """The machine to be switched on now, with its disks ready."""
         vsock = isinstance(self.children.get("ssh"), VsockNetwork)
         return Machine(
             arch=self.arch,
@@ -333,7 +332,7 @@ class Qemu(published.Qemu):
         )
 
     async def connect(self, qmp: Qmp) -> None:
-        """Point the networks to the ports the kernel chose."""
+        """Connect the networks to the ports the kernel chose."""
         if self.forwards:
             shown = await qmp.execute("human-monitor-command", **{"command-line": "info usernet"})
             found = forwarded_ports(shown)
@@ -343,12 +342,12 @@ class Qemu(published.Qemu):
 
     def _present(self, partition: str) -> str:
         path = self.validate_partition(partition, use_default_partitions=True)
-        # What was not flashed is where the machine is; it says so itself if it is not.
+        # A file that was not flashed is where the machine runs; QEMU itself reports a missing one.
         elsewhere = self.launcher_socket and path == self.default_partitions.get(partition)
         return str(path) if elsewhere or path.exists() else ""
 
     async def _flash(self) -> tuple[str, str] | None:
-        """Code and variables, the latter a copy that lasts as long as this driver does."""
+        """Firmware code and variables; the variables are a copy that this driver keeps."""
         code, variables = self._present("OVMF_CODE.fd"), self._present("OVMF_VARS.fd")
         if not (code and variables):
             return None
@@ -362,7 +361,7 @@ class Qemu(published.Qemu):
         return code, str(own)
 
     async def _declared(self, name: str, root_size: str | None) -> Disk:
-        """A disk as the class describes it, with another size for ``root`` if one is given."""
+        """A disk as declared by the class, with another size for ``root`` if given."""
         disk = self._disks.get(name) or Disk(name=name)
         root = self.default_partitions.get("root") if name == "root" else None
         if root is not None and disk.base is None:

@@ -1,4 +1,4 @@
-"""QEMU's command line. Pure: everything that is on it comes in, nothing is looked up."""
+"""QEMU's command line. Pure: all inputs are arguments, nothing is looked up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DEFAULT_CPUS = {
 _WITH_PCI = ("virt", "q35", "pc")
 LOOPBACK = "127.0.0.1"
 TRANSLATION_MIB_MAX = 256
-"""Memory for translated code; QEMU would take a gibibyte beside its guest's memory."""
+"""Memory for translated code; by default QEMU would use a GiB besides the guest's memory."""
 
 SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-"""System calls that a machine has no use for end QEMU."""
+"""A system call that a machine does not need terminates QEMU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Drive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """A port of the guest that is reached through one of the host's."""
+    """A port of the guest that is reached through a port of the host."""
 
     guest_port: int
     host_port: int = 0
@@ -62,32 +62,32 @@ class Machine:
     memory: str = "512M"
     bios: str = ""
     flash: tuple[str, str] | None = None
-    """Firmware code, which is only read, and its variables, which are written."""
+    """Firmware code, read-only, and its variables, writable."""
 
     kernel: str = ""
     initrd: str = ""
     append: str = ""
     drives: tuple[Drive, ...] = ()
     cidata: str = ""
-    """Directory with cloud-init's files."""
+    """Directory with the files of cloud-init."""
 
     forwards: tuple[Forward, ...] = ()
     restricted: bool = True
-    """The guest reaches nobody: neither the host nor what the host reaches."""
+    """The guest has no network access: neither to the host nor beyond it."""
 
     vsock_cid: int | None = None
     vnc: str = ""
     qmp: int
-    """Open socket on which QEMU is spoken to."""
+    """Open socket for QMP."""
 
     serial: int
-    """Open socket that is the machine's first serial line."""
+    """Open socket of the machine's first serial line."""
 
     extra: tuple[str, ...] = ()
 
 
 def command(machine: Machine) -> tuple[str, ...]:
-    """Program and arguments. The guest waits until it is told to continue."""
+    """Program and arguments. The guest is paused until it is told to continue."""
     board = machine.machine or DEFAULT_MACHINES[machine.arch]
     cpu = machine.cpu or ("host" if machine.accel == "kvm" else DEFAULT_CPUS.get(machine.arch, ""))
     return (
@@ -158,7 +158,7 @@ def _block_device(drive: Drive) -> str:
 
 
 def _on_board(machine: Machine) -> Iterator[str]:
-    """For boards that bring their own controllers: QEMU connects to what they have."""
+    """For boards with built-in controllers: QEMU attaches devices to those."""
     yield from ("-nic", ",".join(("user", *_network(machine))))
     for index, drive in enumerate(machine.drives):
         yield from ("-drive", f"{_file(drive)},index={index}")
@@ -171,7 +171,7 @@ def _file(drive: Drive) -> str:
 
 
 def standalone_name(drive: Drive) -> str:
-    """A name for the image under which QEMU's tools open this file alone."""
+    """An image name under which QEMU's tools open this file only."""
     return f"json:{json.dumps(_standalone(drive))}"
 
 
@@ -182,5 +182,5 @@ def _standalone(drive: Drive) -> dict[str, object]:
 
 
 def _escaped(path: str) -> str:
-    """A comma would begin the next option."""
+    """Escape commas, which would begin the next option."""
     return path.replace(",", ",,")

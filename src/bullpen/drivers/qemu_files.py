@@ -1,6 +1,7 @@
-"""Which files a machine's own description makes QEMU open, beside those it names plainly.
+"""The files a machine's configuration makes QEMU open indirectly.
 
-For images and arguments of a class, which are trusted; what a lessee sent is never followed.
+For images and arguments of a class, which are trusted; references in data from a lessee are
+never followed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _PATH = re.compile(r"(?:^|[=:])(/[^,]*)")
 
 
 def image_chain(image: Path) -> Iterator[Path]:
-    """The image and what it is based on, as far as these are files here."""
+    """The image and its backing files, as far as they exist here."""
     current: Path | None = image
     for _ in range(CHAIN_LENGTH_MAX):
         if current is None:
@@ -30,7 +31,7 @@ def _backing(image: Path) -> Path | None:
         with image.open("rb") as file:
             name = backing_name(file.read(HEADER_BYTES_MAX))
     except OSError:
-        return None  # it is where the machine runs, or QEMU says what is wrong with it
+        return None  # it exists where the machine runs, or QEMU reports the error
     return image.parent / name.removeprefix("file:") if name else None
 
 

@@ -1,4 +1,4 @@
-"""Disk images, made and examined with ``qemu-img``."""
+"""Disk images, created and examined with ``qemu-img``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bullpen.drivers.sandbox import Access
 
 
 class Disk(BaseModel):
-    """A disk of the machine: what is on it at first, and how large it is."""
+    """A disk of the machine: its initial content and its size."""
 
     name: str
     base: Path | None = None
     format: Literal["qcow2", "raw"] = "qcow2"
-    """Of the base."""
+    """Format of the base image."""
 
     size: int | None = None
-    """Bytes; that of the base unless given."""
+    """In bytes; by default the size of the base image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,23 @@ class ImageTool:
     """``qemu-img``, here or where the machine runs."""
 
     launcher: str = ""
-    """Socket of who starts it there; empty for here."""
+    """Socket of the launcher there; empty to run it here."""
 
     async def make_overlay(self, path: Path, disk: Disk) -> None:
-        """A disk that holds only what differs from its base, made in a few milliseconds."""
+        """Create a disk that stores only differences from its base, in a few milliseconds."""
         base = ("-b", str(disk.base), "-F", disk.format) if disk.base else ()
         size = () if disk.size is None else (str(disk.size),)
         await self._run("create", "-q", "-f", "qcow2", *base, str(path), *(() if base else size))
 
     async def grow(self, path: Path, image_format: str, size: int | None) -> None:
-        """Make an overlay at least ``size`` large; it never shrinks."""
+        """Grow an overlay to at least ``size``; it never shrinks."""
         if size is not None and (await self.info(path, image_format))["virtual-size"] < size:
             await self._run("resize", "-q", "-f", image_format, str(path), str(size))
 
     async def resize(self, path: Path, image_format: str, size: int) -> None:
-        """Give a flashed image this size, without opening any other file for it."""
+        """Resize a flashed image, without opening any other file for it."""
         name = standalone_name(Drive(name="", path=str(path), format=image_format))
-        # What a lessee sent is opened here, so this does not see more than that.
+        # The tool opens an image from a lessee here, so its sandbox contains nothing else.
         await self._run("resize", "-q", name, str(size), access=Access(writable=(str(path),)))
 
     async def info(self, path: Path, image_format: str = "") -> dict[str, Any]:

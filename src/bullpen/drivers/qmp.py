@@ -1,4 +1,4 @@
-"""Just enough of QEMU's machine protocol to start a machine and learn about it."""
+"""The part of QEMU's machine protocol needed to start a machine and query it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ LINE_BYTES_MAX = 1 << 20
 
 
 class QmpError(RuntimeError):
-    """QEMU refused a command, or is not there to answer."""
+    """QEMU rejected a command, or does not answer."""
 
 
 class Qmp:
-    """A conversation with QEMU. Made by ``talking``."""
+    """A QMP session. Created by ``talking``."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def greet(self) -> None:
-        await self._message()  # what QEMU says first
+        await self._message()  # the greeting of QEMU
         await self.execute("qmp_capabilities")
 
     async def execute(self, name: str, **arguments: object) -> Any:
-        """What QEMU returns; raises ``QmpError`` if it refuses."""
+        """The result of a command; raises ``QmpError`` if QEMU rejects it."""
         self._writer.write(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
         while True:
             message = await self._message()
@@ -54,7 +54,7 @@ class Qmp:
 
 @contextlib.asynccontextmanager
 async def talking(connection: socket.socket) -> AsyncIterator[Qmp]:
-    """Talk over one end of a socket pair whose other end QEMU inherited."""
+    """A session over one end of a socket pair whose other end QEMU inherited."""
     reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_BYTES_MAX)
     try:
         qmp = Qmp(reader, writer)

@@ -1,7 +1,7 @@
-"""How a target's programs are started: in a view of files, processes and network of their own.
+"""Starts a target's programs in a sandbox with its own files, processes and network.
 
-A process has one sandbox, ``current()``. Without any set up, programs are started as they are:
-in a Pod the container is the sandbox, and whoever runs an exporter by hand has none.
+A process has one sandbox, ``current()``. Without a configured sandbox, programs are started
+directly: in a Pod the container is the sandbox, and an exporter run by hand has none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bullpen.drivers import linux
 
 ENVIRONMENT_KEPT = ("BULLPEN_INSTANCE", "LANG", "TZ")
 SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
-"""Beside ``/usr``: links into it, or directories where they are not merged."""
+"""Besides ``/usr``: links into it, or directories where they are not merged."""
 
 SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/qemu")
 START_SECONDS_MAX = 10.0
@@ -44,22 +44,22 @@ class Access:
 
 
 class NetworkRoom(threading.Thread):
-    """A thread that lives in a network of its own, in which there is nothing but loopback.
+    """A thread in a network namespace of its own, which contains only loopback.
 
-    Programs started in it, and sockets made in it, belong to that network; the rest of the
-    process stays where it is. So what QEMU forwards is reached through sockets from here, and
-    by nobody else on the host.
+    Programs started and sockets created in it belong to that network; the rest of the process
+    stays outside. So the ports that QEMU forwards are reachable only through sockets created
+    here, and not by other processes of the host.
     """
 
     def __init__(self, *, drop_rights: bool = False) -> None:
-        """``drop_rights`` unless the whole process, this thread included, changes its user."""
+        """``drop_rights`` unless the whole process, including this thread, changes its user."""
         super().__init__(name="network-room", daemon=True)
         self._drop_rights = drop_rights
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._entered: Future[None] = Future()
 
     def enter(self) -> None:
-        """Begin. Raises ``OSError`` if the host does not allow it."""
+        """Start the thread. Raises ``OSError`` if the host does not allow it."""
         self.start()
         self._entered.result(START_SECONDS_MAX)
 
@@ -82,17 +82,17 @@ class NetworkRoom(threading.Thread):
             function, answer = self._work.get()
             try:
                 answer.set_result(function())
-            except BaseException as error:  # handed to whoever asked
+            except BaseException as error:  # raised in the caller
                 answer.set_exception(error)
 
 
 class Program:
-    """A started program, with as much of ``subprocess.Popen`` as drivers use."""
+    """A started program, with the part of ``subprocess.Popen`` that drivers use."""
 
     def __init__(self, outer: subprocess.Popen[bytes], inner: int | None) -> None:
         self._outer = outer
         self._inner = inner
-        """A handle on the program inside its wrapper; the wrapper passes no signals on."""
+        """A pidfd of the program inside its wrapper; the wrapper forwards no signals."""
 
         assert outer.stderr is not None
         self.stderr: IO[bytes] = outer.stderr
@@ -127,7 +127,7 @@ class Sandbox:
 
     room: NetworkRoom | None = None
     readable: tuple[str, ...] = ()
-    """What the operator lets every program read."""
+    """Paths that the operator lets every program read."""
 
     def start(
         self,
@@ -146,7 +146,7 @@ class Sandbox:
         )
 
     async def run(self, line: Sequence[str], *, access: Access) -> bytes:
-        """What a program printed. Raises ``RuntimeError`` with its words if it failed."""
+        """The output of a program. Raises ``RuntimeError`` with its error output if it failed."""
         prefix = self._prefix(access)
         process = await asyncio.create_subprocess_exec(
             *prefix, *line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -159,7 +159,7 @@ class Sandbox:
         return printed
 
     def stream_socket(self) -> socket.socket:
-        """A TCP socket in the network that started programs are in."""
+        """A TCP socket in the network of the started programs."""
         make: Callable[[], socket.socket] = lambda: socket.socket(  # noqa: E731
             socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK
         )
@@ -208,7 +208,7 @@ def current() -> Sandbox:
 
 
 def use(sandbox: Sandbox) -> None:
-    """Start every program of this process so from now on."""
+    """Start every program of this process in ``sandbox`` from now on."""
     global _current
     _current = sandbox
 
@@ -234,7 +234,7 @@ def _binds(option: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _opened(told: bytes) -> int | None:
-    """A handle on the program that bubblewrap said it started; None if it started none."""
+    """A pidfd of the program that bubblewrap started; None if it started none."""
     try:
         return os.pidfd_open(int(json.loads(told)["child-pid"]))
     except (ValueError, KeyError, OSError):
@@ -242,7 +242,7 @@ def _opened(told: bytes) -> int | None:
 
 
 def _guarded(line: Sequence[str], inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    # A program must not outlive its exporter, however that ends.
+    # A program must not outlive its exporter, however the exporter ends.
     guard = shutil.which("setpriv")
     prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Sizes of memory and disks as lessees and QEMU write them, and as they are shown."""
+"""Sizes of memory and disks in the notation of lessees and QEMU, and for display."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where instances run: local processes. What is run is a provisioner's business."""
+"""Where instances run: local processes or Pods. A provisioner decides what to run."""

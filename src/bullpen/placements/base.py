@@ -1,7 +1,7 @@
-"""What is run, what it needs, and what a place that runs it promises.
+"""A workload, its needs, and the contract of the placement that runs it.
 
-A provisioner says what to run as a ``Workload``; a ``Placement`` runs it and says
-what became of it. Neither knows pools or leases.
+A provisioner describes what to run as a ``Workload``; a ``Placement`` runs it and reports
+its state. Neither knows pools or leases.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from typing import Protocol
 from bullpen.api.virtualtargetclass import Images, Scheduling
 
 Key = tuple[str, str]
-"""Namespace and name of the Exporter an instance stands behind."""
+"""Namespace and name of the Exporter an instance belongs to."""
 
 Listener = Callable[[Key], None]
 
 
 class InstancePhase(Enum):
     BOOTING = auto()
-    """Accepted. Files are fetched, or its exporter has not registered yet."""
+    """Accepted. Files are being fetched, or its exporter has not registered yet."""
 
     RUNNING = auto()
     """Its exporter has registered."""
 
     EXITED = auto()
-    """Nothing of it runs. It stays listed, with its log, until it is removed."""
+    """No process of it runs. It stays listed, with its log, until it is removed."""
 
 
 class ExitReason(StrEnum):
-    """Why an instance is no more; stable, for conditions and metrics."""
+    """Why an instance has exited; stable, for conditions and metrics."""
 
     COMPLETED = "Completed"
-    """It served its lease, or was retired: as it was meant to end."""
+    """It served its lease, or was retired: a regular end."""
 
     START_FAILED = "StartFailed"
-    """It never registered: bad settings, a missing driver or file, a refused token."""
+    """It never registered: invalid settings, a missing driver or file, a refused token."""
 
     CRASHED = "Crashed"
     """It had registered, then failed or was killed."""
 
     RESET_FAILED = "ResetFailed"
-    """It could not be shown to be clean after a lease, so it will not be offered again."""
+    """It could not be verified to be clean after a lease, so it is not offered again."""
 
     LOST = "Lost"
-    """Whoever ran it ended; nobody knows more."""
+    """The process that ran it ended; the cause is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +56,18 @@ class Instance:
 
     key: Key
     owner_uid: str
-    """Uid of the Exporter. Another uid under the same name is another instance."""
+    """Uid of the Exporter. The same name with another uid is another instance."""
 
     provisioner: str
     phase: InstancePhase
     reason: ExitReason | None = None
-    """Given exactly when it has exited."""
+    """Set if and only if it has exited."""
 
     held: str = ""
-    """Accepted, but there is no room for it yet: why, in CamelCase. Its boot has not begun."""
+    """Accepted, but there is no capacity yet: why, in CamelCase. Its boot has not begun."""
 
     detail: str = ""
-    """For people: what it is doing, or what went wrong."""
+    """For users: what it is doing, or what went wrong."""
 
     def __post_init__(self) -> None:
         assert (self.reason is None) == (self.phase is not InstancePhase.EXITED)
@@ -79,53 +79,53 @@ class Artifact:
     """A file a workload reads and never changes."""
 
     path: str = ""
-    """Where it is on the host that runs the workload, or"""
+    """Path on the host that runs the workload; exclusive with ``url``."""
 
     url: str = ""
-    """where to get it; kept by digest, so it is fetched once."""
+    """Where to download it; cached by digest, so it is fetched once."""
 
     digest: str = ""
-    """``sha256:`` and 64 hexadecimal digits; always given with a url."""
+    """``sha256:`` and 64 hexadecimal digits; required with a url."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What must be there before a workload starts."""
+    """What must be available before a workload starts."""
 
     memory_bytes: int
     cpus: float
     artifacts: tuple[Artifact, ...] = ()
     kvm_for: str = ""
-    """Architecture of a guest that would like KVM; empty if nobody asks."""
+    """Architecture of a guest that can use KVM; empty if KVM is not needed."""
 
     memory_bytes_max: int = 0
-    """The most it may use, whatever is accounted for; 0 if nobody knows."""
+    """The most memory it may use, whatever is accounted for; 0 if unknown."""
 
     cpus_max: float = 0.0
-    """As many as it may keep busy; 0 for as many as there are."""
+    """The most CPUs it may keep busy; 0 for no limit."""
 
     file_bytes_max: int = 0
-    """The largest file it may write; 0 if nobody knows."""
+    """The largest file it may write; 0 if unknown."""
 
     runtime: str = ""
-    """What the target itself runs in, such as ``qemu``; empty if it is only an exporter."""
+    """The runtime of the target itself, such as ``qemu``; empty for an exporter only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a place found for a workload's needs."""
+    """What a placement provides for a workload's needs."""
 
     artifacts: Mapping[Artifact, Path]
     kvm: bool = False
-    """Proven to work for the architecture that was asked for."""
+    """Verified to work for the requested architecture."""
 
     launcher: str = ""
-    """Socket of whoever starts programs in the target's runtime; empty if the exporter does."""
+    """Socket of the launcher in the target's runtime; empty if the exporter starts programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosting:
-    """What a class asks of a place that has a choice. One that has none ignores it."""
+    """What a class asks of a placement with a choice. Other placements ignore it."""
 
     images: Images = field(default_factory=Images)
     scheduling: Scheduling | None = None
@@ -133,25 +133,25 @@ class Hosting:
     """Name of the Secret whose data are the workload's files."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the Exporter, to find what belongs to it."""
+    """Labels of the Exporter, to find its objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One exporter to run, and everything that belongs to it."""
+    """One exporter to run, with everything it needs."""
 
     key: Key
     owner_uid: str
     provisioner: str
     needs: Needs
     render: Callable[[Site], str] = field(repr=False)
-    """The exporter's complete config as JSON, once its place is known. Pure. A secret."""
+    """The exporter's complete config as JSON, once its site is known. Pure. A secret."""
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """Laid into ``credentials/`` below the exporter's working directory. Secrets."""
+    """Written to ``credentials/`` below the exporter's working directory. Secrets."""
 
     single_use: bool = True
-    """End after one lease. Otherwise reset and verify between leases."""
+    """Exit after one lease. Otherwise reset and verify between leases."""
 
     retain: bool = False
     """Keep disks and logs when it is removed."""
@@ -163,23 +163,23 @@ class Placement(Protocol):
     """Runs workloads. Every call is safe to repeat."""
 
     async def start(self, workload: Workload) -> Instance:
-        """Accept the workload, or return the instance that already has its key.
+        """Accept the workload, or return the existing instance with its key.
 
-        Returns before anything is fetched or started; what goes wrong later is an
-        exit. Raises ``NoCapacity`` or ``Unreachable``.
+        Returns before anything is fetched or started; a later failure is reported as an exit.
+        Raises ``NoCapacity`` or ``Unreachable``.
         """
 
     async def stop(self, key: Key) -> None:
-        """End it and erase what it left. Returns when it is gone; absent is a success.
+        """Stop it and delete its files. Returns when it is gone; absent is a success.
 
-        Raises ``Unreachable`` if whoever runs it does not say that it has ended.
+        Raises ``Unreachable`` if its host does not confirm that it has ended.
         """
 
     async def retire(self, key: Key) -> None:
-        """Let it finish the lease it serves, then end. Without a lease it ends now."""
+        """Let it finish its lease, then exit. Without a lease it exits now."""
 
     async def observe_all(self) -> tuple[Instance, ...]:
-        """Everything held here, what a predecessor left included, in order of keys."""
+        """All instances here, including those of a previous process, in key order."""
 
     def listen(self, listener: Listener) -> None:
-        """Be told a key whenever its instance appears, changes or vanishes."""
+        """Call ``listener`` with a key whenever its instance appears, changes or vanishes."""

@@ -1,1 +1,1 @@
-"""What to run for a virtual target. Where it runs is a placement's business."""
+"""What to run for a virtual target. A placement decides where it runs."""

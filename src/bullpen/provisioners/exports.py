@@ -1,4 +1,4 @@
-"""An exporter's config: reading one, and its ``export`` section from a template's drivers."""
+"""An exporter's config: parsing it, and its ``export`` section from a template's drivers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bullpen.errors import Cause
 
 
 def read_config(text: str) -> Document:
-    """The config in ``text``, which is YAML.
+    """Parse the config in ``text``, which is YAML.
 
-    JSON is YAML too and is read a hundred times faster; whoever starts hundreds of
-    exporters writes it so.
+    JSON is YAML too and is parsed a hundred times faster; callers that start hundreds of
+    exporters write JSON.
     """
     if text.startswith("{"):
         return decode(text.encode())
@@ -22,7 +22,7 @@ def read_config(text: str) -> Document:
 
 
 def export_of(drivers: tuple[Driver, ...]) -> Document:
-    """Each driver under its name, as Jumpstarter reads it."""
+    """Each driver under its name, in Jumpstarter's format."""
     return {driver.name: entry(driver) for driver in drivers}
 
 
@@ -35,7 +35,7 @@ def entry(driver: Driver) -> Document:
 def reference_causes(
     drivers: tuple[Driver, ...], names: frozenset[str], *, path: str = "drivers"
 ) -> Iterator[Cause]:
-    """References to what is not exported. Deeper parts are the driver's own business."""
+    """References to drivers that are not exported. Nested settings belong to the driver."""
     for index, driver in enumerate(drivers):
         head = driver.ref.partition(".")[0]
         if driver.ref and head not in names:

@@ -1,8 +1,8 @@
-"""A provisioner without a backend: the worked example, and the simulator's.
+"""A provisioner without a backend: an example for authors, and used by the simulator.
 
-It keeps its instances in a dict, boots them after a while and fails as often as it is
-told to. Chance comes in and time is the event loop's, so under a virtual loop and a
-seed every run is the same. It keeps the contract like any other.
+It keeps its instances in a dict, boots them after a delay and injects faults at a given
+rate. Randomness is an input and time is that of the event loop, so with a virtual loop and
+a seed every run is the same. It fulfils the contract like any other.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ NAME = "fake.jumpstarter.dev"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How often what goes wrong: chances between 0 and 1, times in seconds."""
+    """Rates of injected faults: probabilities between 0 and 1, times in seconds."""
 
     unreachable: float = 0.0
-    """A call finds nobody."""
+    """A call does not reach the backend."""
 
     start_failed: float = 0.0
     """An instance exits instead of running."""
 
     crashed: float = 0.0
-    """A running instance ends by itself, within ``crash_seconds_max``."""
+    """A running instance exits by itself, within ``crash_seconds_max``."""
 
     boot_seconds: tuple[float, float] = (0.0, 0.0)
     stop_seconds: tuple[float, float] = (0.0, 0.0)
@@ -46,7 +46,7 @@ class Faults:
 
 @dataclass(slots=True)
 class _Machine:
-    """One instance and what is about to happen to it."""
+    """One instance and its pending events."""
 
     spec: InstanceSpec
     instance: Instance
@@ -109,7 +109,7 @@ class FakeProvisioner:
             return
         _cancel(machine)
         await asyncio.sleep(self._between(self.faults.stop_seconds))
-        # Whoever else was removing it meanwhile may have been faster.
+        # A concurrent removal may have been faster.
         if self._machines.get(key) is machine:
             del self._machines[key]
             self._tell(key)
@@ -133,12 +133,12 @@ class FakeProvisioner:
     # What happens to instances in a test or a simulation
 
     def instance(self, key: Key) -> Instance | None:
-        """What is there, whether or not the backend answers."""
+        """The instance, whether or not the backend answers."""
         machine = self._machines.get(key)
         return machine.instance if machine is not None else None
 
     def held(self) -> list[Key]:
-        """Every instance there is, exited ones too."""
+        """Every existing instance, including exited ones."""
         return sorted(self._machines)
 
     def begin_lease(self, key: Key) -> None:
@@ -147,7 +147,7 @@ class FakeProvisioner:
         machine.leased = True
 
     def end_lease(self, key: Key) -> None:
-        """A single-use or retired instance exits; another one stays."""
+        """A single-use or retired instance exits; any other one stays."""
         machine = self._machines.get(key)
         if machine is None or not machine.leased:
             return

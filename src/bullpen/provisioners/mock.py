@@ -1,6 +1,6 @@
-"""``mock.jumpstarter.dev``: targets that are nothing but an exporter.
+"""``mock.jumpstarter.dev``: targets that consist of an exporter only.
 
-For trying out pools and for tests: everything is real but the machine behind it.
+For trying out pools and for tests: everything is real except the machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bullpen.provisioners.base import InstanceSpec, Needs, Plugin, Site
 NAME = "mock.jumpstarter.dev"
 MEMORY_BYTES = 25 << 20
 CPUS = 0.01
-"""An idle exporter's share; three hundred of them fit on a small machine."""
+"""The share of an idle exporter; three hundred of them fit on a small machine."""
 
 MEMORY_BYTES_MAX = 512 << 20
-"""The most an exporter may use, with whatever drivers its template names."""
+"""The most memory an exporter may use, with the drivers its template names."""
 
 DEFAULT_EXPORT: Document = {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}}
 

@@ -1,4 +1,4 @@
-"""Checking a provisioner's parameters against the dataclass that describes them."""
+"""Validates a provisioner's parameters against the dataclass that describes them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ S = TypeVar("S", bound=Struct)
 
 
 def causes_of(kind: type[Struct], parameters: Mapping[str, object]) -> tuple[Cause, ...]:
-    """What ``kind`` does not allow. A word it does not know is a mistake, not an extra.
+    """The errors in the parameters of ``kind``. An unknown field is an error.
 
-    As for objects, rules are asked once the shape is right.
+    As for objects, rules are checked once the structure is valid.
     """
     document = dict(parameters)
     wrong = tuple(islice(_shape_causes(kind, document), CAUSES_MAX))
@@ -34,7 +34,7 @@ def causes_of(kind: type[Struct], parameters: Mapping[str, object]) -> tuple[Cau
 def _shape_causes(kind: type[Struct], document: Document) -> Iterator[Cause]:
     for cause in validation.schema_causes(_validator(kind), document):
         yield at_root(cause)
-    # A kind without any field would otherwise allow every one.
+    # Without properties, the schema of a kind without fields would allow any field.
     closed = {"properties": {}, **schema.of(kind)}
     for path in validation.unknown_fields(closed, document):
         yield Cause(field=f"{ROOT}.{path}", message="Forbidden: there is no such parameter")
@@ -49,7 +49,7 @@ def _rule_causes(kind: type[Struct], document: Document) -> Iterator[Cause]:
 
 
 def read(kind: type[S], parameters: Mapping[str, object]) -> S:
-    """The parameters as a value; they have passed ``causes_of``."""
+    """Decode the parameters; they have passed ``causes_of``."""
     return codec.decode(kind, with_defaults(schema.of(kind), dict(parameters)))
 
 

@@ -1,4 +1,4 @@
-"""A recipe and a placement make a provisioner."""
+"""A provisioner made of a recipe and a placement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Nee
 
 
 class PlacedProvisioner:
-    """Runs what ``recipe`` says at ``placement``. Several may share one placement."""
+    """Runs ``recipe`` at ``placement``. Several provisioners may share one placement."""
 
     def __init__(self, recipe: Recipe, placement: Placement) -> None:
         self.name = recipe.name
@@ -67,12 +67,12 @@ class PlacedProvisioner:
         self._placement.listen(listener)
 
     async def _keys(self) -> set[Key]:
-        """Ours: another provisioner's instance of this name is not to be touched."""
+        """Our instances: those of other provisioners must not be touched."""
         return {instance.key for instance in await self.observe_all()}
 
 
 def requested(needs: Needs, requests: Mapping[str, int | str]) -> Needs:
-    """``needs`` with what the class asks to account for instead of an estimate."""
+    """``needs`` with the requests of the class instead of the estimates."""
     memory, cpu = requests.get("memory"), requests.get("cpu")
     return replace(
         needs,

@@ -1,7 +1,7 @@
-"""Finds provisioners: every installed package that registers one under ``bullpen.provisioners``.
+"""Finds provisioners: installed packages that register one under ``bullpen.provisioners``.
 
-The entry point's name is the provisioner's, as a VirtualTargetClass writes it; its value is a
-``Plugin``. A package that cannot be loaded is reported and costs its own provisioner only.
+The entry point's name is the provisioner's name in a VirtualTargetClass; its value is a
+``Plugin``. A package that cannot be loaded is reported; the other provisioners still work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Plugin:
-    """The provisioner of that name. Raises ``Refused`` with what is wrong or missing."""
+    """The provisioner of that name. Raises ``Refused`` with the cause."""
     found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
     if not found:
         known = ", ".join(names()) or "none"

@@ -20,21 +20,21 @@ from bullpen.provisioners.qemu_parameters import Accel, Disk, File, NetworkAcces
 NAME = "qemu.jumpstarter.dev"
 PUBLISHED_DRIVER = "jumpstarter_driver_qemu.driver.Qemu"
 DRIVER = "bullpen.drivers.qemu.Qemu"
-"""A subclass of the published one; clients cannot tell them apart."""
+"""A subclass of the published driver; clients cannot tell them apart."""
 
 MODULES = ("bullpen.drivers.qemu", "jumpstarter_driver_composite.driver")
-"""What the driver of a QEMU target needs loaded."""
+"""Modules that the driver of a QEMU target needs."""
 
 MACHINE_NAME = "qemu"
 RUNTIME = "qemu"
 OVERHEAD_BYTES = 160 << 20
-"""Of QEMU beside its guest's memory, and of the exporter."""
+"""Typical memory of QEMU besides its guest's memory, and of the exporter."""
 
 OVERHEAD_BYTES_MAX = 640 << 20
-"""The most of it: half is for translated code, which is bounded, and what the kernel keeps."""
+"""Maximum overhead: half is for translated code, which is bounded, and kernel memory."""
 
 UNDECLARED_DISK_BYTES_MAX = 16 << 30
-"""As in the driver."""
+"""The same value as in the driver."""
 
 SIZE_BYTES_MIN = 1 << 20
 SIZE_BYTES_MAX = 64 << 40
@@ -93,7 +93,7 @@ class QemuRecipe:
         return wanted.arch.value if wanted.arch else self._host_arch
 
     def _machine(self, wanted: QemuParameters, site: Site) -> Document:
-        """The driver's settings; what is left out has its default there."""
+        """The driver's settings; omitted ones have the driver's default."""
         kvm = wanted.accel is Accel.KVM or (wanted.accel is Accel.AUTO and site.kvm)
         settings = {
             "arch": self._arch(wanted),
@@ -117,9 +117,9 @@ class QemuRecipe:
 
 
 def with_machine(drivers: tuple[Driver, ...]) -> tuple[Driver, ...]:
-    """The drivers with the machine among them.
+    """The drivers, including the machine.
 
-    A set that names none gets the machine, its power and its console.
+    A set without drivers gets the machine, its power and its console.
     """
     if any(driver.type in (PUBLISHED_DRIVER, DRIVER) for driver in drivers):
         return drivers
@@ -134,14 +134,14 @@ def with_machine(drivers: tuple[Driver, ...]) -> tuple[Driver, ...]:
 
 
 def _completed(driver: Driver, machine: Document) -> Driver:
-    """What the template says about the machine wins over what the parameters say."""
+    """Settings in the template override those in the parameters."""
     if driver.type not in (PUBLISHED_DRIVER, DRIVER):
         return driver
     return replace(driver, type=DRIVER, config={**machine, **driver.config})
 
 
 def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, int]:
-    """Memory and CPUs of the machine, also where the template says so and not the parameters."""
+    """Memory and CPUs of the machine, from the template or from the parameters."""
     config = _machine_config(drivers)
     memory = sizes.memory_bytes(str(config["mem"])) if "mem" in config else None
     return (
@@ -151,7 +151,7 @@ def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, 
 
 
 def _file_bytes_max(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> int:
-    """The largest image, with what its format adds; 0 if a disk is as large as its base."""
+    """The largest image, with the overhead of its format; 0 if a disk is as large as its base."""
     disks = _all_disks(wanted)
     if any(not disk.size for disk in disks):
         return 0
@@ -196,7 +196,7 @@ def _partitions(wanted: QemuParameters, site: Site) -> Document:
 
 
 def _all_disks(wanted: QemuParameters) -> tuple[Disk, ...]:
-    """The disks, with what ``resources.storage`` says about ``root``."""
+    """The disks, with ``resources.storage`` applied to ``root``."""
     size = wanted.resources.storage
     if not size:
         return wanted.disks
@@ -267,7 +267,7 @@ def _driver_causes(drivers: tuple[Driver, ...]) -> Iterator[Cause]:
 
 
 def _config_causes(index: int, driver: Driver) -> Iterator[Cause]:
-    """What the machine would be granted must be known before it is made."""
+    """The resources of the machine must be known before it is created."""
     for name, read in (("mem", sizes.memory_bytes), ("disk_size", sizes.parsed), ("smp", int)):
         try:
             read(str(driver.config.get(name, 1)))

@@ -1,4 +1,4 @@
-"""What ``qemu.jumpstarter.dev`` can be told, in upstream's words where it has them."""
+"""The parameters of ``qemu.jumpstarter.dev``, with upstream's names where they exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 from bullpen.api.fields import Rule, Struct, about
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
-"""A Kubernetes quantity of bytes: no sign, nothing below one."""
+"""A Kubernetes quantity of bytes, without sign or fractional suffixes."""
 
 _DIGEST = r"^sha256:[0-9a-f]{64}$"
 _NAME = r"^[a-z][a-z0-9_]*$"

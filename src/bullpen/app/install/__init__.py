@@ -1,1 +1,1 @@
-"""What to install in a cluster, as documents: the one source of plain manifests and the chart."""
+"""What to install in a cluster, as documents: the single source of manifests and chart."""

@@ -101,7 +101,7 @@ def _values() -> str:
 
 
 def _dump(document: object) -> str:
-    # A mark that was broken over two lines would not be found again.
+    # A mark that was wrapped over two lines would not be found again.
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1_000_000)
     return text
 
@@ -112,7 +112,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def write(directory: Path) -> None:
-    """Make ``directory`` the chart, and nothing else."""
+    """Write the chart to ``directory``, and remove everything else in it."""
     shutil.rmtree(directory, ignore_errors=True)
     for name, content in files():
         path = directory / name

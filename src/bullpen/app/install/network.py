@@ -1,4 +1,4 @@
-"""How the processes are reached and by whom: Services, policies, budgets, certificates."""
+"""Network access to the processes: Services, policies, budgets, certificates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CERTIFICATES = "cert-manager.io/v1"
 
 
 def services(values: Values) -> list[Document]:
-    """The controller's leader, the routers by name, and everything that counts something."""
+    """The controller's leader, the routers by name, and every process with metrics."""
     controller = _service(values, "controller", {"grpc": GRPC, "login": LOGIN})
     controller["metadata"]["annotations"] = values.get("controller.service.annotations")
     controller["spec"]["type"] = values.get("controller.service.type")
@@ -22,7 +22,7 @@ def services(values: Values) -> list[Document]:
 
 
 def replica_services(values: Values) -> list[Document]:
-    """One router's own way in from outside."""
+    """The external Service of one router."""
     name = f"{name_of('router')}-{values.get('.')}"
     service = _service(values, "router", {"router": ROUTER})
     service["metadata"] = {
@@ -51,7 +51,7 @@ def _service(values: Values, process: str, ports: dict[str, int]) -> Document:
 
 
 def policies(values: Values) -> list[Document]:
-    """Each process is reached at its ports and nowhere else; a target is reached by nobody."""
+    """Each process is reachable only at its ports; a target is not reachable at all."""
     ports = {
         "controller": (HTTP, GRPC, LOGIN),
         "router": (HTTP, ROUTER),
@@ -87,10 +87,10 @@ def _policy(values: Values, name: str, labels: Document, rules: Document) -> Doc
 
 
 def budgets(values: Values) -> list[Document]:
-    """Routers carry streams, so one at a time is moved.
+    """Routers carry streams, so only one at a time may be evicted.
 
-    There is none for controllers and provisioners: only their leader is Ready, and a budget
-    would keep it, and its node, for ever.
+    Controllers and provisioners have no budget: only their leader is Ready, so a budget would
+    block the eviction of the leader and the drain of its node for ever.
     """
     return [
         {
@@ -103,7 +103,7 @@ def budgets(values: Values) -> list[Document]:
 
 
 def own_issuer(values: Values) -> list[Document]:
-    """An authority of our own, kept by cert-manager."""
+    """Our own CA, managed by cert-manager."""
     return [
         _certificate_object(values, "Issuer", "bullpen-selfsigned", {"selfSigned": {}}),
         _certificate_object(
@@ -127,7 +127,7 @@ def own_issuer(values: Values) -> list[Document]:
 
 
 def given_issuer(values: Values) -> list[Document]:
-    """A certificate of an issuer that is already there."""
+    """A certificate from an existing issuer."""
     return [_certificate(values, values.get("certManager.issuerRef"))]
 
 
@@ -149,7 +149,7 @@ def _certificate_object(values: Values, kind: str, name: str, spec: Document) ->
 
 
 def monitor(values: Values) -> list[Document]:
-    """For Prometheus' operator; standbys are seen too."""
+    """For the Prometheus operator; standby replicas are scraped too."""
     metrics = _service(values, "metrics", {"http": HTTP})
     metrics["spec"] |= {
         "clusterIP": "None",

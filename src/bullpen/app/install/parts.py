@@ -1,4 +1,4 @@
-"""The parts of an installation, which of them are wanted, and the whole as plain manifests."""
+"""The parts of an installation, which of them are enabled, and the plain manifests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Part:
     name: str
     build: Build
     when: tuple[str, ...] = ()
-    """Choices that must hold; an exclamation mark turns one round."""
+    """Conditions on values that must hold; an exclamation mark negates one."""
 
     each: str = ""
-    """A list or number: the objects are made once for each of it."""
+    """A list or number: the objects are created once for each item."""
 
 
 PARTS = (
@@ -59,7 +59,7 @@ PARTS = (
 
 
 def manifests(given: Mapping[str, object], *, namespace: str) -> Iterator[Document]:
-    """Everything to apply, in an order that works. Raises ``BadRequest`` for unknown values."""
+    """Everything to apply, in a working order. Raises ``BadRequest`` for unknown values."""
     values = Chosen(given, namespace=namespace)
     yield from crds()
     yield _namespace(namespace)
@@ -75,6 +75,6 @@ def installed(values: Chosen) -> Iterator[Document]:
 
 
 def _namespace(name: str) -> Document:
-    """Nothing of ours needs more than Kubernetes' strictest standard allows."""
+    """All our Pods satisfy the strictest Pod Security Standard of Kubernetes."""
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}

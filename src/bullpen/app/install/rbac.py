@@ -1,6 +1,6 @@
-"""Who may do what: for each process exactly what it does, and no more.
+"""RBAC of the installation: each process gets exactly the rights it uses, and no more.
 
-A test records what the processes ask of the API server and compares.
+A test records the requests of the processes to the API server and compares.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEEN: Grants = {
     ("", "configmaps"): LOOK,
     ("", "secrets"): LOOK,
 }
-"""What every controller has a view of."""
+"""Resources that every controller has a view of."""
 
 EVENTS: Grants = {("", "events"): ("create", "update")}
 
@@ -49,7 +49,7 @@ LAB: dict[str, Grants] = {
         **_SEEN,
         **EVENTS,
         (JUMPSTARTER, "exporters"): (*READ, "create", "update", "delete"),
-        # Admission on some clusters asks for this of whoever blocks an owner's deletion.
+        # Admission on some clusters requires this right to set blockOwnerDeletion.
         (JUMPSTARTER, "exporters/finalizers"): ("update",),
         (VIRTUAL, "exportersets"): READ,
         (VIRTUAL, "exportersets/finalizers"): ("update",),
@@ -64,7 +64,7 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "leases/status"): ("update",),
     },
 }
-"""In the namespaces of labs, by process."""
+"""Rights in the namespaces of labs, by process."""
 
 HOME: dict[str, Grants] = {
     "controller": {
@@ -77,14 +77,14 @@ HOME: dict[str, Grants] = {
         ("", "secrets"): ("get", "create"),
     },
 }
-"""In the namespace of the installation: keys, who leads, which routers there are."""
+"""Rights in the namespace of the installation: keys, leadership, known routers."""
 
 PROCESSES = tuple(LAB)
 SEE_NAMESPACES = ("controller", "provisioner")
 
 
 def accounts(values: Values) -> list[Document]:
-    """One identity for each process, and one without any right for targets."""
+    """A service account for each process, and one without any rights for targets."""
     return [
         {
             "apiVersion": "v1",
@@ -105,7 +105,7 @@ def home_roles(values: Values) -> list[Document]:
 
 
 def lab_roles(values: Values) -> list[Document]:
-    """Where the only lab is the namespace of the installation."""
+    """If the namespace of the installation is the only lab."""
     found: list[Document] = []
     for process in PROCESSES:
         found += _granted(values, process, _rules(LAB[process]), "lab", cluster=False)
@@ -115,7 +115,7 @@ def lab_roles(values: Values) -> list[Document]:
 
 
 def cluster_roles(values: Values) -> list[Document]:
-    """Where every namespace may hold a lab."""
+    """If every namespace may hold a lab."""
     found: list[Document] = []
     for process in PROCESSES:
         seen = {("", "namespaces"): LOOK} if process in SEE_NAMESPACES else {}
@@ -127,7 +127,7 @@ def cluster_roles(values: Values) -> list[Document]:
 def _granted(
     values: Values, process: str, rules: list[Document], purpose: str, *, cluster: bool
 ) -> list[Document]:
-    """A role and who has it. Names of cluster roles say which installation they are of."""
+    """A role and its binding. Names of cluster roles include the installation."""
     prefix = "Cluster" if cluster else ""
     name = f"{name_of(process)}-{purpose}"
     if cluster:
@@ -171,7 +171,7 @@ def _rules(grants: Grants) -> list[Document]:
 
 
 def _own_namespace(values: Values) -> Document:
-    """Seeing one namespace, though Namespaces belong to the cluster."""
+    """Reading one Namespace object, although Namespaces are cluster-scoped."""
     return {
         "apiGroups": [""],
         "resources": ["namespaces"],

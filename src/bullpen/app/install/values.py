@@ -1,8 +1,8 @@
-"""What an installer may choose, and two ways to read it: as it was chosen, or for a template.
+"""The values of an installation, read in two ways: as given, or as template expressions.
 
-Every object of an installation is built by a function over ``Values``. Given ``Chosen`` it is
-a manifest; given ``Written`` it is the same manifest with Helm's expressions where the
-choices go. So there is nothing to keep in step.
+Every object of an installation is built by a function over ``Values``. With ``Chosen`` the
+result is a manifest; with ``Written`` it is the same manifest with Helm expressions in
+place of the values. So manifests and chart cannot diverge.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ DEFAULTS: Document = {
 
 
 OPEN = frozenset({"resources", "runtimeImages"})
-"""What may hold names of any kind although some are there by default."""
+"""Values that accept any key, although some keys exist by default."""
 
 
 def schema() -> Document:
-    """What may be chosen: known names, and values of the kind the default is."""
+    """The schema of the values: known names, with the type of the default."""
     found = _schema(DEFAULTS)
-    # Helm itself passes this one down to charts.
+    # Helm itself passes this value to charts.
     found["properties"]["global"] = {"type": "object"}
     return found
 
@@ -96,36 +96,36 @@ _TYPES = {bool: "boolean", int: "integer", str: "string"}
 
 
 class Values(Protocol):
-    """The choices, as a document is built from them."""
+    """The values from which a document is built."""
 
     @property
     @abstractmethod
     def namespace(self) -> Any:
-        """Where everything is installed."""
+        """The namespace of the installation."""
 
     @abstractmethod
     def get(self, path: str) -> Any:
-        """A choice by its dotted path; below an item of a list if it begins with a dot."""
+        """A value by its dotted path; relative to a list item if it begins with a dot."""
 
     @abstractmethod
     def as_json(self, path: str) -> Any:
-        """A choice as JSON text."""
+        """A value as JSON text."""
 
     @abstractmethod
     def either(self, path: str, yes: str, no: str) -> Any:
-        """One text or the other, by whether a choice is true or not empty."""
+        """One of two texts, by whether a value is true or not empty."""
 
     @abstractmethod
     def after(self, path: str, first: tuple[str, ...]) -> Any:
-        """These, and then a list that was chosen."""
+        """The given items, followed by those of a list value."""
 
     @abstractmethod
     def plus(self, path: str, more: int) -> Any:
-        """A number that was chosen, and so many more."""
+        """A number value plus a constant."""
 
 
 class Chosen:
-    """Choices that were made."""
+    """Values as given by the user."""
 
     def __init__(self, given: Mapping[str, object], *, namespace: str, item: Any = None) -> None:
         errors = jsonschema_rs.Draft202012Validator(schema()).iter_errors(dict(given))
@@ -159,18 +159,18 @@ class Chosen:
         return self.get(path) + more
 
     def holds(self, condition: str) -> bool:
-        """Whether a part with this condition is wanted."""
+        """Whether a part with this condition is enabled."""
         return bool(self.get(condition.removeprefix("!"))) != condition.startswith("!")
 
     def below(self, path: str) -> Iterator[Chosen]:
-        """The same choices, once for each item of a list, or each number below one."""
+        """The same values, once for each item of a list, or each number below a count."""
         found = self.get(path)
         for item in range(found) if isinstance(found, int) else found:
             yield Chosen(self._values, namespace=self.namespace, item=item)
 
 
 class Written:
-    """Choices that Helm will make: each is an expression, marked so that it is found again."""
+    """Values that Helm substitutes: each is an expression, marked so that it is found again."""
 
     namespace = "@@{$.Release.Namespace}@@"
 
@@ -191,12 +191,12 @@ class Written:
 
 
 def expression(path: str) -> str:
-    """How Helm says a path: from the root, or from the item at hand."""
+    """The Helm expression of a path: from the root, or from the current item."""
     return path if path.startswith(".") else f"$.Values.{path}"
 
 
 def _quoted(text: str) -> str:
-    """A literal; what is marked in it is put in by Helm."""
+    """A literal; Helm substitutes the marked parts."""
     parts = _MARKED.split(text)
     if len(parts) == 1:
         return json.dumps(text)

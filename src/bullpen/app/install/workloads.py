@@ -1,9 +1,10 @@
-"""The processes: controller and provisioners with a standby each, routers with names of their own.
+"""The processes: controller and provisioners with a standby each, routers with stable names.
 
-Of a controller's replicas only the leader is Ready, so that a Service finds it. A rollout that
-waited for the others would wait for ever, so all may be replaced at once. The old leader is
-then told to stop a while after it was told to go: until then it leads and is still called, and
-the new ones come to stand by. The first of them takes over what it gives up.
+Of a controller's replicas only the leader is Ready, so that its Service selects it. A
+rollout that waited for the others would never finish, so all replicas may be replaced at
+once. The old leader receives its signal some time after its deletion: until then it leads
+and still receives calls, while the new replicas start and stand by. The first of them takes
+over when the old leader releases the leadership.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TLS = "/etc/bullpen-tls"
 TLS_SECRET = "bullpen-tls"
 
 STOP_SECONDS = 30
-"""From being told to stop until the kill."""
+"""Time from the stop signal to the kill."""
 
 AT_ONCE: Document = {
     "type": "RollingUpdate",
@@ -37,7 +38,7 @@ AT_ONCE: Document = {
 
 
 def config(values: Values) -> list[Document]:
-    """The settings file. JSON is YAML, and the same whoever writes it."""
+    """The settings file. It is JSON, which is valid YAML, and deterministic."""
     return [
         {
             "apiVersion": "v1",
@@ -84,7 +85,7 @@ def provisioner(values: Values) -> list[Document]:
             _variable("BULLPEN_PROVISIONER", values.get(".provisioner")),
             _variable("BULLPEN_EXPORTER_IMAGE", _image(values)),
             _variable("BULLPEN_RUNTIME_IMAGES", f"qemu={values.get('runtimeImages.qemu')}"),
-            # Other namespaces have no such account.
+            # Other namespaces have no such service account.
             _variable(
                 "BULLPEN_POD_SERVICE_ACCOUNT", values.either("allNamespaces", "", name_of("target"))
             ),
@@ -136,13 +137,13 @@ def router(values: Values) -> list[Document]:
 
 
 def controller_endpoint(values: Values) -> Any:
-    """What clients and exporters call the controller, if nobody chose a name."""
+    """The controller's address for clients and exporters, unless one was configured."""
     inside = f"{name_of('controller')}.{values.namespace}.svc:{GRPC}"
     return _or(values, "controller.endpoint", inside)
 
 
 def router_endpoint(values: Values) -> Any:
-    """Each router has its own: both ends of a stream must meet in the same one."""
+    """Each router has its own address: both sides of a stream must use the same router."""
     service = f"{name_of('router')}.{values.namespace}.svc:{ROUTER}"
     return _or(values, "router.endpoint", f"$(BULLPEN_ROUTER_NAME).{service}")
 
@@ -247,7 +248,7 @@ def _named_by(name: str, path: str) -> Document:
 
 
 def _tls(values: Values) -> list[Document]:
-    """A certificate of cert-manager's; where it has none, the processes make their own."""
+    """A certificate of cert-manager; without cert-manager, the processes issue their own."""
     files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
     return [
         _variable(f"BULLPEN_TLS_{name}", values.either("certManager.enabled", f"{TLS}/{file}", ""))

@@ -1,1 +1,1 @@
-"""Instances as processes of this machine: a zygote forks them, a supervisor keeps them."""
+"""Instances as processes of this machine: a zygote forks them, a supervisor manages them."""

@@ -1,7 +1,7 @@
-"""Files that instances read: found on this host, or fetched once and kept by digest.
+"""Files that instances read: found on this host, or fetched once and cached by digest.
 
-What was fetched is verified before it gets its name, so whatever has a name in the
-cache is whole and is what was asked for.
+A fetched file is verified before it gets its final name, so every named file in the cache
+is complete and correct.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARTIFACT_BYTES_MAX = 16 << 30
 CHUNK_BYTES = 1 << 20
 EVERYONE_READS = 0o444
 SILENCE_SECONDS_MAX = 60.0
-"""A server that sends nothing for this long will not send the rest."""
+"""A download without data for this long is aborted."""
 
 
 class ArtifactCache:
@@ -31,10 +31,10 @@ class ArtifactCache:
         self._fetching: dict[str, asyncio.Lock] = {}
 
     async def find(self, artifact: Artifact) -> Path:
-        """Where it is, after fetching it if need be.
+        """The path of the artifact, after fetching it if necessary.
 
-        Raises ``Refused`` if it is not there or not what its digest says, and
-        ``Unreachable`` if whoever has it does not answer.
+        Raises ``Refused`` if it does not exist or does not match its digest, and ``Unreachable`` if
+        its server does not answer.
         """
         if artifact.path:
             return _on_this_host(Path(artifact.path))
@@ -56,7 +56,8 @@ class ArtifactCache:
                     digest.update(chunk)
                     file.write(chunk)
             _check(artifact, digest.hexdigest())
-            # For instances, which are other users; nobody else can enter the cache.
+            # Readable for instances, which run as other users; the cache itself is not accessible
+            # to others.
             os.chmod(temporary, EVERYONE_READS)
             os.replace(temporary, path)
         except BaseException:
@@ -96,7 +97,7 @@ async def _from_file(url: str) -> AsyncIterator[bytes]:
 
 
 async def _from_server(url: str) -> AsyncIterator[bytes]:
-    # Not at the top: a tenth of the time a service takes to start, for what few ever fetch.
+    # Not imported at the top: it takes a tenth of the service's start, and few services need it.
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""Whether one more instance fits on this host. Deciding is pure; the host is read apart."""
+"""Whether one more instance fits on this host. The decision is pure; reading is separate."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bullpen.placements.base import Needs
 
 INSTANCES_MAX = 500
 MEMORY_SHARE = 0.9
-"""The rest is for the system and for us."""
+"""The rest is for the system and for the service."""
 
 CPU_SHARES_PER_CORE = 8.0
-"""Targets mostly wait; this many virtual CPUs share one real one."""
+"""Targets are mostly idle; this many virtual CPUs share one real CPU."""
 
 DISK_BYTES_MIN = 32 << 20
-"""Left free on the disk of the instances: what is started without it fails halfway."""
+"""Left free on the disk of the instances: an instance started without it fails halfway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What those that run, or are about to, have been promised."""
+    """The resources promised to running and starting instances."""
 
     instances: int = 0
     memory_bytes: int = 0
@@ -48,9 +48,9 @@ class Usage:
 def shortage(needs: Needs, used: Usage, limits: Limits, *, free_bytes: int, disk_bytes: int) -> str:
     """Why ``needs`` do not fit, in words; empty if they do.
 
-    Memory is checked twice: against what was promised, because an instance that just
-    started has not taken its share yet, and against what is free, because others use
-    this host too.
+    Memory is checked twice: against what was promised, because an instance that just started
+    has not used its share yet, and against what is free, because other programs use this host
+    too.
     """
     after = used.plus(needs.memory_bytes, needs.cpus)
     if after.instances > limits.instances:
@@ -72,7 +72,7 @@ def _mib(amount: int) -> str:
 
 
 def host_limits(*, instances: int = INSTANCES_MAX) -> Limits:
-    """What this machine has, less a reserve."""
+    """The resources of this machine, less a reserve."""
     return Limits(
         instances=instances,
         memory_bytes=int(_meminfo("MemTotal") * MEMORY_SHARE),
@@ -81,12 +81,12 @@ def host_limits(*, instances: int = INSTANCES_MAX) -> Limits:
 
 
 def free_memory() -> int:
-    """Bytes that could be used now without pushing anything out."""
+    """Bytes of memory available without swapping."""
     return _meminfo("MemAvailable")
 
 
 def free_disk(path: Path) -> int:
-    """Bytes that could be written below ``path`` now."""
+    """Bytes of free disk space below ``path``."""
     return shutil.disk_usage(path).free
 
 

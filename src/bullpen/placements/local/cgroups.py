@@ -1,7 +1,7 @@
 """Control groups: how much memory, how many processes and how much CPU an instance gets.
 
-Both versions are used as they are found: version 1 with a tree for each controller, version 2
-where its controllers are on for the service's own group.
+Both versions are supported: version 1 with a tree for each controller, version 2 if its
+controllers are enabled for the service's own group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 PROCESSES = "cgroup.procs"
 REMOVE_TRIES_MAX = 5
 REMOVE_PAUSE_SECONDS = 0.002
-"""A group is busy until the kernel has given back the last process in it."""
+"""A group is busy until the kernel has released the last process in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most an instance gets; 0 for as much as there is."""
+    """The limits of an instance; 0 for no limit."""
 
     memory_bytes: int
     processes: int
@@ -43,7 +43,7 @@ class Trees:
 
 
 class CgroupsMissing(Exception):
-    """Why the host has no control groups for us."""
+    """Why the service cannot use control groups on this host."""
 
 
 def find(*, mounts: str | None = None, membership: str | None = None) -> Trees:
@@ -67,7 +67,7 @@ def find(*, mounts: str | None = None, membership: str | None = None) -> Trees:
 
 
 def _own(membership: str) -> dict[str, str]:
-    """The path of this process by controller; of version 2 by the empty name."""
+    """The path of this process by controller; version 2 has the empty name."""
     lines = [line.split(":", 2) for line in membership.splitlines() if line.count(":") >= 2]
     return {name: path for _, names, path in lines for name in names.split(",")}
 
@@ -102,7 +102,7 @@ class Cgroups:
         self._parents = {controller: place / name for controller, place in trees.places.items()}
 
     def prepare(self) -> None:
-        """Make the groups above the instances'. Raises ``OSError`` if we may not."""
+        """Create the parent groups of the instances. Raises ``OSError`` if not permitted."""
         for place in self._directories():
             place.mkdir(exist_ok=True)
             if self._version == 2:
@@ -110,7 +110,7 @@ class Cgroups:
                 (place / "cgroup.subtree_control").write_text(wanted)
 
     def make(self, name: str, limits: Limits) -> tuple[str, ...]:
-        """Groups for one instance, and where they are."""
+        """Create the groups of one instance; returns their paths."""
         self.prepare()
         for controller, parent in self._parents.items():
             group = parent / name
@@ -120,7 +120,7 @@ class Cgroups:
         return tuple(str(parent / name) for parent in self._directories())
 
     def remove_others(self, names: Iterable[str]) -> None:
-        """Remove what instances that are gone have left."""
+        """Remove the groups of instances that are gone."""
         kept = set(names)
         for parent in self._directories():
             for group in parent.iterdir() if parent.exists() else ():
@@ -148,13 +148,13 @@ class Cgroups:
 
 
 def join(groups: Iterable[str]) -> None:
-    """Move this process, and so all it starts, into these groups."""
+    """Move this process, and so all its children, into these groups."""
     for group in groups:
         (Path(group) / PROCESSES).write_text(str(os.getpid()))
 
 
 def remove(groups: Iterable[str]) -> None:
-    """Remove groups in which nothing runs; one that stays busy is removed at the next start."""
+    """Remove empty groups; a group that stays busy is removed at the next start."""
     for group in groups:
         for _ in range(REMOVE_TRIES_MAX):
             try:

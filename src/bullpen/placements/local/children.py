@@ -1,4 +1,4 @@
-"""The zygote's children: one exporter each, from its fork until nothing of it is left."""
+"""The zygote's children: one exporter each, from its fork until all its processes are gone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bullpen.placements.local.logs import RotatedLog
 from bullpen.placements.local.wire import EVENTS, ChildState, Exited, Frames, Registered, Spawn
 
 STOP_SECONDS_MAX = 8.0
-"""An exporter that stops for longer than this is killed with all its processes."""
+"""An exporter that takes longer to stop is killed with all its processes."""
 
 READ_BYTES = 1 << 16
 DRAIN_READS_MAX = 64
-"""What a killed exporter still has in its pipe is read, but not for ever."""
+"""Remaining output of a killed exporter is read from its pipe, up to this many reads."""
 
 
 class Child:
@@ -49,19 +49,19 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """The exporter itself has; what it started may still be dying."""
+        """The exporter itself has ended; processes it started may still be exiting."""
         return self._wait_status is not None
 
     def read_output(self) -> bool:
-        """Move what it printed into its log; False when nobody can print any more."""
+        """Copy its output into its log; False at the end of the output."""
         data = os.read(self.output, READ_BYTES)
-        # A full disk costs lines, not the exporter.
+        # A full disk loses log lines, but does not end the exporter.
         with contextlib.suppress(OSError):
             self._log.write(data)
         return bool(data)
 
     def read_status(self) -> bool:
-        """Hear what it says about itself; False when it will say no more."""
+        """Read its status reports; False at the end of the reports."""
         try:
             data = self.status.recv(READ_BYTES)
         except ConnectionResetError:
@@ -74,7 +74,7 @@ class Child:
         return bool(data)
 
     def stop(self, now: float) -> None:
-        """Ask it to end, and set the time after which it is not asked any more."""
+        """Ask it to stop, and set the time after which it is killed."""
         if self.kill_at is None:
             self.kill_at = now + STOP_SECONDS_MAX
             processes.kill(self.pid, signal.SIGTERM)
@@ -87,16 +87,16 @@ class Child:
         self._wait_status = wait_status
 
     def kill_rest(self, strays: tuple[int, ...]) -> bool:
-        """End what it left running, in its group or escaped; whether there was any."""
+        """Kill its remaining processes, in its group or escaped; returns whether there were any."""
         escaped = processes.bearing(self.token, strays)
         for pid in escaped:
             processes.kill(pid, signal.SIGKILL)
-        # Perhaps of another instance, and in any case gone in a moment.
+        # These may belong to another instance, and are gone in a moment in any case.
         ending = processes.exiting(strays)
         return processes.kill_group(self.pid, signal.SIGKILL) or bool(escaped or ending)
 
     def close(self) -> None:
-        """Keep its last words, then let go of it."""
+        """Record its last output, then close its descriptors."""
         os.set_blocking(self.output, False)
         self.status.setblocking(False)
         with contextlib.suppress(BlockingIOError):
@@ -108,13 +108,13 @@ class Child:
         self.forget()
 
     def forget(self) -> None:
-        """Close what is ours without a look at it."""
+        """Close our descriptors without reading from them."""
         os.close(self.output)
         self.status.close()
         self._log.close()
 
     def verdict(self) -> Exited:
-        """Why it ended: in its own words if it had any, else from how it went."""
+        """Why it ended: as it reported itself, else derived from its exit."""
         if self._said is not None:
             return self._said
         assert self._wait_status is not None

@@ -1,4 +1,4 @@
-"""What an instance may see and use on this host. Pure: the fork carries it out in ``confining``."""
+"""The sandbox of an instance on this host. Pure: the fork applies it in ``confining``."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 import msgspec
 
 PRIVATE_PLACES = ("/root", "/home", "/tmp", "/var/tmp", "/run/user")
-"""Where people and programs keep what is nobody else's business."""
+"""Where users and programs keep private files."""
 
 FIRST_USER = 1_900_000_000
-"""In a range that neither distributions, containers nor directories give out."""
+"""In a range that neither distributions, containers nor directory services use."""
 
 USERS_PER_SERVICE = 1024
 SERVICES_APART = 1 << 16
 OPEN_FILES_MAX = 4096
 PROCESSES_MAX = 512
-"""Threads of the exporter and of its machine included."""
+"""Includes threads of the exporter and of its machine."""
 
 
 class SandboxMode(StrEnum):
-    """What to do where the host does not allow every layer."""
+    """What to do if the host does not allow every layer."""
 
     REQUIRED = "required"
     """Start no instance."""
 
     PREFERRED = "preferred"
-    """Start instances with the layers there are."""
+    """Start instances with the available layers."""
 
     OFF = "off"
-    """Use none of them."""
+    """Use no layer."""
 
 
 class LayerName(StrEnum):
@@ -46,7 +46,7 @@ class LayerName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One part of the sandbox, and why it cannot be had here if it cannot."""
+    """One layer of the sandbox, and why it is unavailable here, if it is."""
 
     name: LayerName
     problem: str = ""
@@ -58,18 +58,18 @@ class Layer:
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """The sandbox of one instance. What is empty or false is not used."""
+    """The sandbox of one instance. Layers that are empty or false are not used."""
 
     user: int = 0
-    """Uid and gid to become; 0 to stay who the service is."""
+    """Uid and gid to switch to; 0 to keep those of the service."""
 
     groups: tuple[int, ...] = ()
     namespace: bool = False
-    """Enter a user namespace: what root has, for a service that is not root."""
+    """Enter a user namespace: gives a service that is not root the rights of root there."""
 
     files: bool = False
     data: str = ""
-    """The data directory, of which nothing is seen but what follows."""
+    """The data directory, which is hidden except for the following paths."""
 
     readable: tuple[str, ...] = ()
     room: bool = False
@@ -83,7 +83,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandboxing:
-    """What is said about the sandbox of a class's targets."""
+    """The reported sandbox of a class's targets."""
 
     complete: bool
     reason: str
@@ -103,14 +103,14 @@ def sandboxing(mode: SandboxMode, layers: Collection[Layer]) -> Sandboxing:
 
 
 def missing(layers: Collection[Layer]) -> str:
-    """What the host does not allow, in one line; empty if it allows everything."""
+    """The unavailable layers, in one line; empty if all are available."""
     return "; ".join(f"{layer.name}: {layer.problem}" for layer in layers if layer.problem)
 
 
 def user_range(data: Path, *, first: int = 0) -> range:
-    """The users of a service: those it was told, else some that depend on its data directory.
+    """The uids of a service: as configured, else derived from its data directory.
 
-    Two services on one host then seldom share a user, and a restarted one finds its own.
+    So two services on one host rarely share a uid, and a restarted service finds its own.
     """
     if first:
         return range(first, first + USERS_PER_SERVICE)
@@ -120,7 +120,7 @@ def user_range(data: Path, *, first: int = 0) -> range:
 
 
 def free_user(users: range, taken: Collection[int]) -> int:
-    """A user that no other instance has; 0 if all are taken."""
+    """A uid that no other instance has; 0 if all are taken."""
     return next((user for user in users if user not in taken), 0)
 
 
@@ -129,7 +129,7 @@ def covered(path: Path, places: Collection[Path]) -> bool:
 
 
 def outermost(places: Collection[Path]) -> Iterator[Path]:
-    """Those that are not inside another."""
+    """The paths that are not inside another one."""
     for place in sorted(set(places)):
         if not any(place != other and place.is_relative_to(other) for other in places):
             yield place

@@ -1,7 +1,8 @@
-"""Carried out in a fresh fork: give up the host, keep what the instance needs.
+"""Runs in a fresh fork: gives up access to the host, except what the instance needs.
 
-The order matters. Limits and namespaces come first, while there are rights to have them; then
-the view of files; then the thread that lives in the machine's network; rights go last.
+The order matters. Limits and namespaces come first, while the process has the rights to set
+them; then the view of files; then the thread in the machine's network; rights are dropped
+last.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ KVM = "/dev/kvm"
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What belongs to the instance and is written to."""
+    """Paths that belong to the instance and are writable."""
 
     directory: Path
     runtime: Path
 
 
 def confine(chosen: Confinement, own: Own) -> None:
-    """Leave this process only what ``chosen`` says. Raises ``OSError`` naming what failed."""
+    """Restrict this process to ``chosen``. Raises ``OSError`` naming what failed."""
     cgroups.join(chosen.groups_of_limits)
     _limit(chosen)
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if chosen.namespace:
         _enter_user_namespace()
     if chosen.user or chosen.namespace:
-        # Counted for each user, in each namespace: not before there is one of its own.
+        # The kernel counts these per user and namespace, so this comes after both are set.
         _lower(resource.RLIMIT_NPROC, PROCESSES_MAX)
     if chosen.files:
         _hide_files(chosen, own)
@@ -78,7 +79,7 @@ def _enter_user_namespace() -> None:
 
 
 def _hide_files(chosen: Confinement, own: Own) -> None:
-    """Everything read-only, private places empty, the instance's own as it is."""
+    """Make everything read-only, private places empty, the instance's own paths writable."""
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     data = Path(chosen.data).resolve()
@@ -94,7 +95,7 @@ def _hide_files(chosen: Confinement, own: Own) -> None:
     shown = [path for path in handles if covered(path, hidden) and not covered(path, [data])]
     for path in shown:
         views.show(handles[path], path)
-    # Only now, because a directory that is shown again may hold it.
+    # Only now, because a directory that is shown again may contain it.
     if data.is_dir():
         views.empty(data)
     for path in handles:
@@ -103,7 +104,7 @@ def _hide_files(chosen: Confinement, own: Own) -> None:
     if chosen.kvm:
         _own_kvm(chosen.user, hidden[0])
     linux.set_read_only("/", read_only=True, recursive=True)
-    # A process writes about itself below /proc: who it is in a namespace, for one.
+    # A process writes below /proc, for example its uid map in a user namespace.
     for path in (*writable, Path("/proc")):
         linux.set_read_only(str(path), read_only=False)
     for handle in handles.values():
@@ -111,13 +112,13 @@ def _hide_files(chosen: Confinement, own: Own) -> None:
 
 
 def _kept(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """What there is of these, under its name and under the name it really has."""
+    """Those of the paths that exist, each also with its resolved name."""
     both = (name for path in paths if path.exists() for name in (path.absolute(), path.resolve()))
     return tuple(dict.fromkeys(both))
 
 
 def _interpreter() -> Iterator[Path]:
-    """What Python may still load."""
+    """Paths that Python may still load modules from."""
     found = (sys.prefix, sys.base_prefix, *sys.path)
     for path in dict.fromkeys(Path(item).resolve() for item in found if item):
         if path != Path("/"):
@@ -125,7 +126,7 @@ def _interpreter() -> Iterator[Path]:
 
 
 def _own_kvm(user: int, place: Path) -> None:
-    """The device for this user, whoever owns the host's."""
+    """A KVM device node for this user, whatever the owner of the host's."""
     node = place / ".kvm"
     os.mknod(node, stat.S_IFCHR | 0o600, os.stat(KVM).st_rdev)
     os.chown(node, user, user)
@@ -137,7 +138,7 @@ def _give_up_rights(chosen: Confinement) -> None:
         os.setgroups(chosen.groups)
         os.setresgid(chosen.user, chosen.user, chosen.user)
         os.setresuid(chosen.user, chosen.user, chosen.user)
-        # Otherwise it could not look at its own processes.
+        # Otherwise it could not inspect its own processes.
         linux.prctl(linux.PR_SET_DUMPABLE, 1)
     elif chosen.namespace:
         linux.drop_capabilities()

@@ -1,4 +1,4 @@
-"""The supervisor's side of a zygote: starting one, finding one, talking to it."""
+"""The supervisor's side of a zygote: starting one, finding one, communicating with it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from bullpen.placements.local.wire import EVENTS, Command, Event, Frames, Hello,
 log = logging.getLogger("bullpen.placements")
 
 START_SECONDS_MAX = 60.0
-"""Loading takes a second; a busy machine with cold files, many."""
+"""Loading takes a second; on a busy machine with cold caches, many."""
 
 ANSWER_SECONDS_MAX = 5.0
-"""One that has loaded long ago answers at once."""
+"""A zygote that finished loading answers at once."""
 
 END_SECONDS_MAX = 5.0
 READ_BYTES = 1 << 16
@@ -39,17 +39,17 @@ CONTROL = "control"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteSettings:
     load: tuple[str, ...] = ()
-    """Modules with drivers, loaded once and shared by all exporters."""
+    """Modules with drivers, imported once and shared by all exporters."""
 
     orphan_seconds_max: float = 30.0
     runtime_base: Path = Path("/tmp")
-    """Where the directory for sockets is made; its path must be short."""
+    """Parent of the directory for sockets; its path must be short."""
 
     python: str = sys.executable
 
 
 class Link:
-    """An open connection to a zygote that has said hello."""
+    """An open connection to a zygote that has sent its hello."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Link:
         self.hello = first
 
     def send(self, command: Command) -> None:
-        """What cannot be delivered is answered by the end of ``events``."""
+        """Send a command. If it cannot be delivered, ``events`` ends."""
         self._writer.write(frame(command))
 
     def events(self) -> AsyncIterator[Event]:
-        """What the zygote says from now on, until it is gone."""
+        """The events of the zygote from now on, until it is gone."""
         return self._events
 
     async def _receive(self) -> AsyncIterator[Event]:
@@ -92,11 +92,11 @@ class Link:
                     yield event
 
     def close(self) -> None:
-        """Hang up; the zygote goes on."""
+        """Disconnect; the zygote goes on."""
         self._writer.close()
 
     async def ended(self) -> None:
-        """Make sure that the process is gone, by force if it must be."""
+        """Ensure that the process is gone, if necessary by a kill."""
         self._writer.close()
         for _ in range(int(END_SECONDS_MAX / 0.02)):
             if not self._alive():
@@ -113,7 +113,7 @@ class Link:
 
 
 async def find(places: Layout) -> Link | None:
-    """The zygote a predecessor left running, if it still does."""
+    """The zygote that a previous process left running, if it still runs."""
     state = layout.read_zygote(places)
     if state is None or not state.process.alive():
         return None
@@ -133,19 +133,19 @@ async def find(places: Layout) -> Link | None:
 
 
 def _give_up(state: ZygoteState, error: Exception) -> None:
-    """Its exporters end with it; whoever takes over starts anew."""
+    """Give up a zygote: its exporters end with it, and a new one is started."""
     log.warning("zygote not taken over", extra={"key": state.process.pid, "cause": error})
     processes.kill(state.process.pid, signal.SIGKILL)
 
 
 async def start(places: Layout, settings: ZygoteSettings) -> Link:
-    """A new zygote, ready to fork. Raises ``Unreachable`` with its last words.
+    """Start a new zygote, ready to fork. Raises ``Unreachable`` with its last output.
 
-    Whoever is cancelled while waiting for it leaves none behind.
+    If the caller is cancelled meanwhile, no zygote is left behind.
     """
     runtime = layout.make_runtime(settings.runtime_base)
     try:
-        # Not in a thread: a cancellation must not part us from what was started.
+        # Not in a thread: a cancellation must not lose the started process.
         process = _execute(places, settings, runtime)
     except OSError as error:
         layout.wipe(runtime)
@@ -180,7 +180,7 @@ def _undo(places: Layout, runtime: Path, process: subprocess.Popen[bytes]) -> No
 
 
 def _execute(places: Layout, settings: ZygoteSettings, runtime: Path) -> subprocess.Popen[bytes]:
-    """Start the program. Its socket is there before it is, so that nobody has to wait for it."""
+    """Start the program. Its socket is created first, so that clients need not wait for it."""
     with (
         socket.socket(socket.AF_UNIX) as listener,
         open(places.zygote_log, "wb", opener=_private) as output,
@@ -216,12 +216,12 @@ def _last_words(path: Path) -> str:
 
 
 def is_ours(runtime: Path) -> bool:
-    """Whether a path that was read from a file may be removed."""
+    """Whether a path read from a file may be removed."""
     return runtime.name.startswith("bullpen-") and not runtime.is_symlink()
 
 
 def forget(places: Layout, identity: ProcessId | None) -> None:
-    """After a zygote's end: remove what it may not have removed itself."""
+    """Remove the files that an ended zygote may have left."""
     state = layout.read_zygote(places)
     if state is not None and (identity is None or state.process == identity):
         if is_ours(Path(state.runtime)):

@@ -1,7 +1,7 @@
-"""Serving as an exporter, with Jumpstarter's own library.
+"""Runs an exporter, with Jumpstarter's own library.
 
-This runs in a fork of the zygote. It adds to what ``jmp run`` does: patience with a
-service that restarts, an end after one lease, and a word about why it ended.
+This runs in a fork of the zygote. Unlike ``jmp run``, it waits for a service that restarts,
+can exit after one lease, and reports why it ended.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logging.getLogger("bullpen.exporter")
 DETAIL_LENGTH_MAX = 500
 
 PATIENCE: dict[str, str | int] = {
-    # Without this an exporter gives up, and its target is lost, when the service is
-    # away for longer than its few quick retries.
+    # Without this an exporter gives up, and its target is lost, when the service is unavailable for
+    # longer than a few quick retries.
     "grpc.service_config": json.dumps(
         {
             "methodConfig": [
@@ -43,7 +43,7 @@ PATIENCE: dict[str, str | int] = {
     "grpc.min_reconnect_backoff_ms": 500,
     "grpc.max_reconnect_backoff_ms": 1000,
 }
-"""Calls wait for the service to be there. Whoever runs us ends us if it never comes."""
+"""Calls wait until the service is reachable. The supervisor ends this process if it never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Ending:
 
 
 def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None]) -> None:
-    """Serve until the end, and say which end it was."""
+    """Serve until the end, and report the reason of the end."""
     ending = asyncio.run(_serve(spawn, report, on_orphaned))
     log.info("ended: %s %s", ending.reason, ending.detail)
     told = Exited(key=spawn.key, reason=ending.reason, detail=ending.detail[:DETAIL_LENGTH_MAX])
@@ -84,20 +84,20 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
             on_orphaned()
             service.terminate()
 
-        # It never writes to us: the only news this can bring is its end.
+        # The zygote never writes here: the socket becomes readable only when it ends.
         loop.add_reader(report, zygote_gone)
         return await service.run()
 
 
 def read_config(text: str | bytes) -> ExporterConfigV1Alpha1:
-    """The config in ``text``, with our patience. Raises pydantic's ``ValidationError``."""
+    """Parse the config, with our timeouts. Raises pydantic's ``ValidationError``."""
     config = ExporterConfigV1Alpha1.model_validate_json(text)
     config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}
     return config
 
 
 def _problems(error: pydantic.ValidationError) -> str:
-    """What is wrong where, without repeating what was written there: it may be secret."""
+    """The errors and their places, without the values: those may be secret."""
     return "; ".join(
         f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
         for item in error.errors(include_url=False, include_input=False)
@@ -107,8 +107,8 @@ def _problems(error: pydantic.ValidationError) -> str:
 class Service:
     """One exporter from registration to its end.
 
-    What Jumpstarter's exporter is doing is seen by standing in for two of its public
-    methods: ``session``, which registers, and ``session_for_lease``, which serves one.
+    The state of Jumpstarter's exporter is observed by overriding two of its public methods:
+    ``session``, which registers, and ``session_for_lease``, which serves a lease.
     """
 
     def __init__(
@@ -164,12 +164,12 @@ class Service:
             self.retire()
 
     def terminate(self) -> None:
-        """End now, whatever is going on."""
+        """End now, even during a lease."""
         self._terminated = True
         self._stop()
 
     def retire(self) -> None:
-        """End after the lease that is served now, or at once if there is none."""
+        """End after the current lease, or at once if there is none."""
         self._retired = True
         if self._leased:
             self._exporter.stop(wait_for_lease_exit=True, should_unregister=True)
@@ -181,7 +181,8 @@ class Service:
             return
         self._stopped = True
         if self._registered:
-            # Whoever ends it knows; and a service that is ending itself would not answer.
+            # A terminated exporter need not unregister: its supervisor knows, and a service that is
+            # stopping would not answer.
             self._exporter.stop(should_unregister=not self._terminated)
         elif self._task is not None:
             self._task.cancel()
@@ -215,7 +216,7 @@ class Service:
 
 
 def said(error: BaseException) -> str:
-    """The first thing that went wrong, in one line."""
+    """The first cause of an error, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, pydantic.ValidationError):

@@ -1,4 +1,4 @@
-"""An instance as the supervisor holds it: what it is, and what it takes to be rid of it."""
+"""An instance as the supervisor holds it: its state, and how to remove it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Held:
             detail=detail,
         )
         self.spawned = False
-        """The zygote was told to fork it."""
+        """The zygote was asked to fork it."""
 
         self.launching: asyncio.Task[None] | None = None
         self.cleaning: asyncio.Task[None] | None = None
@@ -31,7 +31,7 @@ class Held:
         """No process of it is left."""
 
         self.removing: asyncio.Task[str] | None = None
-        """Ends with why it could not be removed; empty when it was."""
+        """Results in the error that prevented the removal; empty on success."""
 
     @property
     def key(self) -> Key:
@@ -50,7 +50,7 @@ class Held:
         )
 
     def take_over(self, hello: Hello | None) -> None:
-        """From a predecessor, whose zygote has this to say, if it lives."""
+        """Take over from a previous process; ``hello`` is that of its zygote, if it lives."""
         children = {child.key: child for child in hello.children} if hello else {}
         ended = {exited.key: exited for exited in hello.ended} if hello else {}
         if (child := children.get(self.key)) is not None:

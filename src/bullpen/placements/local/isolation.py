@@ -1,4 +1,4 @@
-"""What a fresh fork does before it is an exporter: leave the zygote behind, go to its place."""
+"""What a fresh fork does before it is an exporter: detach from the zygote, set up its place."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from bullpen.placements.local.confining import Own
 from bullpen.placements.local.wire import Spawn
 
 _FOREIGN = ("JMP_", "JUMPSTARTER_")
-"""Settings of whoever started the service; an exporter has its own."""
+"""Prefixes of environment variables of the service that an exporter must not inherit."""
 
 ORPHAN_STOP_SECONDS_MAX = 10.0
-"""An exporter whose zygote is gone ends itself; one that hangs is ended by its own hand."""
+"""An exporter whose zygote is gone stops itself; after this time it kills itself."""
 
 
 def become(spawn: Spawn, *, printed: int, report: socket.socket, zygote: int) -> NoReturn:
@@ -37,7 +37,7 @@ def become(spawn: Spawn, *, printed: int, report: socket.socket, zygote: int) ->
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not exit(): what the zygote registered to happen at its end is not ours to do.
+        # Not exit(): the exit handlers of the zygote must not run in the fork.
         os._exit(code)
 
 
@@ -48,7 +48,7 @@ def _settle(spawn: Spawn, printed: int, zygote: int) -> None:
         raise SystemExit("the zygote ended first")
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    # A retirement that comes before the exporter can hear it waits.
+    # A retirement that arrives before the exporter can handle it stays pending.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     processes.call_self(f"bp-{spawn.key[1]}")
     processes.go_first_when_memory_is_short()
@@ -62,7 +62,7 @@ def _settle(spawn: Spawn, printed: int, zygote: int) -> None:
     if spawn.confinement is not None:
         own = Own(Path(spawn.directory), Path(spawn.runtime))
         confining.confine(spawn.confinement, own)
-        # Who changes its user is forgotten to be told.
+        # The kernel clears this setting when a process changes its user.
         processes.die_with_parent(signal.SIGTERM)
         if os.getppid() != zygote:
             raise SystemExit("the zygote ended first")
@@ -101,8 +101,8 @@ def _log_to_standard_error() -> None:
 
 
 def _end_anyway() -> None:
-    """The zygote is gone; its janitor removes what is left, also of one that hangs."""
-    # The signal of its end may come after the news of it, and cut the goodbye short.
+    """The zygote is gone; its janitor removes what is left, also of a hanging exporter."""
+    # The parent's death signal may arrive after the end of file, and interrupt the shutdown.
     processes.outlive_parent()
     timer = threading.Timer(ORPHAN_STOP_SECONDS_MAX, os.killpg, (0, signal.SIGKILL))
     timer.daemon = True

@@ -1,8 +1,8 @@
 """Cleans up after a zygote that was killed, and only then.
 
-Exporters have given up the rights to remove what is around them, so they cannot do it. This
-process is forked from the zygote before anything is loaded, is told what there is to clean,
-and sleeps until the zygote is gone. It does nothing if the zygote ended in order.
+Exporters have dropped the rights to remove their surroundings. This process is forked from
+the zygote before anything is loaded, is told what to clean up, and sleeps until the zygote
+is gone. It does nothing if the zygote exited regularly.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Begun(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Over(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Nothing of the instance runs any more; its supervisor cleans up."""
+    """No process of the instance runs any more; its supervisor cleans up."""
 
     token: str
 
 
 class Done(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """The zygote ends in order."""
+    """The zygote exits regularly."""
 
 
 News = Begun | Over | Done
@@ -49,15 +49,15 @@ NEWS: msgspec.json.Decoder[News] = msgspec.json.Decoder(News)
 
 
 class Janitor:
-    """The zygote's end: tells the process what there is."""
+    """The zygote's side: tells the janitor process what to clean up."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """Fork it. Where supervisors connect is not its business."""
+        """Fork it. It does not need the listener of the supervisors."""
         self._line, theirs = socket.socketpair()
         if os.fork() == 0:
             self._line.close()
             listener.close()
-            # Forked twice, so that it is no child of the zygote and no exporter's sibling.
+            # Forked twice, so that it is neither a child of the zygote nor a sibling of exporters.
             if os.fork() == 0:
                 _wait(theirs)
             os._exit(0)
@@ -80,18 +80,18 @@ class Janitor:
         self._tell(Over(token=token))
 
     def dismiss(self) -> None:
-        """Let it go, and wait until it is gone."""
+        """Let it exit, and wait until it is gone."""
         self._tell(Done())
         with contextlib.suppress(OSError):
             self._line.recv(1)
         self.forget()
 
     def forget(self) -> None:
-        """In a fork: it is not the child's business."""
+        """Close the connection in a fork, which does not need it."""
         self._line.close()
 
     def _tell(self, news: News) -> None:
-        # One that was killed is missed only if the zygote is killed too.
+        # A janitor that was killed is missed only if the zygote is killed too.
         with contextlib.suppress(OSError):
             self._line.sendall(frame(news))
 
@@ -115,7 +115,7 @@ def _wait(line: socket.socket) -> None:
 
 
 def clean(known: dict[str, Begun]) -> None:
-    """End what is left of these instances and remove what they had."""
+    """End the remaining processes of these instances and remove their files."""
     leaders = {token: layout.read_process(Path(begun.directory)) for token, begun in known.items()}
     for _ in range(KILL_LOOKS_MAX):
         if not processes.kill_instances(leaders):
@@ -128,6 +128,6 @@ def clean(known: dict[str, Begun]) -> None:
         if not begun.retain:
             with contextlib.suppress(OSError):
                 layout.wipe(Path(begun.directory))
-    # Those above, if nobody uses them any more.
+    # The parent groups, if they are not used any more.
     above = {str(Path(group).parent) for begun in known.values() for group in begun.groups}
     cgroups.remove(sorted(above))

@@ -1,4 +1,4 @@
-"""Has a zygote running whenever one is needed, and says what it hears from it."""
+"""Keeps a zygote running whenever one is needed, and passes on its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bullpen.placements.local.wire import Event, Hello, Quit
 log = logging.getLogger("bullpen.placements")
 
 RESTART_SECONDS = 1.0
-"""Between two attempts to start one."""
+"""Pause between two attempts to start one."""
 
 
 class ZygoteKeeper:
@@ -34,18 +34,18 @@ class ZygoteKeeper:
         self._lost = lost
         self._wanted = asyncio.Event()
         self._news = asyncio.Event()
-        """Set when there is a zygote, or a reason why there is none."""
+        """Set when a zygote runs, or when it is known why none does."""
 
         self.link: Link | None = None
         self.problem = ""
-        """Why none starts, for as long as none does."""
+        """Why no zygote starts; empty once one does."""
 
     def want(self) -> None:
-        """Somebody needs it, now or soon."""
+        """A zygote is needed, now or soon."""
         self._wanted.set()
 
     async def ready(self) -> Link:
-        """The zygote, once it is there. Raises ``Unreachable`` if it does not start."""
+        """The zygote, once it runs. Raises ``Unreachable`` if it does not start."""
         self.want()
         while self.link is None:
             if self.problem:
@@ -55,7 +55,7 @@ class ZygoteKeeper:
         return self.link
 
     async def take_over(self) -> Hello | None:
-        """Connect to a predecessor's zygote if it runs and speaks our language."""
+        """Connect to a previous process's zygote if it runs and has our protocol version."""
         link = await connection.find(self._places)
         if link is not None and link.hello.version != __version__:
             log.info("zygote of another version ends", extra={"key": link.hello.version})
@@ -69,7 +69,7 @@ class ZygoteKeeper:
         return link.hello
 
     async def run(self) -> None:
-        """Start one at the first need and again whenever it ends, until cancelled."""
+        """Start a zygote when first needed and again whenever it ends, until cancelled."""
         while True:
             if self.link is None:
                 await self._wanted.wait()
@@ -93,7 +93,7 @@ class ZygoteKeeper:
             self._news.set()
 
     async def _mourn(self, link: Link) -> None:
-        """It ended unasked, and its exporters with it."""
+        """The zygote ended unexpectedly, and its exporters with it."""
         log.error("zygote lost", extra={"key": link.identity.pid})
         self.link = None
         await link.ended()
@@ -101,13 +101,13 @@ class ZygoteKeeper:
         connection.forget(self._places, link.identity)
 
     def leave(self) -> None:
-        """Let it go on; a successor finds it, or it ends by itself."""
+        """Let the zygote go on; a later process finds it, or it ends by itself."""
         link, self.link = self.link, None
         if link is not None:
             link.close()
 
     async def end(self) -> None:
-        """Let it quit; leave nothing of it."""
+        """Stop the zygote and remove its files."""
         link, self.link = self.link, None
         if link is not None:
             link.send(Quit())

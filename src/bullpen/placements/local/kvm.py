@@ -1,8 +1,8 @@
-"""Whether KVM works here, shown by a guest that runs, not by a file that exists.
+"""Whether KVM works here, verified by running a guest, not by the existence of a file.
 
-On many machines /dev/kvm is there and guests crash or hang, most of all when the
-machine is itself virtual. So a guest of a few bytes is started once per boot of the
-host; the verdict is kept.
+On many machines /dev/kvm exists but guests crash or hang, most of all when the machine is
+itself virtual. So a guest of a few bytes is run once per boot of the host; the result is
+cached.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bullpen.placements.local import processes
 log = logging.getLogger("bullpen.placements")
 
 PROOF_SECONDS_MAX = 10.0
-"""A guest of a few instructions needs one; one that hangs will not finish."""
+"""A guest of a few instructions needs one second; one that hangs never finishes."""
 
 DEVICE = Path("/dev/kvm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A tiny guest and how to see that it ran."""
+    """A tiny guest and how to verify that it ran."""
 
     image: bytes
     machine: str
@@ -74,7 +74,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 class Kvm:
-    """Knows whether KVM works for a guest architecture; finds out at the first question."""
+    """Whether KVM works for a guest architecture; checked on first use."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache / "kvm.json"
@@ -109,7 +109,7 @@ class Kvm:
 
 
 async def try_guest(arch: str, *, accel: str) -> str:
-    """Run the tiny guest; what went wrong, or nothing."""
+    """Run the tiny guest; returns the error, or an empty string."""
     proof = PROOFS.get(arch)
     program = shutil.which(f"qemu-system-{arch}")
     if proof is None or program is None:

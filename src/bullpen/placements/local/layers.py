@@ -31,12 +31,12 @@ GROUPS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the service can count on for its instances."""
+    """The layers the service can use for its instances."""
 
     layers: tuple[Layer, ...]
     users: range = range(0)
     namespace: bool = False
-    """Layers are had through a user namespace, because the service is not root."""
+    """The layers use a user namespace, because the service is not root."""
 
     wrapper: str = ""
     cgroups: Cgroups | None = None
@@ -77,7 +77,7 @@ def _user(user: int) -> Layer:
 
 
 def _unreadable() -> Iterator[Path]:
-    """Parts of Python and of this program that an instance could not load."""
+    """Parts of Python and of this program that an instance could not read."""
     for path in (Path(sys.executable).resolve(), Path(bullpen.__file__)):
         if not path.stat().st_mode & stat.S_IROTH:
             yield path.parent

@@ -1,8 +1,8 @@
-"""Where things are: one directory per instance, and short ones for its sockets.
+"""Paths: one directory per instance, and short ones for its sockets.
 
-Disks, logs and secrets live below the data directory. Sockets cannot: a Unix
-socket's path holds about a hundred bytes and a data directory may be anywhere,
-so they live in a directory of their own below the system's temporary one.
+Disks, logs and secrets live below the data directory. Sockets cannot: the path of a Unix
+socket is limited to about a hundred bytes and a data directory may be anywhere, so sockets
+live in a directory of their own below the system's temporary directory.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PRIVATE = 0o700
 SECRET = 0o600
 GROUP_ENTERS = 0o750
 GROUP_READS = 0o640
-"""For the instance's own group, in which nobody else is."""
+"""For the instance's own group, which has no other members."""
 
 NAME_LENGTH_MAX = 150
-"""Longer names are cut and told apart by a digest: file names hold 255 bytes."""
+"""Longer names are truncated and made unique by a digest: file names hold 255 bytes."""
 
 STATE = "instance.json"
 PROCESS = "process.json"
@@ -45,7 +45,7 @@ OnError = tuple[type[BaseException], BaseException, TracebackType]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What a successor must know about an instance. No secrets."""
+    """What a later process must know about an instance. Contains no secrets."""
 
     key: Key
     owner_uid: str
@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZygoteState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a successor finds the zygote."""
+    """How a later process finds the zygote."""
 
     process: ProcessId
     runtime: str
@@ -96,24 +96,24 @@ class Layout:
         return self.instances / directory_name(key)
 
     def log(self, key: Key) -> Path:
-        """What the instance prints; the older half is beside it, ending in ``.1``."""
+        """The instance's output; the older half is beside it, ending in ``.1``."""
         return self.instance(key) / LOG
 
     def retained_as(self, key: Key, now: datetime) -> Path:
         return self.retained / f"{directory_name(key)}-{now:%Y%m%dT%H%M%S.%fZ}"
 
     def kept(self) -> tuple[Path, ...]:
-        """What was retained of instances that are gone, by name."""
+        """The retained directories of removed instances, by name."""
         return tuple(sorted(self.retained.iterdir())) if self.retained.exists() else ()
 
     def found(self) -> Iterator[Path]:
-        """Every directory that is or was an instance's."""
+        """The directories of all current and past instances."""
         if self.instances.exists():
             yield from sorted(path for path in self.instances.iterdir() if path.is_dir())
 
 
 def directory_name(key: Key) -> str:
-    """``namespace.name``; a namespace has no dots, so no two keys share one."""
+    """``namespace.name``; a namespace contains no dots, so names are unique."""
     name = ".".join(key)
     if len(name) <= NAME_LENGTH_MAX:
         return name
@@ -121,12 +121,12 @@ def directory_name(key: Key) -> str:
 
 
 def runtime_name(token: str) -> str:
-    """Short, because sockets lie below it."""
+    """Short, because sockets are created below it."""
     return hashlib.sha256(token.encode()).hexdigest()[:10]
 
 
 def make_runtime(base: Path) -> Path:
-    """A fresh directory for sockets that only we can enter."""
+    """A new directory for sockets that only our user can enter."""
     return Path(tempfile.mkdtemp(prefix="bullpen-", dir=base))
 
 
@@ -145,10 +145,10 @@ def state_of(workload: Workload, *, token: str, user: int = 0) -> State:
 
 
 def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
-    """Make an instance's directory. What an earlier one of this name left is removed.
+    """Create an instance's directory. Files of an earlier one of this name are removed.
 
-    The directory and its records stay the service's, whoever the instance runs as: it may
-    enter, write to what is temporary and read its credentials.
+    The service keeps the ownership of the directory and its records, whatever user the instance
+    runs as: the instance may enter it, write to temporary directories and read its credentials.
     """
     wipe(directory)
     directory.mkdir(mode=PRIVATE, parents=True)
@@ -165,12 +165,12 @@ def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
 
 
 def read_state(directory: Path) -> State | None:
-    """None when it was never written whole."""
+    """None if it was never completely written."""
     return _read(directory / STATE, State)
 
 
 def read_process(directory: Path) -> ProcessId | None:
-    """None when it was never started."""
+    """None if it was never started."""
     return _read(directory / PROCESS, ProcessId)
 
 
@@ -186,7 +186,7 @@ def _read(path: Path, kind: type[S]) -> S | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """The old file or the new one, never half; only for us to read."""
+    """Write atomically; readable only for us."""
     temporary = path.with_name(f".{path.name}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, SECRET)
     with os.fdopen(handle, "wb") as file:
@@ -195,7 +195,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def wipe(directory: Path) -> None:
-    """Remove it and everything in it, also while somebody else does; absent is a success."""
+    """Remove it recursively, even if another process does too; absent is a success."""
     shutil.rmtree(directory, onerror=_unless_absent)
 
 
@@ -205,7 +205,7 @@ def _unless_absent(_function: object, _path: str, raised: OnError) -> None:
 
 
 def keep_evidence(directory: Path) -> None:
-    """After an exit: what it printed and who it was stay, all else goes."""
+    """After an exit: keep the log and the state, remove all else."""
     evidence = {STATE, PROCESS, LOG, f"{LOG}.1"}
     for path in directory.iterdir() if directory.exists() else ():
         if path.name in evidence:
@@ -217,7 +217,7 @@ def keep_evidence(directory: Path) -> None:
 
 
 def retain(directory: Path, destination: Path) -> None:
-    """Move it aside without its secrets."""
+    """Move it away without its secrets."""
     wipe(directory / CREDENTIALS)
     destination.parent.mkdir(mode=PRIVATE, exist_ok=True)
     directory.rename(destination)

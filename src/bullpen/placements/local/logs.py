@@ -1,4 +1,4 @@
-"""A log that never grows beyond twice its limit: the newest lines, and some before them."""
+"""A log that never grows beyond twice its limit, and keeps the newest lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OLDER = ".1"
 
 
 class RotatedLog:
-    """Appends to ``path``; when that is full it becomes ``path.1`` and a new one begins."""
+    """Appends to ``path``; when that is full it becomes ``path.1`` and a new file begins."""
 
     def __init__(self, path: Path, *, bytes_max: int = LOG_BYTES_MAX) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""The sandbox that each instance on this host gets: from what the host allows and what it needs."""
+"""The sandbox of each instance on this host: from its needs and the available layers."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ KVM = Path("/dev/kvm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
-    """What an operator has decided about sandboxes."""
+    """The operator's settings for sandboxes."""
 
     mode: SandboxMode = SandboxMode.PREFERRED
     first_user: int = 0
     paths: tuple[str, ...] = ()
-    """Of the host, for every instance to read."""
+    """Paths of the host that every instance may read."""
 
 
 class Outfitter:
-    """Decides what an instance is confined to. Use it after ``prepare``."""
+    """Decides the confinement of an instance. Use it after ``prepare``."""
 
     def __init__(self, data: Path, settings: SandboxSettings) -> None:
         self._data = data
@@ -61,7 +61,7 @@ class Outfitter:
         return self._host.layers if self._host else ()
 
     async def prepare(self, tokens: Iterable[str]) -> None:
-        """Find out what the host allows, and say once what it does not."""
+        """Find out which layers the host allows, and log once which it does not."""
         if self._settings.mode is SandboxMode.OFF:
             log.warning("instances run without a sandbox", extra={"key": "sandbox.mode"})
             return
@@ -88,7 +88,7 @@ class Outfitter:
             )
 
     def user(self, taken: Collection[int]) -> int:
-        """A user for one more instance; 0 for the service's own. Raises ``NoCapacity``."""
+        """A uid for another instance; 0 for the service's own. Raises ``NoCapacity``."""
         host = self._host
         if host is None or host.namespace or not host.has(LayerName.USER):
             return 0
@@ -98,7 +98,7 @@ class Outfitter:
         return found
 
     def confinement(self, state: State, needs: Needs, site: Site) -> Confinement | None:
-        """The sandbox of an instance. Raises ``Refused`` for files that it could not read."""
+        """The sandbox of an instance. Raises ``Refused`` for files the instance could not read."""
         host = self._host
         if host is None:
             return None
@@ -116,7 +116,7 @@ class Outfitter:
             files=host.has(LayerName.FILES),
             data=str(self._data.resolve()),
             readable=(*map(str, dict.fromkeys(files)), *self._settings.paths),
-            # What only exports has no machine to keep apart.
+            # An instance without a runtime has no machine to isolate.
             room=host.has(LayerName.NETWORK) and bool(needs.runtime),
             wrapper=host.wrapper if host.has(LayerName.PROGRAMS) else "",
             groups_of_limits=host.cgroups.make(name, limits) if host.cgroups else (),
@@ -135,7 +135,7 @@ def _check_readable(files: Iterable[Path]) -> None:
 
 
 def _kvm_group() -> tuple[int, ...]:
-    """Whoever may use the device, where it cannot be had otherwise."""
+    """The group that may use the device, if access is not possible otherwise."""
     if not KVM.exists():
         return ()
     found = os.stat(KVM)

@@ -1,8 +1,8 @@
-"""The supervisor: runs workloads as processes of this machine and keeps account of them.
+"""The supervisor: runs workloads as processes of this machine and tracks them.
 
-It lives in the service's process and survives everything below it. What it holds is
-also on disk, so that a successor finds it after the service was killed. It starts
-nothing itself: the zygote forks, this says what.
+It runs in the service's process and survives everything below it. Its state is also on
+disk, so that a new process finds it after the service was killed. It starts no processes
+itself: it tells the zygote what to fork.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from bullpen.placements.local.wire import (
 log = logging.getLogger("bullpen.placements")
 
 STOP_MARGIN_SECONDS = 5.0
-"""Beyond the zygote's own patience, before the supervisor kills by itself."""
+"""Added to the zygote's own timeout, before the supervisor kills by itself."""
 
 KILL_LOOKS_MAX = 200
 KILL_LOOK_SECONDS = 0.02
@@ -84,10 +84,11 @@ class LocalPlacement:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[LocalPlacement]:
-        """Take over what a predecessor left; at the end leave nothing running.
+        """Take over the instances of a previous process; at the end leave nothing running.
 
-        Whoever uses it and fails leaves all as it is, as if killed: people may be at work on
-        what runs, and the next start takes it over. Without one, it ends after a while.
+        If the user of this context fails, everything is left running, as after a kill: clients may
+        be using the instances, and the next start takes them over. Without a next start, they end
+        after a while.
         """
         self.layout.instances.mkdir(mode=layout.PRIVATE, parents=True, exist_ok=True)
         await self._recover()
@@ -112,13 +113,13 @@ class LocalPlacement:
 
     @property
     def sandboxing(self) -> Sandboxing:
-        """What instances here are confined to, for people to know."""
+        """The sandbox of instances here, to be reported to users."""
         return self._outfitter.sandboxing
 
-    # What a provisioner uses
+    # Used by provisioners
 
     def warm(self) -> None:
-        """Load the zygote now, so that the first instance need not wait for it."""
+        """Start the zygote now, so that the first instance need not wait for it."""
         self._keeper.want()
 
     async def start(self, workload: Workload) -> Instance:
@@ -146,13 +147,13 @@ class LocalPlacement:
         if held.removing is None:
             assert self._tasks is not None, "used outside of running()"
             held.removing = self._tasks.create_task(self._remove(held))
-        # Whoever does not wait for the end of it does not leave it half done.
+        # A caller that does not wait for the end must not leave the removal half done.
         problem = await asyncio.shield(held.removing)
         if problem:
             raise StorageFailed(problem)
 
     async def _remove(self, held: Held) -> str:
-        """End it and put its files away; why that cannot be done, or nothing."""
+        """Stop it and remove its files; returns why that is not possible, or an empty string."""
         await self._end(held)
         try:
             await asyncio.to_thread(self._put_away, held)
@@ -225,7 +226,7 @@ class LocalPlacement:
     # Ending
 
     async def _end(self, held: Held) -> None:
-        """Return when no process of it is left and nobody works on it."""
+        """Return when no process of it is left and no task works on it."""
         if held.launching is not None:
             held.launching.cancel()
             await asyncio.wait((held.launching,))
@@ -247,7 +248,7 @@ class LocalPlacement:
             layout.wipe(held.directory)
 
     def _exit(self, held: Held, reason: ExitReason, detail: str) -> None:
-        """Note the end of an instance. Its processes are gone; its files go now."""
+        """Record the exit of an instance. Its processes are gone; its files are removed now."""
         held.gone.set()
         if held.exited:
             return
@@ -262,11 +263,11 @@ class LocalPlacement:
         try:
             await asyncio.to_thread(layout.keep_evidence, held.directory)
         except OSError as error:
-            # Not the end of it: removal tries again and tells whoever asked for it.
+            # Not final: removal tries again and reports to its caller.
             log.warning("not cleaned", extra={"key": held.key, "cause": error})
 
     async def _kill(self, held: Iterable[Held]) -> None:
-        """End processes whose zygote cannot do it any more."""
+        """Kill processes whose zygote can no longer do it."""
         leaders = {one.state.token: layout.read_process(one.directory) for one in held}
         for _ in range(KILL_LOOKS_MAX):
             if not await asyncio.to_thread(processes.kill_instances, leaders):
@@ -283,10 +284,10 @@ class LocalPlacement:
         try:
             await self.stop(key)
         except StorageFailed as error:
-            # Nothing runs any more; the next start finds the files and tries again.
+            # No process runs any more; the next start finds the files and tries again.
             log.warning("not removed", extra={"key": key, "cause": error.message})
 
-    # What the zygote says
+    # Events of the zygote
 
     def _heard(self, event: Event) -> None:
         held = None if isinstance(event, Hello) else self._held.get(event.key)
@@ -303,16 +304,16 @@ class LocalPlacement:
             self._keeper.link.send(Noted(key=key))
 
     async def _lost(self) -> None:
-        """The zygote ended: finish what it cannot."""
+        """The zygote ended: finish its work."""
         lost = [held for held in self._held.values() if held.spawned and not held.gone.is_set()]
         await self._kill(lost)
         for held in lost:
             self._exit(held, ExitReason.LOST, "the process that keeps all exporters ended")
 
-    # After a predecessor
+    # Taking over from a previous process
 
     async def _recover(self) -> None:
-        # Looked at first: exporters whose zygote is given up clean up after themselves.
+        # Read first: exporters of an abandoned zygote remove their own files.
         found = [(place, layout.read_state(place)) for place in self.layout.found()]
         hello = await self._keeper.take_over()
         for directory, state in found:

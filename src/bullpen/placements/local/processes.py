@@ -1,7 +1,7 @@
-"""Processes as Linux knows them: who is who, who belongs to whom, who dies with whom.
+"""Linux processes: their identity, their descendants, and death signals.
 
-A pid alone names nobody for long; with the time it started and the boot it
-started in it names one process for ever.
+A pid alone is reused over time; together with the start time and the boot id it identifies
+one process for ever.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 import msgspec
 
 TOKEN_VARIABLE = "BULLPEN_INSTANCE"
-"""In the environment of every process of an instance; says which one."""
+"""Environment variable of every process of an instance, which identifies the instance."""
 
 OOM_SCORE = 500
-"""When memory runs out, instances go before the service that can replace them."""
+"""When memory runs out, the kernel kills instances before the service that replaces them."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _EXITING = 0x4
-"""A flag of the kernel's: the process runs no more, and has yet to give back what it had."""
+"""A kernel flag: the process no longer runs, but has not released its resources yet."""
 
 _PROC = Path("/proc")
 _STATE, _SESSION, _FLAGS, _START_TIME = 0, 3, 6, 19
@@ -34,11 +34,11 @@ _STATE, _SESSION, _FLAGS, _START_TIME = 0, 3, 6, 19
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, now and in any later look."""
+    """The identity of one process, valid for ever."""
 
     pid: int
     started: int
-    """Clock ticks after boot."""
+    """Clock ticks since boot."""
 
     boot: str
 
@@ -47,7 +47,7 @@ class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identify(pid: int) -> ProcessId:
-    """Who ``pid`` is now, and will never be again once it ended."""
+    """The identity of ``pid``, which no later process will have."""
     return ProcessId(pid=pid, started=_start_time(pid) or 0, boot=boot_id())
 
 
@@ -61,7 +61,7 @@ def _start_time(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """What follows the name in the stat line; empty when it ended, reaped or not."""
+    """The fields after the name in the stat line; empty when it ended, reaped or not."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -80,14 +80,14 @@ def belonging(*, sessions: Collection[int], tokens: Collection[str]) -> tuple[in
 
 
 def bearing(token: str, among: tuple[int, ...]) -> tuple[int, ...]:
-    """Those that were executed with ``token`` in their environment."""
+    """The processes that were executed with ``token`` in their environment."""
     return tuple(pid for pid in among if _token(pid) == token)
 
 
 def exiting(among: Collection[int]) -> tuple[int, ...]:
-    """Those that end just now: what they were executed with cannot be seen any more.
+    """The processes that are exiting: their environment can no longer be read.
 
-    Giving back namespaces takes the kernel a while.
+    The kernel takes a while to release namespaces.
     """
     return tuple(pid for pid in among if (fields := _stat(pid)) and int(fields[_FLAGS]) & _EXITING)
 
@@ -113,10 +113,11 @@ def own_children() -> tuple[int, ...]:
 
 
 def kill_instances(leaders: Mapping[str, ProcessId | None]) -> int:
-    """SIGKILL whatever is left of instances, given by token; how many processes there were.
+    """SIGKILL the remaining processes of instances, given by token; returns their number.
 
-    For those who are not their parent. While a leader lives its session is its own; once it
-    is gone only the token tells who belonged to it. What ends just now is counted, not killed.
+    For callers that are not their parent. While a leader lives, its session belongs to the
+    instance; once it is gone, only the token identifies its processes. Processes that are
+    already exiting are counted, not killed.
     """
     sessions = {leader.pid for leader in leaders.values() if leader and leader.alive()}
     found = belonging(sessions=sessions, tokens=leaders)
@@ -128,7 +129,7 @@ def kill_instances(leaders: Mapping[str, ProcessId | None]) -> int:
 
 
 def kill_others(token: str) -> tuple[int, ...]:
-    """SIGKILL everything of this instance but this process, its leader; whoever there was."""
+    """SIGKILL all processes of this instance except this one, its leader; returns them."""
     own = os.getpid()
     found = tuple(pid for pid in belonging(sessions={own}, tokens={token}) if pid != own)
     for pid in found:
@@ -143,7 +144,7 @@ def kill(pid: int, number: signal.Signals) -> None:
 
 
 def kill_group(leader: int, number: signal.Signals) -> bool:
-    """Signal a process group; whether anybody was in it."""
+    """Signal a process group; returns whether it had any members."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:
@@ -152,12 +153,12 @@ def kill_group(leader: int, number: signal.Signals) -> bool:
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Be sent ``number`` when the parent ends, however it ends."""
+    """Receive ``number`` when the parent ends, however it ends."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def outlive_parent() -> None:
-    """Be sent nothing when the parent ends: it is known that it does."""
+    """Receive no signal when the parent ends: this process already knows."""
     _prctl(_PR_SET_PDEATHSIG, 0)
 
 

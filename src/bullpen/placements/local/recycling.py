@@ -1,8 +1,8 @@
-"""Between two leases of an instance that is used again: reset it, then show that it is clean.
+"""Between two leases of a reusable instance: resets it, then verifies that it is clean.
 
-The driver tree is made anew for every lease, so the next lessee never gets the last
-one's disks. This makes sure that nothing else is handed on either, and tells the
-service "available" only afterwards.
+The driver tree is created anew for every lease, so the next lessee never gets the last
+one's disks. This ensures that nothing else is passed on either, and reports "available" to
+the service only afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ReportStatus = Callable[[ExporterStatus, str], Awaitable[None]]
 
 
 class Recycler(HookExecutor):
-    """Runs the configured hooks; a lease is over only when the target was reset."""
+    """Runs the configured hooks; a lease is over only after the target was reset."""
 
     def __init__(self, configured: HookExecutor | None, *, token: str) -> None:
         super().__init__(config=configured.config if configured else HookConfigV1Alpha1())
@@ -52,14 +52,14 @@ class Recycler(HookExecutor):
         await asyncio.to_thread(device.close)
         self.problem = await reset(Path(tempfile.gettempdir()), token=self._token)
         if self.problem:
-            # Jumpstarter then tells the client, goes offline and ends with the lease.
+            # Jumpstarter then informs the client, goes offline and ends with the lease.
             raise HookExecutionError(
                 message=self.problem, on_failure="exit", hook_type="after_lease"
             )
 
 
 async def reset(temporary: Path, *, token: str) -> str:
-    """End what the lease left running, erase what it left lying; what cannot be, if anything."""
+    """Kill the processes and delete the files of the lease; returns what could not be removed."""
     for _ in range(RESET_LOOKS_MAX):
         others = await asyncio.to_thread(processes.kill_others, token)
         if not others:
@@ -72,7 +72,7 @@ async def reset(temporary: Path, *, token: str) -> str:
 
 
 def _empty(directory: Path) -> list[str]:
-    """Erase what is in it; the names of what is still there."""
+    """Delete the contents of a directory; returns the names of what is left."""
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             layout.wipe(path)

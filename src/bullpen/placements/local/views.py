@@ -1,4 +1,4 @@
-"""Parts of a mount namespace's view: places that are emptied, and what is shown in them again."""
+"""Parts of a mount namespace's view: places that are hidden, and paths shown in them again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def closed_above(path: Path) -> Iterator[Path]:
 
 
 def empty(place: Path) -> None:
-    """Cover the directory by one in which there is nothing."""
+    """Mount an empty directory over ``place``."""
     linux.mount("tmpfs", str(place), "tmpfs", linux.MS_NOSUID, EMPTY_OPTIONS)
 
 
 def show(handle: int, path: Path) -> None:
-    """Put what the handle stands for at its path, in a place that was emptied."""
+    """Mount the handle's file or directory at its path, in a hidden place."""
     if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
         return
     is_directory = stat.S_ISDIR(os.fstat(handle).st_mode)

@@ -1,7 +1,7 @@
-"""What the supervisor and the zygote say to each other: JSON behind a length.
+"""The protocol between the supervisor and the zygote: length-prefixed JSON.
 
-Commands go one way, events the other, each in order. The socket is in a directory
-only their user can enter, so nobody else takes part.
+Commands go one way, events the other, each in order. The socket is in a directory only
+their user can enter, so no other user can connect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bullpen.placements.base import ExitReason, Key
 from bullpen.placements.local.confinement import Confinement
 
 FRAME_BYTES_MAX = 4 << 20
-"""A config with its certificates is a few KiB; anything near this is a mistake."""
+"""A config with its certificates is a few KiB; anything near this is an error."""
 
 LENGTH_BYTES = 4
 
@@ -33,29 +33,29 @@ class Spawn(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     single_use: bool
     retain: bool
     confinement: Confinement | None = None
-    """Its sandbox; none if it has none."""
+    """Its sandbox; None for no sandbox."""
 
 
 class Stop(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """End it, gently at first. Answered by ``Exited``, also if it is not here."""
+    """Stop it, gracefully at first. Answered by ``Exited``, even if it does not exist."""
 
     key: Key
 
 
 class Retire(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Let it finish its lease and end. ``Exited`` follows some day."""
+    """Let it finish its lease and exit. ``Exited`` follows at some later time."""
 
     key: Key
 
 
 class Noted(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Its end is known. Until this is said, every supervisor is told of it."""
+    """Acknowledges an exit. Until then, every supervisor that connects is told of it."""
 
     key: Key
 
 
 class Quit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """End every exporter, then yourself."""
+    """End every exporter, then the zygote."""
 
 
 Command = Spawn | Stop | Retire | Noted | Quit
@@ -84,12 +84,12 @@ class Exited(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Said once to every supervisor that connects."""
+    """Sent once to every supervisor that connects."""
 
     version: str
     children: tuple[ChildState, ...]
     ended: tuple[Exited, ...]
-    """Those whose end nobody has noted yet."""
+    """Exits that have not been acknowledged."""
 
 
 Event = Hello | Spawned | Registered | Exited
@@ -105,14 +105,14 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 class Frames(Generic[M]):
-    """Received bytes, cut into messages of one kind."""
+    """Splits received bytes into messages of one kind."""
 
     def __init__(self, decoder: msgspec.json.Decoder[M]) -> None:
         self._decoder = decoder
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> Iterator[M]:
-        """The messages ``data`` completes; raises ``ValueError`` on what cannot be one."""
+        """The messages completed by ``data``; raises ``ValueError`` if it is malformed."""
         self._pending += data
         while len(self._pending) >= LENGTH_BYTES:
             end = LENGTH_BYTES + int.from_bytes(self._pending[:LENGTH_BYTES])

@@ -1,9 +1,9 @@
 """The zygote: a process that has Jumpstarter loaded and forks exporters from itself.
 
-It is started by exec and never opens a gRPC channel, because nothing may fork
-after gRPC has begun. It has one thread and no event loop of its own beyond a
-selector. It decides nothing: it forks, signals, reaps, keeps logs and says what it
-sees. When its supervisor is gone for long it ends every exporter and itself.
+It is started by exec and never opens a gRPC channel, because forking after gRPC has started
+is unsafe. It has one thread and no event loop except a selector. It decides nothing: it
+forks, signals, reaps, keeps logs and reports events. When it has had no supervisor for
+long, it ends every exporter and itself.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from bullpen.placements.local.wire import (
 )
 
 ORPHAN_SECONDS_MAX = 30.0
-"""How long exporters live on without a supervisor: a restart takes a second or two."""
+"""How long exporters survive without a supervisor: a restart takes a second or two."""
 
 ENDING_POLL_SECONDS = 0.01
-"""Between looks at processes that were killed and are not gone yet."""
+"""Interval of checks for killed processes that are not gone yet."""
 
 UNSENT_BYTES_MAX = 8 << 20
-"""A supervisor that reads so little is not one."""
+"""A supervisor that leaves this much unread is disconnected."""
 
 READ_BYTES = 1 << 16
 
@@ -63,7 +63,7 @@ CORE = (
     "jumpstarter.exporter.hooks",
     "bullpen.placements.local.exporting",
 )
-"""Always loaded; drivers come on top."""
+"""Always loaded, in addition to the drivers."""
 
 
 class Zygote:
@@ -76,7 +76,7 @@ class Zygote:
         self._selector = selectors.DefaultSelector()
         self._children: dict[Key, Child] = {}
         self._ended: dict[Key, Child] = {}
-        """Those whose end nobody has noted: who was told may have died before it could."""
+        """Exits not acknowledged yet: a supervisor may have died before it recorded them."""
 
         self._supervisor: socket.socket | None = None
         self._frames = Frames(COMMANDS)
@@ -86,7 +86,7 @@ class Zygote:
         self._wakeups, self._wake = socket.socketpair()
 
     def run(self) -> None:
-        """Serve supervisors, one after the other, until told to quit or left alone."""
+        """Serve one supervisor at a time, until told to quit or abandoned."""
         self._take_signals()
         self._watch(self._listener, self._accept)
         self._watch(self._wakeups, lambda: self._wakeups.recv(READ_BYTES))
@@ -98,7 +98,7 @@ class Zygote:
                     ready.data()
             self._tick(time.monotonic())
         if self._supervisor is None:
-            # Nobody came, and nobody may ever come to do this.
+            # No supervisor came, and perhaps none will ever do this.
             for child in self._ended.values():
                 if not child.retain:
                     layout.wipe(child.directory)
@@ -113,7 +113,7 @@ class Zygote:
         self._selector.register(source, selectors.EVENT_READ, callback)
 
     def _patience(self) -> float | None:
-        """How long nothing needs to be looked at, if nothing happens."""
+        """The time until the next check, if nothing happens before."""
         now = time.monotonic()
         if any(child.ended for child in self._children.values()):
             return ENDING_POLL_SECONDS
@@ -145,7 +145,7 @@ class Zygote:
         self._send(Hello(version=__version__, children=states, ended=ended))
 
     def _part(self) -> None:
-        """The supervisor is gone, or another takes its place."""
+        """The supervisor is gone, or another one replaces it."""
         if self._supervisor is not None:
             self._selector.unregister(self._supervisor)
             self._supervisor.close()
@@ -158,7 +158,7 @@ class Zygote:
         try:
             data = self._supervisor.recv(READ_BYTES)
         except BlockingIOError:
-            # The news was of the supervisor before this one, which came in the same moment.
+            # The event belongs to the previous supervisor, replaced in the same moment.
             return
         except ConnectionResetError:
             data = b""
@@ -249,12 +249,12 @@ class Zygote:
             identity = msgspec.json.encode(processes.identify(pid))
             layout.write(child.directory / layout.PROCESS, identity)
         except OSError:
-            # A successor could not find it, so it must not be.
+            # A later process could not find it, so it must not run.
             child.stop(time.monotonic())
         return child
 
     def _forget(self) -> None:
-        """In a fork: nothing of the zygote is the child's business."""
+        """In a fork: close everything that belongs to the zygote."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
         self._janitor.forget()
@@ -285,14 +285,14 @@ class Zygote:
                 return
             child = leaders.get(found.si_pid)
             if child is not None:
-                # Before its number is free again, so that no stranger's group is hit.
+                # Before the pid is free again, so that no unrelated group is killed.
                 processes.kill_group(child.pid, signal.SIGKILL)
             _, wait_status = os.waitpid(found.si_pid, 0)
             if child is not None:
                 child.reaped(wait_status)
 
     def _bury(self, child: Child) -> None:
-        """Say that it is gone once it is, and not before."""
+        """Report the exit once all its processes are gone, and not before."""
         leaders = {other.pid for other in self._children.values()}
         strays = tuple(pid for pid in processes.own_children() if pid not in leaders)
         if child.kill_rest(strays):
@@ -327,7 +327,7 @@ def main() -> None:
     _allow_many_files()
     for name in (*CORE, *chosen.load):
         importlib.import_module(name)
-    # What is here now is shared with every fork; the collector must not touch it.
+    # All current objects are shared with the forks; the collector must not touch them.
     gc.collect()
     gc.freeze()
     zygote = Zygote(listener, janitor, orphan_seconds_max=chosen.orphan_seconds_max)
@@ -336,9 +336,9 @@ def main() -> None:
     finally:
         chosen.state.unlink(missing_ok=True)
         layout.wipe(chosen.runtime)
-    # Not after a failure: then it has something to do.
+    # Not after a failure: then the janitor has work to do.
     janitor.dismiss()
-    # Only of interest after a failure, and that has been raised.
+    # The log is useful only after a failure, which would have been raised.
     chosen.state.with_name(layout.ZYGOTE_LOG).unlink(missing_ok=True)
 
 

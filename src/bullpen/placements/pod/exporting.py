@@ -1,8 +1,8 @@
-"""The main container of a Pod: serves as an exporter, then says why it ended.
+"""The main container of a Pod: runs an exporter, then reports why it ended.
 
-``python -m bullpen.placements.pod.exporting CONFIG [--single-use]``. That it has registered
-is a file, that it should retire an annotation of its Pod, its last words the termination
-log: it needs no access to the API server.
+``python -m bullpen.placements.pod.exporting CONFIG [--single-use]``. A file shows that it
+has registered, an annotation of its Pod tells it to retire, and the termination log
+contains its last message: it needs no access to the API server.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from bullpen.placements.pod import phases, words
 log = logging.getLogger("bullpen.exporter")
 
 LOOK_SECONDS = 1.0
-"""Between looks at the Pod's annotations, which its node renews about once a minute."""
+"""Interval of reading the Pod's annotations, which the node updates about once a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Where the Pod has what an exporter reads and leaves."""
+    """Paths in the Pod that an exporter reads and writes."""
 
     config: Path
     annotations: Path = Path(words.ABOUT) / "annotations"
@@ -45,7 +45,7 @@ class Paths:
 
 
 def run(paths: Paths, *, single_use: bool) -> int:
-    """Serve until the end; 0 if it was a good one."""
+    """Serve until the end; 0 if the end was regular."""
     ending = asyncio.run(_serve(paths, single_use=single_use))
     log.info("ended: %s %s", ending.reason, ending.detail)
     told = phases.Ending(reason=ending.reason, detail=ending.detail[:DETAIL_LENGTH_MAX])
@@ -70,14 +70,14 @@ async def _serve(paths: Paths, *, single_use: bool) -> exporting.Ending:
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.terminate)
         looking = tasks.create_task(_retire_when_told(service, paths.annotations))
-        # In a task of its own: it is cancelled when it is told to end before it registered.
+        # In a task of its own: it is cancelled if it must end before it has registered.
         ending = await tasks.create_task(service.run())
         looking.cancel()
     return ending
 
 
 async def _retire_when_told(service: Service, annotations: Path) -> None:
-    # Nobody says that a mounted file has changed.
+    # There is no notification of changes to a mounted file.
     while not await asyncio.to_thread(_is_told, annotations):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_SECONDS)
     service.retire()
@@ -90,7 +90,7 @@ def _is_told(annotations: Path) -> bool:
 
 
 def _settle() -> None:
-    """Make this container's process an exporter's: directories, environment, log."""
+    """Prepare this process for an exporter: directories, environment, log."""
     environment = os.environ  # noqa: TID251 - this is where an exporter's own is made
     environment[TOKEN_VARIABLE] = secrets.token_hex(16)
     for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):

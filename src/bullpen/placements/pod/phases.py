@@ -1,8 +1,8 @@
-"""A Pod as an instance: what its status means for whoever asked for it. Pure.
+"""A Pod as an instance: the meaning of its status. Pure.
 
-No room is waited for, because Kubernetes goes on looking for some. A container that cannot
-start is a failed start, so that the pool backs off. What a node took along with itself is lost,
-which says nothing about what it was made from. All else is what the exporter said last.
+An unschedulable Pod is waiting, because Kubernetes keeps trying. A container that cannot
+start is a failed start, so that the pool backs off. A Pod that was lost with its node says
+nothing about its template or class. In all other cases the exporter's last message decides.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ STUCK = frozenset(
         "RunContainerError",
     }
 )
-"""Why a container waits that will not start as it is. A first failed pull may be a hiccup."""
+"""Reasons of a waiting container that will not start. A first failed pull may be transient."""
 
 HOMELESS = frozenset({"Unschedulable", "SchedulingGated"})
-"""Why a Pod has no node yet, though the scheduler has looked at it."""
+"""Why a Pod has no node yet, although the scheduler has considered it."""
 
 REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "AppArmor")
-"""Beginnings of what a node says that would not take the Pod."""
+"""Prefixes of the reasons with which a node rejects a Pod."""
 
 EXPELLED = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"}
 )
-"""Why a Pod failed that was in somebody's way."""
+"""Reasons of Pods that failed because they were preempted or evicted."""
 
 GREEDY = ("ephemeral", "emptydir")
-"""In the message of an eviction that the Pod brought on itself by what it wrote."""
+"""Words in the message of an eviction that the Pod caused by its own writes."""
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What a container leaves in its termination log."""
+    """The message of a container in its termination log."""
 
     reason: ExitReason
     detail: str = ""
@@ -73,7 +73,7 @@ def _owner(pod: Pod) -> OwnerReference | None:
 
 
 def instance(pod: Pod) -> Instance:
-    """The instance a Pod of ours is."""
+    """The instance of one of our Pods."""
     owner = _owner(pod)
     assert owner is not None
     state = _state(pod)
@@ -100,7 +100,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _state(pod: Pod) -> _State:
-    """What is certain first: an end, then what keeps it from starting, then how far it is."""
+    """Certain facts first: an end, then what prevents the start, then the progress."""
     return _ended(pod) or _lost(pod) or _stuck(pod) or _waiting(pod) or _up(pod)
 
 
@@ -141,7 +141,7 @@ def _exporter_ended(pod: Pod) -> _State | None:
 
 
 def _failed_before(pod: Pod) -> _State | None:
-    """Something that runs before the exporter failed, so that it never started."""
+    """An init container failed, so the exporter never started."""
     for container in pod.status.init_container_statuses:
         terminated = container.state.terminated
         if terminated is not None and terminated.exit_code:
@@ -158,7 +158,7 @@ def _unexplained(pod: Pod) -> _State:
 
 
 def _verdict(terminated: Terminated, otherwise: ExitReason) -> _State:
-    """What a container says of its own end; one that was killed cannot say anything."""
+    """A container's own message about its end; a killed one has none."""
     try:
         ending = msgspec.json.decode(terminated.message, type=Ending)
     except msgspec.DecodeError:
@@ -180,7 +180,7 @@ def _lost(pod: Pod) -> _State | None:
 
 
 def _stuck(pod: Pod) -> _State | None:
-    """A container that waits for something that will not come by itself."""
+    """A container that waits for something that needs intervention."""
     for container in _containers(pod):
         waiting = container.state.waiting
         if waiting is not None and waiting.reason in STUCK:
@@ -192,7 +192,7 @@ def _stuck(pod: Pod) -> _State | None:
 
 
 def _waiting(pod: Pod) -> _State | None:
-    """Kubernetes has found no place for it, and goes on looking."""
+    """Kubernetes has found no node for it, and keeps trying."""
     found = _condition(pod, "PodScheduled")
     if found is None or found.status != "False" or found.reason not in HOMELESS:
         return None

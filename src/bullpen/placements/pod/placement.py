@@ -1,6 +1,6 @@
-"""Runs workloads as Pods: says what there should be and reads what became of it.
+"""Runs workloads as Pods: creates and deletes them, and reads their state.
 
-It holds nothing of its own. What runs is what the API server says, so a successor finds
+It keeps no state of its own. The API server is the source of truth, so a new process finds
 everything, and ending this process ends no instance.
 """
 
@@ -31,14 +31,14 @@ from bullpen.placements.pod.rendering import GRACE_SECONDS, PodSettings
 
 ATTEMPTS_MAX = 10
 PAUSE_SECONDS = 0.001
-"""Before the second attempt, doubling: what we lost to may not be there to be read yet."""
+"""Pause before the second attempt, doubling: the conflicting object may not be readable yet."""
 
 STOP_SECONDS_MAX = GRACE_SECONDS + 10.0
-"""A Pod that is not gone by then is on a node that does not answer."""
+"""A Pod that still exists after this time is on a node that does not answer."""
 
 
 class PodView(Protocol):
-    """All Pods of ours, kept current by whoever runs this placement."""
+    """A view of all our Pods, kept current by the process that runs this placement."""
 
     def get(self, namespace: str, name: str) -> Pod | None: ...
     def all(self) -> Iterator[Pod]: ...
@@ -48,7 +48,7 @@ class PodView(Protocol):
 
 
 class PodPlacement:
-    """A ``Placement`` in a cluster. ``objects`` writes, ``pods`` is what has been seen."""
+    """A ``Placement`` in a cluster. ``objects`` writes, ``pods`` is the view."""
 
     def __init__(self, objects: Objects, pods: PodView, settings: PodSettings) -> None:
         self._objects = objects
@@ -56,7 +56,7 @@ class PodPlacement:
         self._settings = settings
         self._listeners: list[Listener] = []
         self._vanishing: dict[str, asyncio.Event] = {}
-        """By uid, Pods whose end somebody waits for."""
+        """By uid, Pods whose deletion is being awaited."""
 
         pods.listen(self._changed)
 
@@ -74,7 +74,7 @@ class PodPlacement:
             return
         uid = found.metadata.uid
         if found.metadata.deletion_timestamp is not None and uid not in self._vanishing:
-            # It was waited for before, or somebody else deleted it; its end will be told.
+            # Its end was already awaited, or another client deleted it; the view will report it.
             raise _unending(found)
         gone = self._vanishing.setdefault(uid, asyncio.Event())
         try:
@@ -132,13 +132,13 @@ class PodPlacement:
         return found if found is not None and phases.is_ours(found) else None
 
     async def _read(self, key: Key) -> Pod | None:
-        """What is there now, whatever has been seen."""
+        """Read the Pod from the API server, not from the view."""
         try:
             found = await self._objects.get(Pod, *key)
         except NotFound:
             return None
         if phases.is_ours(found):
-            # Nobody would tell the view of changes to other people's.
+            # The view does not receive changes of Pods that are not ours.
             self._pods.observe(found)
         return found
 
@@ -163,7 +163,7 @@ class PodPlacement:
         except AlreadyExists:
             raise
         except Forbidden as error:
-            # The API server has no other word for it than these two.
+            # The API server identifies an exceeded quota only by this text.
             if "exceeded quota" in error.message:
                 raise NoCapacity(error.message) from None
             raise Refused(f"the cluster refuses the Pod: {error.message}") from None
@@ -173,7 +173,7 @@ class PodPlacement:
         return created
 
     async def _delete(self, pod: Pod) -> bool:
-        """Delete exactly this Pod; whether it was still there.
+        """Delete exactly this Pod; returns whether it still existed.
 
         Its status may have changed since it was seen.
         """

@@ -1,4 +1,4 @@
-"""Runs before a Pod's other containers: puts in place what they share.
+"""Init container of a Pod: prepares the files that the other containers share.
 
 ``python -m bullpen.placements.pod.preparing ARTIFACT…``, each a JSON object with a url and
 a digest. Directories and the launcher come first, then each file is fetched and verified.
@@ -23,7 +23,7 @@ LAST_WORDS = Path("/dev/termination-log")
 
 
 async def prepare(artifacts: tuple[Artifact, ...], shared: Path) -> None:
-    """Fill ``shared``. Raises what ``ArtifactCache.find`` does."""
+    """Fill ``shared``. Raises the errors of ``ArtifactCache.find``."""
     for name in (words.TEMPORARY, words.SOCKETS):
         (shared / name).mkdir(mode=0o700, exist_ok=True)
     shutil.copyfile(launcher.__file__, shared / words.LAUNCHER.name)

@@ -1,7 +1,7 @@
-"""A workload as Kubernetes objects: the Pod, and the Secret with its exporter's config. Pure.
+"""A workload as Kubernetes objects: its Pod, and the Secret with its exporter's config. Pure.
 
-The exporter is the Pod's main container; what its target runs in is a sidecar that is there
-before it. Neither is root, can become it, or has a token for the API server.
+The exporter is the Pod's main container; the runtime of its target is a sidecar that starts
+before it. Neither runs as root, can become root, or has a token for the API server.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from bullpen.placements.base import Artifact, Needs, Site, Workload
 from bullpen.placements.pod import words
 
 USER = 65532
-"""Nobody in particular; the same in both containers, so that they can share files."""
+"""An unprivileged user; the same in both containers, so that they can share files."""
 
 GRACE_SECONDS = 20
-"""From the request to end until the kill; an exporter needs a second or two."""
+"""Time from the stop request to the kill; an exporter needs a second or two."""
 
 PROBES_MAX = 3600
-"""Seconds an exporter may take to register before its node gives up; the pool does before."""
+"""Seconds an exporter may take to register before its node gives up; the pool does earlier."""
 
 KVM_SUFFIX = "/kvm"
-"""Extended resources that end so give a container the device, whoever offers them."""
+"""Extended resources with this suffix provide the KVM device, whatever their vendor."""
 
 EXPORTER_BYTES = 160 << 20
 EXPORTER_RESOURCES: Document = {
     "requests": {"cpu": "50m", "memory": str(EXPORTER_BYTES)},
     "limits": {"memory": "1Gi"},
 }
-"""Beside a runtime, which gets what the class says."""
+"""Used beside a runtime, which gets the resources of the class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What an operator has decided for all Pods."""
+    """The operator's settings for all Pods."""
 
     exporter_image: str
     runtime_images: Mapping[str, str] = field(default_factory=dict)
-    """By what a target runs in, such as ``qemu``."""
+    """By runtime, such as ``qemu``."""
 
     pull_secrets: tuple[str, ...] = ()
     service_account: str = ""
-    """Whom the Pods run as. None has a token either way."""
+    """Service account of the Pods. They get no token in any case."""
 
 
 def site(workload: Workload) -> Site:
-    """Where a workload's files will be, and what its machine can count on."""
+    """Where a workload's files will be, and what its machine can use."""
     needs = workload.needs
     kvm = any(name.endswith(KVM_SUFFIX) for name in _resources(workload).get("limits", {}))
     return Site(
@@ -67,14 +67,14 @@ def site(workload: Workload) -> Site:
 
 
 def _place(artifact: Artifact) -> Path:
-    """What has a path is in the runtime's image; what has a digest is fetched."""
+    """An artifact with a path is in the runtime's image; one with a digest is fetched."""
     if artifact.path:
         return Path(artifact.path)
     return Path(words.CACHE) / "sha256" / artifact.digest.removeprefix("sha256:")
 
 
 def config_secret(workload: Workload) -> Secret:
-    """The exporter's config, which goes with its Exporter."""
+    """The exporter's config, which is deleted with its Exporter."""
     config = workload.render(site(workload)).encode()
     name = words.secret_name(workload.key[1])
     return Secret(
@@ -84,7 +84,7 @@ def config_secret(workload: Workload) -> Secret:
 
 
 def pod(workload: Workload, settings: PodSettings) -> Pod:
-    """The Pod of an instance. Raises ``Refused`` for what no Pod can be."""
+    """The Pod of an instance. Raises ``Refused`` for an impossible workload."""
     if workload.retain:
         raise Refused(
             "reclaimPolicy Retain cannot be kept in a cluster: the disks of a Pod go with it;"
@@ -140,7 +140,7 @@ def _metadata(workload: Workload, name: str) -> ObjectMeta:
 
 
 def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
-    """What runs before the exporter: files are put in place, then the runtime waits for work."""
+    """Containers that start before the exporter: preparation of files, then the runtime."""
     if not workload.needs.runtime:
         return
     fetched = [
@@ -217,7 +217,7 @@ def _volumes(workload: Workload) -> Iterator[Document]:
 
 
 def _image(chosen: Image | None, usual: str) -> Document:
-    """The image of the class or set, else ours. Raises ``Refused`` if there is none."""
+    """The image of the class or set, else the default. Raises ``Refused`` if there is none."""
     image = (chosen.image if chosen else "") or usual
     if not image:
         raise Refused("there is no image for the target's runtime; name one in images.runtime")
@@ -226,14 +226,15 @@ def _image(chosen: Image | None, usual: str) -> Document:
 
 
 def _resources(workload: Workload) -> Document:
-    """What the class says; what it does not say is what the target is known to need.
+    """The resources of the class; missing ones are derived from the needs of the target.
 
-    Without a request Kubernetes takes the limit for it, so a limit is never contradicted.
+    Without a request Kubernetes uses the limit as the request, so a limit is never
+    contradicted.
     """
     scheduling = workload.hosting.scheduling
     given = (scheduling.resources if scheduling else None) or ResourceRequirements()
     needs = workload.needs
-    # Alone in its Pod, an exporter shares its memory with no other.
+    # An exporter that is alone in its Pod shares its memory with no other.
     memory = needs.memory_bytes if needs.runtime else max(needs.memory_bytes, EXPORTER_BYTES)
     needed = {"cpu": f"{max(1, round(needs.cpus * 1000))}m", "memory": str(memory)}
     implied = {name: value for name, value in needed.items() if name not in given.limits}
@@ -247,9 +248,9 @@ def _resources(workload: Workload) -> Document:
 
 
 def _most(needs: Needs, given: ResourceRequirements) -> Document:
-    """What the class grants is the most a target gets, unless it says otherwise itself.
+    """The requests of the class are also the limits, unless the class sets limits itself.
 
-    A limit below a request that the class makes would be refused.
+    A limit below a request of the class would be rejected.
     """
     if not needs.memory_bytes_max or "memory" in given.requests:
         return {}
@@ -257,7 +258,7 @@ def _most(needs: Needs, given: ResourceRequirements) -> Document:
 
 
 def pod_security() -> Document:
-    """For every Pod of ours, targets' or not."""
+    """The security context of all our Pods, of targets and others."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -282,7 +283,7 @@ def _mount(name: str, path: object, *, read_only: bool = False) -> Document:
 
 
 def _probe(kind: str, path: object) -> Document:
-    """Asks until the file is there, then never again: hundreds of Pods share a node."""
+    """Checks until the file exists, then never again: hundreds of Pods share a node."""
     return {
         "exec": {"command": ["test", kind, str(path)]},
         "periodSeconds": 1,

@@ -1,17 +1,17 @@
-"""What the placement, its Pods and what runs in them agree on: names, paths and messages."""
+"""Names, paths and messages that the placement, its Pods and their programs share."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
 PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
-"""Label that says whose instance a Pod is. Exporters have an annotation of that name."""
+"""Label with the provisioner of a Pod. Exporters have an annotation of that name."""
 
 RETIRE = "virtualtarget.jumpstarter.dev/retire"
-"""Annotation that tells an exporter to end after the lease it serves."""
+"""Annotation that tells an exporter to end after its lease."""
 
 EXPORTER, RUNTIME, PREPARE = "exporter", "target-runtime", "prepare"
-"""Containers of a Pod: the exporter, what its target runs in, and what comes before both."""
+"""Containers of a Pod: the exporter, the runtime of its target, and the preparation."""
 
 CONFIG_KEY = "config.yaml"
 
@@ -27,17 +27,17 @@ LAUNCHER = SHARED / "launcher.py"
 LAUNCHER_SOCKET = SHARED / SOCKETS / "launcher"
 
 WORK = PurePosixPath("/run/exporter")
-"""Where the exporter is; its own alone."""
+"""The exporter's working directory, which is not shared."""
 
 CREDENTIALS = WORK / "credentials"
 READY = WORK / "registered"
-"""A file that is there once the exporter has registered."""
+"""A file that exists once the exporter has registered."""
 
 CONFIG = PurePosixPath("/etc/jumpstarter/exporters")
 ABOUT = PurePosixPath("/etc/podinfo")
-"""What the Pod's own metadata says now, a minute late at most."""
+"""The Pod's current metadata, delayed by a minute at most."""
 
 
 def secret_name(exporter: str) -> str:
-    """Of the Secret with an exporter's config, as upstream calls it."""
+    """Name of the Secret with an exporter's config, as upstream calls it."""
     return f"exporter-config-{exporter}"
