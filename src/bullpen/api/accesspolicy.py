@@ -92,6 +92,6 @@ class ExporterAccessPolicy(Kind):
 
 
 def policy_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a policy."""
+    """Checks of a policy beyond its schema."""
     yield from selector_causes(document, "spec", "exporterSelector")
     yield from selector_causes(document, "spec", "policies", "*", "from", "*", "clientSelector")

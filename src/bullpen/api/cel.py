@@ -1,8 +1,8 @@
-"""CEL rules: Google's evaluator behind the little that we need of it.
+"""CEL rules: a thin interface to Google's evaluator.
 
-Rules come from our own definitions, never from a request, so one that does not
-compile is a bug. A rule that fails to evaluate counts as broken, as in
-Kubernetes: better to refuse than to store what nobody could check.
+Rules come from our own definitions, never from a request, so a rule that does not compile
+is a bug. As in Kubernetes, a rule that fails to evaluate counts as violated: an object that
+cannot be checked is not stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule and where it applies; ``*`` stands for each item of a list."""
+    """A rule and the path it applies to; ``*`` stands for each item of a list."""
 
     pattern: tuple[str, ...]
     rule: Mapping[str, str]
@@ -28,7 +28,7 @@ class PlacedRule:
 
     @property
     def compares(self) -> bool:
-        """Whether it looks at the previous state, and so holds only for updates."""
+        """Whether it refers to the previous state, and so applies only to updates."""
         return "oldSelf" in self.rule["rule"]
 
 
@@ -42,10 +42,10 @@ def compile_rules(schema: _Schema) -> tuple[PlacedRule, ...]:
 def rule_causes(
     rules: tuple[PlacedRule, ...], document: Any, old: Any | None = None
 ) -> Iterator[Cause]:
-    """Rules that ``document`` breaks; assumes that its schema holds.
+    """Rules that ``document`` violates; assumes that it satisfies its schema.
 
-    What did not change is not asked again, as in Kubernetes: a rule that became
-    stricter does not freeze the objects it would refuse today.
+    As in Kubernetes, unchanged parts are not checked again: a rule that became stricter does
+    not block updates of objects it would reject today.
     """
     for placed in rules:
         if old is not None and placed.pattern and _is_untouched(placed.pattern[0], document, old):
@@ -70,7 +70,7 @@ def _rules(
 
 
 def holds(program: Any, data: Mapping[str, Any]) -> bool:
-    """Whether ``program`` is true of ``data``; an error is not."""
+    """Whether ``program`` is true of ``data``; an error counts as false."""
     return bool(program.eval(data=data).value() is True)
 
 
@@ -88,7 +88,7 @@ def _is_untouched(section: str, document: Any, old: Any) -> bool:
 
 
 def _previous(old: Any, steps: tuple[Step, ...]) -> Any | None:
-    """The value at ``steps`` before. Items of lists have no previous state."""
+    """The previous value at ``steps``. Items of lists have no previous state."""
     for step in steps:
         if not isinstance(old, dict):
             return None

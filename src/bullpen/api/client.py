@@ -1,4 +1,4 @@
-"""Client: somebody who may lease targets."""
+"""Client: a user or a pipeline that may lease targets."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Documents to frozen values and back, losing nothing.
+"""Converts documents to frozen values and back, without loss.
 
-Each dataclass is compiled once into closures; no call reflects. For every
-document that can be read at all ``encode(decode(cls, document)) == document``:
-unknown fields, explicit nulls and empties, and a duration written ``5m`` where
-Go writes ``5m0s`` all come back as they were, unless that field was changed.
+Each dataclass is compiled once into closures; no call uses reflection. For every document
+that can be decoded ``encode(decode(cls, document)) == document``: unknown fields, explicit
+nulls and empty values, and a duration written ``5m`` where Go writes ``5m0s`` are all
+preserved, unless that field was changed.
 
 The one exception: a required field that has a default is always written.
 
-This module does not validate: it refuses only what has no value of its type.
-Documents are values here as everywhere: a decoded value shares the free-form
-parts of its document, and an encoded document those of its value.
+This module does not validate: it rejects only what cannot be converted to its type.
+Documents are immutable here as everywhere: a decoded value shares the free-form parts of
+its document, and an encoded document those of its value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ K = TypeVar("K", bound=Kind)
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[S]):
-    """A document that was read before, and its value."""
+    """A document that was decoded before, and its value."""
 
     document: Mapping[str, Any]
     value: S
@@ -54,7 +54,7 @@ class Known(Generic[S]):
 def decode(cls: type[S], document: Mapping[str, Any], known: Known[S] | None = None) -> S:
     """The value of ``document``; raises ``Invalid`` naming the first unreadable field.
 
-    Sections that are the very ones of a ``known`` document are not read again.
+    Sections that are identical objects in a ``known`` document are not decoded again.
     """
     try:
         if issubclass(cls, Kind):
@@ -69,10 +69,10 @@ def decode(cls: type[S], document: Mapping[str, Any], known: Known[S] | None = N
 
 
 def decode_or_none(cls: type[K], document: Mapping[str, Any]) -> K | None:
-    """The object ``document`` describes; None, and a line in the log, if it cannot be read.
+    """The object of ``document``; None, and a log line, if it cannot be decoded.
 
-    For lists and watches, where one unreadable object must not hide the others. Items of a
-    list need not repeat what kind they are.
+    For lists and watches, where one unreadable object must not hide the others. Items of a list
+    need not repeat their kind.
     """
     try:
         return decode(cls, {"apiVersion": cls.api_version, "kind": cls.kind, **document})
@@ -150,7 +150,7 @@ def _field_form(attribute: Attribute) -> Form:
 
 
 def _omitted(attribute: Attribute) -> object:
-    """The value that is not written, or ``_MISSING``, which equals no value."""
+    """The value that is omitted, or ``_MISSING``, which equals no value."""
     no_default = attribute.default is dataclasses.MISSING
     return _MISSING if no_default or attribute.limits.required else attribute.default
 
@@ -197,9 +197,9 @@ def _decoder(cls: type[Struct]) -> Callable[..., Struct]:
 
 
 def _reader(attribute: Attribute) -> tuple[Any, ...]:
-    """All the hot loop needs to know about one field, as a plain tuple."""
+    """Everything the hot loop needs about one field, as a plain tuple."""
     form, omitted = _field_form(attribute), _omitted(attribute)
-    # A struct that was in the document is never the shared default, so needs no note.
+    # A struct from a document is never the shared default, so it needs no note.
     default = _MISSING if isinstance(omitted, Struct) else omitted
     return attribute.name, form.exact, form.decode, form.canonical, default
 
@@ -214,8 +214,8 @@ def _missing(cls: type[Struct], values: Mapping[str, Any]) -> Unreadable:
 
 
 def _struct_encoder(cls: type[Struct]) -> Callable[[Any], Document]:
-    # A struct is left out only if it is the shared default itself: one that was
-    # read, or made on purpose, is written even if it says nothing new.
+    # A struct is omitted only if it is the shared default itself: one that was decoded, or
+    # constructed explicitly, is written even if it equals the default.
     plan = tuple(
         (attribute.wire, omitted, not isinstance(omitted, Struct), _field_form(attribute).encode)
         for attribute, omitted in ((item, _omitted(item)) for item in attributes(cls))
@@ -243,7 +243,7 @@ def _struct_encoder(cls: type[Struct]) -> Callable[[Any], Document]:
 
 
 def _taker(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Fetches all named attributes at once; ``attrgetter`` alone is odd below two."""
+    """Fetches all named attributes at once; ``attrgetter`` behaves differently below two."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)
@@ -254,5 +254,5 @@ def _is_untouched(spelled: tuple[object, Any], item: object, *, leave_out: bool)
 
 
 def _fresh(raw: Any) -> Any:
-    """``raw``, or a copy of it: an empty map that was read must not be filled by its writer."""
+    """``raw``, or a copy: the writer of a value must not fill an empty map of the document."""
     return raw.copy() if isinstance(raw, dict | list) else raw

@@ -17,7 +17,7 @@ from bullpen.errors import Cause
 from bullpen.kit.names import data_key_problem
 
 DATA_BYTES_MAX = 1024 * 1024
-"""Kubernetes' limit on everything in one Secret or ConfigMap."""
+"""Kubernetes' limit on the data of one Secret or ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Secret(Kind):
     )
 
     def read(self, key: str) -> bytes | None:
-        """The decoded bytes under ``key``; None if there are none."""
+        """The decoded bytes under ``key``; None if the key is absent."""
         found = self.data.get(key)
         return None if found is None else base64.b64decode(found)
 
@@ -244,19 +244,19 @@ def fold_string_data(document: Document) -> Document:
 
 
 def _is_text(value: Any) -> bool:
-    # A lone surrogate is no text; validation says so, folding must not fail on it.
+    # A lone surrogate is not valid text; validation reports it, folding must not fail on it.
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def secret_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a Secret."""
+    """Checks of a Secret beyond its schema."""
     yield from _data_causes(document, old, ("data", "stringData"))
     if old is not None and document.get("type") != old.get("type"):
         yield _forbidden("type", "is immutable; create the Secret anew")
 
 
 def configmap_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a ConfigMap."""
+    """Checks of a ConfigMap beyond its schema."""
     yield from _data_causes(document, old, ("data", "binaryData"))
 
 
@@ -295,7 +295,7 @@ def _forbidden(name: str, why: str) -> Cause:
 
 
 def is_base64(text: str) -> bool:
-    """Whether ``text`` is what the API takes for bytes."""
+    """Whether ``text`` is valid base64 for the API."""
     try:
         base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):

@@ -1,7 +1,7 @@
 """The CustomResourceDefinitions of our kinds, complete, ready to be applied.
 
-``crds`` is what a cluster installs. ``served_crds`` is the same with the status
-that a cluster would add, for our own server, which serves these kinds anyway.
+``crds`` is what a cluster installs. ``served_crds`` adds the status that a cluster would
+add, for our own server, which always serves these kinds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bullpen.api.document import Document
 from bullpen.api.resources import AGE, RESOURCES, Column, Resource
 
 _ESTABLISHED_SINCE = "2026-01-01T00:00:00Z"
-"""When a kind that is built in was accepted: any fixed time will do."""
+"""When a built-in kind was accepted: any fixed time will do."""
 
 
 def crds() -> tuple[Document, ...]:
@@ -22,7 +22,7 @@ def crds() -> tuple[Document, ...]:
 
 
 def served_crds() -> tuple[Document, ...]:
-    """The same as objects of a server that accepted them."""
+    """The same definitions as objects of a server that has accepted them."""
     return tuple({**definition, "status": _status(definition)} for definition in crds())
 
 
@@ -78,7 +78,7 @@ def _version(resource: Resource) -> Document:
 
 
 def _object_schema(resource: Resource) -> Document:
-    """The schema without metadata's, which a cluster knows and refuses to be told."""
+    """The schema without that of metadata, which a cluster knows and does not accept."""
     schema: dict[str, Any] = deepcopy(dict(resource.schema))
     schema["properties"]["metadata"] = {"type": "object"}
     return schema

@@ -1,11 +1,11 @@
-"""Structural defaulting: a document with what its schema says about absent fields.
+"""Structural defaulting: fills absent fields with the defaults of the schema.
 
-As in Kubernetes a default is filled in only where the object around it exists,
-and a null where null is not allowed counts as absent. Any JSON is accepted and
-the argument is never changed; whether the result is valid is not asked here.
+As in Kubernetes, a default is filled in only if its parent object exists, and a null where
+null is not allowed counts as absent. Any JSON is accepted and the argument is never
+modified; the result is not validated here.
 
-Most writes change one section of an object. A section that is the very one a
-complete document has is complete too, and is passed on without a look.
+Most writes change one section of an object. A section that is the same object as in a
+complete document is complete too, and is passed on unchecked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def with_defaults(
 ) -> Document:
     """A copy of ``document`` with the defaults of ``schema`` filled in.
 
-    Sections that are ``complete``'s own are shared, not copied.
+    Sections that are the same objects as in ``complete`` are shared, not copied.
     """
     return _object(schema, document, 0, complete or _OPEN)
 
 
 def _value(schema: _Schema, value: Any, depth: int) -> Any:
-    # Deeper than validation allows: such a document is refused, so need not be copied.
+    # Deeper than validation allows: such a document is rejected, so need not be copied.
     if depth > DEPTH_MAX:
         return value
     if isinstance(value, dict):

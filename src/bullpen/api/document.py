@@ -1,7 +1,7 @@
 """A Kubernetes object as JSON: the form that is stored, sent and patched.
 
-Documents are plain dicts so that fields we do not know survive. Everything
-that decides works on the frozen values of the kind modules instead.
+Documents are plain dicts so that unknown fields survive. Decisions work on the frozen
+values of the kind modules instead.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ class ExporterSet(Kind):
 
 
 def exporterset_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a set."""
+    """Checks of a set beyond its schema."""
     yield from selector_causes(document, "spec", "selector")
     yield from template_labels_satisfy_selector(document)
     for path, value in walk(document, ("spec", "scaleDownCooldown")):
@@ -273,10 +273,10 @@ def exporterset_causes(document: Document, old: Document | None) -> Iterator[Cau
 
 
 def template_labels_satisfy_selector(document: Document) -> Iterator[Cause]:
-    """The rule upstream lacks.
+    """A rule that upstream lacks.
 
-    It is not written in CEL: over selectors without bounds a cluster would
-    estimate its cost as too high and refuse the whole definition.
+    It is not written in CEL: over unbounded selectors a cluster would estimate its cost as too
+    high and reject the whole definition.
     """
     selector = selector_in(document["spec"]["selector"])
     metadata = document["spec"]["template"].get("metadata", {})

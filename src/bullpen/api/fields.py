@@ -1,7 +1,7 @@
-"""How a kind is written down: frozen dataclasses whose fields say what they allow.
+"""How a kind is defined: frozen dataclasses with constraints on their fields.
 
-``codec`` reads these definitions to turn documents into values and back,
-``schema`` to describe them as OpenAPI. Nothing here reads or checks a document.
+``codec`` reads these definitions to convert documents to values and back, ``schema`` to
+describe them as OpenAPI. Nothing here reads or checks a document.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a field's definition says beyond its type."""
+    """The constraints of a field beyond its type."""
 
     description: str
     name: str = ""
-    """Wire name, where it is not the attribute's in camelCase."""
+    """Wire name, if it is not the attribute's name in camelCase."""
 
     required: bool = False
     """Must be in the document; always written."""
 
     defaulted: bool = False
-    """The attribute's default is also the schema's: absent means exactly that value."""
+    """The attribute's default is also the schema's: an absent field has exactly that value."""
 
     default: object = None
     """The schema's default where it differs from the attribute's; JSON."""
@@ -68,7 +68,7 @@ def about(
     list_type: str = "",
     **schema: object,
 ) -> dict[str, Limits]:
-    """Metadata for ``dataclasses.field``: the description, then what is allowed."""
+    """Metadata for ``dataclasses.field``: the description, then the constraints."""
     keywords = {_KEYWORDS.get(key, key): value for key, value in schema.items()}
     if list_keys:
         keywords["x-kubernetes-list-type"] = "map"
@@ -100,10 +100,10 @@ _KEYWORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struct:
-    """A JSON object as a frozen value. What the definition lacks is carried along.
+    """A JSON object as a frozen value. Unknown fields are preserved.
 
-    Both hidden fields survive ``dataclasses.replace``, which is how a value that
-    was read, changed and written keeps everything this release does not know.
+    Both hidden fields survive ``dataclasses.replace``: a value that is read, changed and
+    written keeps everything that this release does not know.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -111,20 +111,20 @@ class Struct:
     """Server-side apply owns the whole object or none of it."""
 
     extra: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """Fields of the document that the definition does not have, as they were."""
+    """Fields of the document that are not in the definition, unchanged."""
 
     kept: Mapping[str, tuple[object, Any]] | None = field(default=None, repr=False, compare=False)
-    """Per wire name a value and how the document spelled it, where ours would differ."""
+    """By wire name, a value and its spelling in the document, if ours would differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Struct):
-    """A whole object, with the two words that say what it is."""
+    """A whole object, with its apiVersion and kind."""
 
     api_version: ClassVar[str]
     kind: ClassVar[str]
     selected: ClassVar[str] = ""
-    """Labels of the only objects of this kind that are ours to look at; empty for all."""
+    """Label selector of the only objects of this kind that are ours; empty for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class Attribute:
 
 
 def per_type(build: Callable[[Any], T]) -> Callable[[Any], T]:
-    """``build``, called once for each type."""
+    """``build``, cached per type."""
     built: dict[Any, T] = {}
 
     def get(cls: Any) -> T:

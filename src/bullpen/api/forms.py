@@ -1,7 +1,7 @@
 """How the types of fields are read from JSON and written to it.
 
-The building blocks of ``codec``: scalars, enums, lists and maps. Each form is a
-pair of functions made once; none of them knows about structs.
+The building blocks of ``codec``: scalars, enums, lists and maps. Each form is a pair of
+functions created once; none of them knows about structs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Form:
     decode: Callable[[Any], Any]
     encode: Callable[[Any], Any]
     canonical: Callable[[Any], bool] | None = None
-    """Whether a raw value is spelled our way; None if it always is."""
+    """Whether a raw value has our spelling; None if it always has."""
 
     exact: type | None = None
-    """Raw values of exactly this type are their own value and need no call."""
+    """Raw values of exactly this type are used as they are, without a call."""
 
 
 class Unreadable(Exception):
@@ -111,7 +111,7 @@ def _same(value: Any) -> Any:
 
 
 def _refused(message: str) -> Callable[[Any], Any]:
-    """For types whose own values are never passed: what arrives is of another type."""
+    """For types whose own values are never passed: any argument is of another type."""
 
     def refuse(raw: Any) -> Any:
         raise Unreadable(message)
@@ -120,7 +120,7 @@ def _refused(message: str) -> Callable[[Any], Any]:
 
 
 def _decode_float(raw: Any) -> int:
-    # JSON has one kind of number: some writers say 3.0.
+    # JSON has one number type: some writers send 3.0.
     if type(raw) is float and raw.is_integer():
         return int(raw)
     raise Unreadable("must be a whole number")
@@ -166,7 +166,7 @@ def _is_go_text(raw: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _duration(raw: str) -> tuple[timedelta, bool]:
-    """The duration, and whether Go would write it so. A lab uses few different ones."""
+    """The duration, and whether Go would write it this way. A lab uses few distinct ones."""
     duration = durations.parse(raw)
     return duration, durations.text(duration) == raw
 

@@ -1,7 +1,7 @@
 """The part of JSONPath that printer columns use, compiled.
 
-``.a.b``, ``.a['b.c']``, ``[0]``, ``[*]`` and ``[?(@.type=="Online")]``. Paths
-come from our own table, so one that cannot be read is a bug and raises at once.
+``.a.b``, ``.a['b.c']``, ``[0]``, ``[*]`` and ``[?(@.type=="Online")]``. Paths come from our
+own table, so an invalid path is a bug and raises at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lease: somebody's exclusive use of one target for a while."""
+"""Lease: exclusive use of one exporter by one client for a limited time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ SESSIONS_MAX = 10
 
 TIME_MIN = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(2970, 1, 1, tzinfo=UTC)
-"""Bounds of begin and end times. The longest duration is 292 years, so that sums stay far
-below the year 9999, where arithmetic on times ends."""
+"""Upper bound of begin and end times.
+
+The longest duration is 292 years, so that sums stay far below the year 9999, the limit of
+time arithmetic.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +180,13 @@ class Lease(Kind):
     spec: LeaseSpec = field(metadata=about("What the client asks for.", required=True))
     status: LeaseStatus = field(
         default=LeaseStatus(),
-        # `jmp admin get leases` fails as a whole if one lease lacks these two.
+        # `jmp admin get leases` fails as a whole if one lease lacks these two fields.
         metadata=about("What the client got.", defaulted=True),
     )
 
 
 def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a lease."""
+    """Checks of a lease beyond its schema."""
     yield from selector_causes(document, "spec", "selector")
     for path, value in walk(document, ("spec", "duration")):
         if durations.parse(value) <= timedelta(0):
@@ -191,7 +194,7 @@ def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     for name in ("beginTime", "endTime"):
         before = [value for _, value in walk(old, ("spec", name))] if old is not None else []
         for path, value in walk(document, ("spec", name)):
-            # One that was stored before there was this bound must not keep the lease from ending.
+            # A time stored before this bound existed must not prevent the lease from ending.
             if not TIME_MIN <= times.parse(value) <= TIME_MAX and value not in before:
                 text = f"must lie between {times.text(TIME_MIN)} and {times.text(TIME_MAX)}"
                 yield Cause(field=path, message=f"Invalid value: {shown(value)}: {text}")

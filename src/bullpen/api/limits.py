@@ -1,7 +1,7 @@
-"""What is too much for one document, and what JSON cannot carry at all.
+"""Limits of a document, and what JSON cannot represent at all.
 
-``oddity`` is asked before anything else looks at a document from outside, so
-everything behind it may recurse and may encode what it finds.
+``oddity`` is called before any other code looks at a document from outside, so later code
+may recurse into it and encode it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTEGER_MAX = 2**63 - 1
 
 
 def oddity(document: Any) -> Cause | None:
-    """The first thing found in ``document`` that no object of any kind contains."""
+    """The first value in ``document`` that is not allowed in an object of any kind."""
     try:
         _inspect(document, DEPTH_MAX)
     except _Odd as odd:

@@ -1,4 +1,4 @@
-"""What every object shares: metadata, conditions, references, label selectors."""
+"""What all objects share: metadata, conditions, references, label selectors."""
 
 from __future__ import annotations
 
@@ -161,10 +161,10 @@ class LabelSelector(Struct):
     )
 
     def selector(self) -> Selector:
-        """The same as a ``Selector`` that can be asked whether it matches.
+        """The same as a ``Selector``, which can be matched.
 
-        Raises ``BadRequest`` if a requirement makes no sense, which documents
-        that passed validation never do.
+        Raises ``BadRequest`` for an invalid requirement, which documents that passed validation
+        never contain.
         """
         return from_parts(
             self.match_labels,
@@ -181,11 +181,11 @@ _EXPRESSIONS = {
 
 
 def label_selector(selector: Selector) -> LabelSelector:
-    """The object form of ``selector``, whose own text then stays the same.
+    """The object form of ``selector``, which renders to the same text.
 
-    All values one key must not have become one requirement, as in Jumpstarter.
-    Raises ``BadRequest`` for what the object form cannot say: two different
-    values for one key, or a comparison.
+    All values one key must not have become one requirement, as in Jumpstarter. Raises
+    ``BadRequest`` for what the object form cannot express: two different values for one key, or
+    a comparison.
     """
     match_labels: dict[str, str] = {}
     expressions: dict[tuple[str, str, int], tuple[str, ...]] = {}

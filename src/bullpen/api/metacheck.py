@@ -1,4 +1,4 @@
-"""Whether the metadata of an object is acceptable, whatever its kind."""
+"""Validates the metadata of an object, whatever its kind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Problem = Callable[[str], str | None]
 
 
 def metadata_causes(document: Document, name_problem: _Problem) -> Iterator[Cause]:
-    """What is wrong with ``document``'s metadata; assumes that its schema holds.
+    """The errors in ``document``'s metadata; assumes that its schema is satisfied.
 
-    ``name_problem`` says what is wrong with a name of this kind, if anything.
+    ``name_problem`` returns the error in a name of this kind, if any.
     """
     metadata: Mapping[str, Any] = document.get("metadata") or {}
     yield from _name_causes(metadata, name_problem)
@@ -40,7 +40,7 @@ def _name_causes(metadata: Mapping[str, Any], problem: _Problem) -> Iterator[Cau
             reason="FieldValueRequired",
         )
     yield from _text_causes(metadata, "name", problem)
-    # The tail the server adds ends in a letter or digit, so a dash before it is fine.
+    # The suffix the server adds ends in a letter or digit, so a dash before it is valid.
     yield from _text_causes(metadata, "generateName", lambda prefix: problem(f"{prefix}x"[-253:]))
 
 

@@ -1,7 +1,7 @@
-"""The client interface: what both homes offer to controllers and services.
+"""The client interface that both homes offer to controllers and services.
 
-Values in, values out. Every write that changes an object carries the revision it
-was decided on and fails with ``Conflict`` if the object moved on; there are no
+Values in, values out. Every write that changes an object carries the revision it was
+decided on and fails with ``Conflict`` if the object has changed since. There are no
 transactions, because a Kubernetes cluster has none, only an order.
 """
 
@@ -21,7 +21,7 @@ B = TypeVar("B", bound=Kind)
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[K]):
-    """All objects of a kind as they were at one revision."""
+    """All objects of a kind at one revision."""
 
     items: tuple[K, ...]
     revision: int
@@ -43,14 +43,14 @@ def meta_of(value: Kind) -> ObjectMeta:
 
 
 Foresight = Callable[[str, str, K | None], None]
-"""Told a namespace, a name, and the state that the next write builds on; None for none."""
+"""Called with a namespace, a name, and the state the next write builds on; None for none."""
 
 
 class Feed(Protocol[K]):
-    """Changes of one kind, in order, each once."""
+    """Changes of one kind, in order, each exactly once."""
 
     async def next(self) -> Iterable[Seen[K]]:
-        """Wait for changes. Raises ``Gone`` when it must be started again from a list."""
+        """Wait for changes. Raises ``Gone`` when it must be restarted from a list."""
 
     def close(self) -> None: ...
 
@@ -66,20 +66,20 @@ class Objects(Protocol):
         """Changes after a revision that ``list`` returned. Raises ``Gone``."""
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
-        """Hear of each write as soon as all that is written from now on comes after it.
+        """Call ``listener`` for each write as soon as all later writes are ordered after it.
 
-        That may be before anybody can read it, and whatever is written because of it is
-        lost if it is; then the state that stands is heard. A home that knows of a write
-        only when it can be read says nothing here.
+        That may be before the write can be read. If it is lost, so is everything written because of
+        it, and ``listener`` is called with the state that holds then. A home that learns of a write
+        only when it can be read never calls it.
         """
 
     async def create(self, value: K) -> K:
         """Raises ``AlreadyExists``."""
 
     async def apply(self, value: K) -> K:
-        """Have the object say this, made or mended; for what is wholly ours.
+        """Create or update the object with these fields; for objects that are wholly ours.
 
-        Server-side apply: nothing is compared, fields that others set stay theirs.
+        Server-side apply: no version is compared, fields set by others stay theirs.
         """
 
     async def update(self, value: K) -> K:
@@ -91,9 +91,9 @@ class Objects(Protocol):
     async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
         """Write the status of both: the second only if the first was written.
 
-        After a crash the first may be there alone, never the second. A home that keeps
-        its writes in order makes one commit of them.
+        After a crash the first may have been written alone, never the second. A home that keeps its
+        writes in order makes one commit of them.
         """
 
     async def delete(self, value: K) -> None:
-        """Remove exactly this object at this revision; an absent one is a success."""
+        """Delete exactly this object at this revision; an absent object is a success."""

@@ -1,7 +1,7 @@
-"""Finding values in documents by path, and writing paths and values for people.
+"""Finds values in documents by path, and formats paths and values for messages.
 
-What is written is short, however long the thing: strangers choose the keys and
-values that error messages repeat.
+The output is short, however long the input: untrusted callers choose the keys and values
+that error messages repeat.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def written(steps: tuple[Step, ...]) -> str:
 
 
 def shown(value: Any) -> str:
-    """``value`` as JSON, cut where it gets long."""
+    """``value`` as JSON, truncated."""
     if isinstance(value, str):
         return json.dumps(cut(value), ensure_ascii=False)
     return cut(json.dumps(value, ensure_ascii=False))
 
 
 def cut(text: str) -> str:
-    """``text``, or its beginning: enough to be recognised by."""
+    """``text``, truncated to a recognisable length."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
@@ -45,7 +45,7 @@ def find(
 ) -> Iterator[tuple[tuple[Step, ...], Any]]:
     """Path and value of everything at ``pattern``, where ``*`` stands for each list item.
 
-    What is absent, null or of another shape is passed over.
+    Values that are absent, null or of another type are skipped.
     """
     if value is None:
         return

@@ -1,8 +1,8 @@
-"""Pod: what an instance is in a cluster.
+"""Pod: an instance in a cluster.
 
-Only our own are looked at, and of those only what says how they are: the rest of a Pod is
-carried along as it was. The embedded home does not serve this kind; ``CLUSTER_RESOURCES``
-are the kinds of a home that does.
+Only our own Pods are read, and only the fields that describe their state: the rest is
+preserved unchanged. The embedded home does not serve this kind; ``CLUSTER_RESOURCES`` are
+the kinds of a home that does.
 """
 
 from __future__ import annotations
@@ -126,4 +126,4 @@ CLUSTER_RESOURCES = Resources(
         ),
     )
 )
-"""What is there in a cluster: the kinds the embedded home serves, and Pods."""
+"""The kinds in a cluster: those the embedded home serves, and Pods."""

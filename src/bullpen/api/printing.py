@@ -1,8 +1,8 @@
 """Objects as rows of a table, the way ``kubectl get`` shows them.
 
-Custom kinds print what their columns say and leave a cell empty where there is
-nothing; Kubernetes' own kinds print what kubectl's users know. ``now`` is given:
-a row is a pure function of the object and the moment.
+Custom kinds print their declared columns and leave a cell empty if there is no value;
+Kubernetes' own kinds print the columns that kubectl's users know. ``now`` is an argument: a
+row is a pure function of the object and the time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def human_duration(age: timedelta) -> str:
     """``5s``, ``3m20s``, ``2d3h``: two units while they matter, then one."""
     seconds = int(age.total_seconds())
     if seconds < 0:
-        # Two clocks never quite agree.
+        # The clocks of two machines differ slightly.
         return "0s" if seconds > -2 else "<invalid>"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:

@@ -151,7 +151,7 @@ class ClusterRoleBinding(Kind):
 
 
 def with_binding_defaults(document: Document) -> Document:
-    """``document`` with the API groups of its role and subjects, which may be left out."""
+    """``document`` with the API groups of its role and subjects, which may be omitted."""
     filled = dict(document)
     ref = document.get("roleRef")
     if isinstance(ref, dict) and not ref.get("apiGroup"):
@@ -171,12 +171,12 @@ def _with_group(subject: Any) -> Any:
 
 
 def role_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a Role."""
+    """Checks of a Role beyond its schema."""
     yield from _rules_causes(document, namespaced=True)
 
 
 def cluster_role_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a ClusterRole."""
+    """Checks of a ClusterRole beyond its schema."""
     yield from _rules_causes(document, namespaced=False)
     aggregation = document.get("aggregationRule")
     if aggregation is None:
@@ -219,12 +219,12 @@ def _rule_causes(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Ite
 
 
 def role_binding_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a RoleBinding."""
+    """Checks of a RoleBinding beyond its schema."""
     yield from _binding_causes(document, old, ("Role", "ClusterRole"))
 
 
 def cluster_role_binding_causes(document: Document, old: Document | None) -> Iterator[Cause]:
-    """What the schema cannot say about a ClusterRoleBinding."""
+    """Checks of a ClusterRoleBinding beyond its schema."""
     yield from _binding_causes(document, old, ("ClusterRole",))
 
 
@@ -268,7 +268,7 @@ def _subject_causes(subject: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 
 def role_name_problem(text: str) -> str | None:
-    """Why ``text`` cannot name a role or binding: any path segment will do."""
+    """Why ``text`` cannot name a role or binding: any path segment is valid."""
     if len(text) > NAME_LENGTH_MAX:
         return f"must be no more than {NAME_LENGTH_MAX} characters"
     if text in (".", ".."):

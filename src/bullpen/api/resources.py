@@ -1,7 +1,7 @@
-"""The table of resources: what each kind is called and how it behaves.
+"""The table of resources: names and behaviour of each kind.
 
-One ``Resource`` per served kind is the single definition from which defaults,
-validation, the CRD, OpenAPI, discovery and table columns are all derived.
+One ``Resource`` per served kind is the single definition from which defaults, validation,
+the CRD, OpenAPI, discovery and table columns are all derived.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator
 
 Check = Callable[[Document, Document | None], Iterable[Cause]]
-"""What is wrong with a document that its schema accepts, given its old state if any."""
+"""The errors in a document that satisfies its schema, given its old state if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A printer column, as a CRD writes it."""
+    """A printer column, as in a CRD."""
 
     name: str
     path: str
@@ -70,11 +70,11 @@ class Column:
     format: str = ""
     description: str = ""
     priority: int = 0
-    """Above zero only ``-o wide`` shows it."""
+    """Above zero, only ``-o wide`` shows it."""
 
 
 AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
-"""Last column of every custom kind. Kubernetes adds it only where none is declared."""
+"""Last column of every custom kind. Kubernetes adds it only if no column is declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +99,17 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     custom: bool = True
-    """Ours, published as a CRD: generation is counted and strategic merge refused."""
+    """Ours, published as a CRD: generation is maintained and strategic merge rejected."""
 
     read_only: bool = False
-    """Served for reading only; this service itself writes it (the CRDs it implements)."""
+    """Read-only for clients; the service itself writes it (the CRDs it implements)."""
 
     status: bool = False
-    """Has a status subresource: neither side's writes can touch the other's fields."""
+    """Has a status subresource: status and other fields are written separately."""
 
     scale: Scale | None = None
     tokens: bool = False
-    """Has a ``token`` subresource, which makes a token when it is created."""
+    """Has a ``token`` subresource, which issues a token."""
 
     name_problem: Callable[[str], str | None] = field(default=dns_subdomain_problem, repr=False)
     """Why a text cannot name an object of this kind; None if it can."""
@@ -122,10 +122,10 @@ class Resource:
     """The frozen dataclass of this kind, for ``codec``."""
 
     fold: Callable[[Document], Document] | None = field(default=None, repr=False)
-    """Rewrites what is only a way of writing, such as a Secret's ``stringData``."""
+    """Normalises alternative notations, such as a Secret's ``stringData``."""
 
     checks: tuple[Check, ...] = field(default=(), repr=False)
-    """What the schema and its CEL rules cannot say."""
+    """Checks beyond the schema and its CEL rules."""
 
     @property
     def api_version(self) -> str:
@@ -143,17 +143,17 @@ class Resource:
     def default(self, document: Document, old: Document | None = None) -> Document:
         """A copy of ``document`` with the schema's defaults filled in.
 
-        Sections that are ``old``'s own have been through this and are shared.
+        Sections that are the same objects as in ``old`` are already complete and are shared.
         """
         filled = with_defaults(self.schema, document, old)
         return self.fold(filled) if self.fold else filled
 
     def validate(self, document: Document, old: Document | None = None) -> tuple[Cause, ...]:
-        """Everything wrong with ``document``, as an update of ``old`` if given.
+        """All errors in ``document``, as an update of ``old`` if given.
 
-        At most ``CAUSES_MAX`` causes. Names, rules and what spans fields are
-        looked at once the shape is right. Sections that are ``old``'s own are
-        taken to have the right one.
+        At most ``CAUSES_MAX`` causes. Names, rules and constraints across fields are checked once
+        the structure is valid. Sections that are the same objects as in ``old`` are assumed to be
+        valid.
         """
         fresh = _changed(document, old) if old is not None else document
         odd = oddity(fresh)
@@ -170,7 +170,7 @@ class Resource:
     def _deeper_causes(
         self, document: Document, fresh: Document, old: Document | None
     ) -> Iterator[Cause]:
-        # As with rules, what did not change is not asked again: most writes are of status.
+        # As with rules, unchanged parts are not checked again: most writes are of status.
         checks = () if old is not None and _is_same_wish(document, old) else self.checks
         named = fresh is document or "metadata" in fresh
         return chain(
@@ -186,7 +186,7 @@ class Resource:
 
 
 def _changed(document: Document, old: Document) -> Document:
-    """The sections of ``document`` that are not ``old``'s own."""
+    """The sections of ``document`` that are not the same objects as in ``old``."""
     return {key: value for key, value in document.items() if value is not old.get(key)}
 
 
@@ -202,7 +202,7 @@ def _validator(resource: Resource) -> Draft202012Validator:
 
 @cache
 def _section_validator(resource: Resource) -> Draft202012Validator:
-    """For some sections of an object, where nothing is said about the others."""
+    """For some sections of an object; the others are not checked."""
     return validation.compile_schema({**resource.schema, "required": []})
 
 

@@ -1,8 +1,7 @@
 """Structural OpenAPI v3 schemas, derived from the definitions of the kinds.
 
-One walk over the dataclasses yields what the CRDs publish, what ``kubectl
-explain`` shows, what defaults come from and what documents are checked
-against. Nothing here looks at a document.
+One walk over the dataclasses yields what the CRDs publish, what ``kubectl explain`` shows,
+the defaults, and the schema for validation. Nothing here looks at a document.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SCALARS: dict[Any, Mapping[str, object]] = {
 
 @per_type
 def of(cls: Any) -> Document:
-    """The schema of ``cls``. Callers share the result and must not change it."""
+    """The schema of ``cls``. Callers share the result and must not modify it."""
     schema: Document = {"description": _prose(cls), "type": "object"}
     fields = attributes(cls)
     properties = {attribute.wire: _property(attribute) for attribute in fields}

@@ -1,4 +1,4 @@
-"""Whether the label selectors inside documents make sense."""
+"""Validates the label selectors inside documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bullpen.kit.selectors import Selector
 
 
 def selector_causes(document: Document, *pattern: str) -> Iterator[Cause]:
-    """What is wrong with each selector at ``pattern``; assumes the schema holds."""
+    """The errors in each selector at ``pattern``; assumes that the schema is satisfied."""
     for path, raw in walk(document, pattern):
         try:
             codec.decode(LabelSelector, raw).selector()
@@ -23,7 +23,7 @@ def selector_causes(document: Document, *pattern: str) -> Iterator[Cause]:
 
 
 def selector_in(raw: Any) -> Selector | None:
-    """The selector in ``raw``, or None if it makes no sense."""
+    """The selector in ``raw``, or None if it is invalid."""
     try:
         return codec.decode(LabelSelector, raw).selector()
     except BadRequest:

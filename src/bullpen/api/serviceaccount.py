@@ -1,4 +1,4 @@
-"""ServiceAccount: an identity for programs, with tokens made on request."""
+"""ServiceAccount: an identity for programs, with tokens issued on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bullpen.api.meta import LocalObjectReference, ObjectMeta
 
 USERNAME_PREFIX = "system:serviceaccount:"
 GROUP = "system:serviceaccounts"
-"""Every service account is in this group, and in the one of its namespace."""
+"""Every service account is in this group, and in that of its namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class ServiceAccount(Kind):
 
 
 def username(namespace: str, name: str) -> str:
-    """What the account is called as a user."""
+    """The user name of the account."""
     return f"{USERNAME_PREFIX}{namespace}:{name}"
 
 
 def groups(namespace: str) -> tuple[str, ...]:
-    """The groups that every service account of ``namespace`` is in."""
+    """The groups of every service account in ``namespace``."""
     return (GROUP, f"{GROUP}:{namespace}")
 
 

@@ -1,9 +1,8 @@
-"""Whether a document satisfies its schema, in Kubernetes' words.
+"""Validates a document against its schema, with Kubernetes' messages.
 
-jsonschema-rs does the checking and is loaded on first use, because a command
-line that validates nothing should not wait for it. Fields the schema does not
-have are never a problem here: they are stored. ``unknown_fields`` finds them
-for those who asked to be strict.
+jsonschema-rs does the checking and is imported on first use, so that commands that validate
+nothing do not wait for it. Fields that are not in the schema are never an error here: they
+are stored. ``unknown_fields`` finds them for strict field validation.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ UNKNOWN_FIELDS_MAX = 100
 
 
 def compile_schema(schema: _Schema) -> Draft202012Validator:
-    """A validator for ``schema``, to be kept and used again."""
+    """A validator for ``schema``, to be kept and reused."""
     from jsonschema_rs import Draft202012Validator
 
     return Draft202012Validator(
@@ -39,7 +38,7 @@ def compile_schema(schema: _Schema) -> Draft202012Validator:
 
 
 def schema_causes(validator: Draft202012Validator, document: Any) -> Iterator[Cause]:
-    """What the schema refuses about ``document``, which must have no oddity."""
+    """The schema violations in ``document``, which must have no oddity."""
     if not validator.is_valid(document):
         for error in validator.iter_errors(document):
             yield _cause(error)
@@ -56,7 +55,7 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
     return valid
 
 
-# The same functions read the values later, so what passes here can be read there.
+# The same functions decode the values later, so a valid value can be decoded.
 _FORMATS: dict[str, Callable[[str], bool]] = {
     "date-time": _parses(times.parse),
     "duration": _parses(durations.parse),
@@ -77,7 +76,7 @@ _COPIED = (
 
 
 def _as_json_schema(schema: _Schema) -> dict[str, Any]:
-    """OpenAPI's dialect in plain JSON Schema."""
+    """Convert OpenAPI's dialect to plain JSON Schema."""
     plain: dict[str, Any] = {key: schema[key] for key in _COPIED if key in schema}
     types = [schema["type"]] if "type" in schema else []
     if schema.get("x-kubernetes-int-or-string"):
@@ -162,7 +161,7 @@ _WORDS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class KeyedList:
-    """A list whose items must differ: wholly, or in the named keys."""
+    """A list whose items must be unique: as a whole, or in the named keys."""
 
     pattern: tuple[str, ...]
     keys: tuple[str, ...]
@@ -180,7 +179,7 @@ def keyed_lists(schema: _Schema, pattern: tuple[str, ...] = ()) -> Iterator[Keye
 
 
 def duplicate_causes(lists: tuple[KeyedList, ...], document: Any) -> Iterator[Cause]:
-    """Items that occur twice where they must not; assumes that the schema holds."""
+    """Duplicate items where they are not allowed; assumes that the schema is satisfied."""
     for keyed in lists:
         for path, items in walk(document, keyed.pattern):
             seen = set()
@@ -198,7 +197,7 @@ def _duplicate(path: str, item: Any, keys: tuple[str, ...]) -> Cause:
 
 
 def unknown_fields(schema: _Schema, document: Any) -> tuple[str, ...]:
-    """Paths of fields that ``schema`` does not have, at most ``UNKNOWN_FIELDS_MAX``."""
+    """Paths of fields that are not in ``schema``, at most ``UNKNOWN_FIELDS_MAX``."""
     found: list[str] = []
     for path in _unknown(schema, document, ()):
         found.append(path)

@@ -1,4 +1,4 @@
-"""VirtualTargetClass: a profile of the backend that makes virtual targets."""
+"""VirtualTargetClass: a profile of the backend that creates virtual targets."""
 
 from __future__ import annotations
 

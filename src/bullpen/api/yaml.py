@@ -1,7 +1,7 @@
-"""YAML in and out, as Kubernetes tools write it.
+"""YAML input and output, as Kubernetes tools write it.
 
-Loading yields plain JSON values: dates stay text, keys must be text. From a
-network, aliases are refused: a few lines of them can stand for gigabytes.
+Loading yields plain JSON values: dates stay text, keys must be text. In YAML from the
+network, aliases are rejected: a few lines of them can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import yaml
 from bullpen.errors import BadRequest
 
 DEPTH_MAX = 200
-"""Nesting no real manifest comes near, and no recursion limit either."""
+"""More nesting than any real manifest has, and less than the recursion limit."""
 
 
 NODES_MAX = 1_000_000
-"""Values in one document, counting what an alias stands for each time it is used."""
+"""Values in one document; the content of an alias counts each time it is used."""
 
 
 class _JsonLoader(yaml.SafeLoader):
-    """YAML restricted to what JSON can say."""
+    """YAML restricted to JSON values."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        # Already while reading: what never closes would be read to its end, and slower and slower.
+        # Checked while parsing: unclosed nesting would be parsed to its end, ever more slowly.
         if self._depth > DEPTH_MAX:
             raise _too_deep()
         self._depth += 1
@@ -48,7 +48,7 @@ class _JsonLoader(yaml.SafeLoader):
 
 
 class _AliasFreeLoader(_JsonLoader):
-    """The same, for text from strangers."""
+    """The same, for untrusted text."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -59,7 +59,7 @@ class _AliasFreeLoader(_JsonLoader):
         return node
 
 
-# Dates, binaries and sets are YAML's, not JSON's: leave such scalars as the text they are.
+# Dates, binaries and sets exist in YAML but not in JSON: such scalars stay text.
 _JSON_TAGS = ("bool", "float", "int", "null", "merge")
 _JsonLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag.rpartition(":")[2] in _JSON_TAGS]
@@ -68,17 +68,17 @@ _JsonLoader.yaml_implicit_resolvers = {
 
 
 def load(text: str | bytes) -> Any:
-    """The one document in ``text``, which comes from the network."""
+    """The single document in ``text``, which comes from the network."""
     return next(_load_all(text, _AliasFreeLoader), None)
 
 
 def load_manifests(text: str | bytes) -> tuple[Any, ...]:
-    """Every document of a user's own file; empty ones are left out."""
+    """Every document of a user's own file; empty ones are skipped."""
     return tuple(document for document in _load_all(text, _JsonLoader) if document is not None)
 
 
 def dump(document: object) -> str:
-    """``document`` as a person likes to read it, in its own key order."""
+    """``document`` as readable YAML, in its own key order."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
@@ -89,7 +89,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _UNSEEN = frozenset("\r\x85\u2028\u2029\ufeff")
-"""Breaks of lines that YAML folds away unless they are escaped."""
+"""Line breaks that YAML folds unless they are escaped."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -115,7 +115,7 @@ def _where(error: Exception) -> str:
 
 
 class _Allowance:
-    """How many more values a document may have."""
+    """How many more values a document may contain."""
 
     def __init__(self) -> None:
         self._left = NODES_MAX
@@ -150,6 +150,6 @@ def _too_deep() -> BadRequest:
 
 
 def _check_text(text: str) -> None:
-    # Half a surrogate pair is a character to YAML's escapes and to nothing else.
+    # A lone surrogate is valid in YAML's escapes only.
     if not text.isascii() and text != text.encode(errors="replace").decode():
         raise BadRequest(f"{text[:40]!r} holds half a character")

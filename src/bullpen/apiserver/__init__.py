@@ -1,6 +1,6 @@
-"""The Kubernetes HTTP face of the embedded home.
+"""The Kubernetes HTTP API of the embedded home.
 
-``asgi`` receives, ``routes`` says what a path means, ``auth`` says who may,
-``objects`` and ``watches`` do it through the registry, ``status`` says what
-went wrong. No rule about objects lives here; those are the registry's.
+``asgi`` receives requests, ``routes`` parses paths, ``authentication`` identifies callers,
+``objects`` and ``watches`` call the registry, ``status`` renders errors. Rules about
+objects are in the registry, not here.
 """

@@ -1,7 +1,7 @@
-"""What a caller may write, checked on the very state that is about to be committed.
+"""Checks a write on the exact state that is about to be committed.
 
-The rights to a request are checked before it is carried out. Two things depend on the object
-as it will be: whether a role or a binding gives away rights its writer does not have, and
+The rights to a request are checked before it is carried out. Two checks depend on the
+resulting object: whether a role or a binding grants rights its writer does not have, and
 whether a patch creates the object instead of changing it.
 """
 
@@ -29,7 +29,7 @@ _Refusal = Callable[[Document, Document | None], str | None]
 def admission(
     index: AccessIndex, user: User, route: ObjectRoute, request: Attributes
 ) -> Admit | None:
-    """The check of one write; None where there is nothing to check."""
+    """The check of one write; None if there is nothing to check."""
     refused = _escalation(index, user, route)
     if refused is None and request.verb != "patch":
         return None

@@ -1,7 +1,7 @@
 """The service on ASGI: bytes to ``Request``, ``Response`` to bytes.
 
-Bodies are read with a bound and only after the caller is known. A stream is
-written as fast as its reader reads, and ends the moment the reader leaves.
+Bodies are limited in size and read only after the caller is authenticated. A stream is
+written as fast as its client reads, and ends as soon as the client disconnects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLIENT_CERTIFICATE = "bullpen_client_certificate"
 
 
 class Disconnected(Exception):
-    """The caller left before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class Asgi:
@@ -84,7 +84,7 @@ def _head(scope: Scope) -> Request:
 
 async def _body(request: Request, receive: Receive) -> bytes:
     declared = request.headers.get("content-length", "0")
-    # Python takes other scripts' digits for digits, and refuses to read very many of them.
+    # Python accepts digits of other scripts, and refuses to parse very many digits.
     if declared.isascii() and declared.isdigit() and int(declared[:LENGTH_DIGITS_MAX]) > BODY_MAX:
         raise TooLarge(f"the body is over {BODY_MAX} bytes; send less at once")
     chunks: list[bytes] = []
@@ -121,7 +121,7 @@ async def _send_stream(
         await send({"type": "http.response.body", "body": b""})
 
     async def leave() -> None:
-        # Sending to a caller who left is silently nothing, so only receiving tells.
+        # Sending to a disconnected client does nothing, so only receiving detects it.
         while (await receive())["type"] != "http.disconnect":
             pass
 

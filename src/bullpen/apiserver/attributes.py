@@ -1,7 +1,7 @@
-"""What a request asks for, as the authorizer sees it, and how a refusal is worded.
+"""The attributes of a request for the authorizer, and the message of a refusal.
 
-Pure. Follows Kubernetes' RequestInfo: a request about a namespace lies in that namespace, and
-a list or watch of exactly one name counts as being about that name.
+Pure. Follows Kubernetes' RequestInfo: a request about a Namespace object has that
+namespace, and a list or watch of exactly one name has that name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _selected_name(request: Request, verb: str) -> str:
 
 
 def refusal(user: User, request: Attributes) -> str:
-    """Why ``user`` gets no answer, in Kubernetes' words."""
+    """Why ``user`` is refused, in Kubernetes' words."""
     if not request.resource:
         return f'forbidden: User "{user.name}" cannot {request.verb} path "{request.path}"'
     qualified = f"{request.resource}.{request.group}" if request.group else request.resource

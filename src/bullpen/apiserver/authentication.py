@@ -1,8 +1,7 @@
-"""Who is asking: bearer tokens and client certificates.
+"""Authentication of callers: bearer tokens and client certificates.
 
-Each way of proving an identity is an ``Authenticator``; the first that knows a token
-answers. Tokens of people are kept and compared as digests only, so that nothing readable at
-run time can be replayed.
+Each method is an ``Authenticator``; the first one that knows a token answers. Static tokens
+are kept and compared as digests only, so that nothing readable at run time can be replayed.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from bullpen.identity.serviceaccounts import API_AUDIENCE, AccountTokens
 from bullpen.kit.clock import Clock
 
 PUBLIC_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
-"""Answered without a token, for load balancers; they say nothing but up or down."""
+"""Served without a token, for load balancers; they reveal only up or down."""
 
 RESERVED = "system:"
-"""Names and groups that begin so are given by this server alone, never by outside issuers."""
+"""Names and groups with this prefix are assigned by this server only, never by outside issuers."""
 
 CERTIFICATES_CACHED_MAX = 1_000
 
 
 class Authenticator(Protocol):
     async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
-        """The user this token belongs to; None if the token means nothing here.
+        """The user of this token; None if the token is unknown here.
 
-        A token that names audiences must name one of ``audiences``.
+        A token with audiences must have one of ``audiences``.
         """
 
 
@@ -49,13 +48,13 @@ class TokenTable:
         self._users = {digest(token): user for token, user in users.items()}
 
     async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
-        # A dict lookup on a digest leaks nothing about the token by its timing.
+        # The timing of a dict lookup by digest reveals nothing about the token.
         found = self._users.get(digest(token))
         return found if API_AUDIENCE in audiences else None
 
 
 class ServiceAccountTokens:
-    """Tokens made by the ``token`` subresource, while their ServiceAccount exists."""
+    """Tokens issued by the ``token`` subresource, while their ServiceAccount exists."""
 
     def __init__(self, tokens: AccountTokens, objects: Objects, clock: Clock) -> None:
         self._tokens = tokens
@@ -104,9 +103,9 @@ def digest(token: str) -> str:
 
 
 async def authenticate(request: Request, authenticators: tuple[Authenticator, ...]) -> User:
-    """The caller; raises ``Unauthorized`` for no credentials, or for unknown ones.
+    """The caller; raises ``Unauthorized`` for missing or unknown credentials.
 
-    A bearer token goes before a certificate, as in Kubernetes' clients.
+    A bearer token takes precedence over a certificate, as in Kubernetes' clients.
     """
     header = request.headers.get("authorization", "")
     scheme, _, token = header.partition(" ")

@@ -1,4 +1,4 @@
-"""Request bodies as documents, whatever form they came in."""
+"""Request bodies as documents, in every supported encoding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def document(request: Request) -> Document:
 
 
 def patch(request: Request, *, strategic: bool) -> tuple[PatchType, Any]:
-    """The kind of patch in the body and its parsed content."""
+    """The type of patch in the body and its parsed content."""
     kind = media_type(request)
     try:
         patch_type = PatchType(kind)

@@ -1,7 +1,7 @@
-"""What the server serves, in both of Kubernetes' discovery dialects.
+"""Discovery of the served resources, in both of Kubernetes' formats.
 
-Old clients ask group by group; kubectl since 1.27 asks for everything at once
-and recognises the answer by its content type.
+Old clients ask group by group; kubectl since 1.27 asks for everything at once and
+recognises the answer by its content type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def verbs(resource: Resource) -> list[str]:
 
 
 def aggregated_type(accept: str) -> str | None:
-    """The content type of an aggregated answer, if the caller takes one."""
+    """The content type of an aggregated answer, if the client accepts one."""
     for wanted in accept.split(","):
         parameters = dict(
             part.strip().partition("=")[::2] for part in wanted.split(";")[1:] if "=" in part
@@ -135,7 +135,7 @@ def api_groups(resources: Resources) -> Document:
 
 
 def api_group(resources: Resources, name: str) -> Document | None:
-    """``/apis/GROUP``, or None when nothing of that group is served."""
+    """``/apis/GROUP``, or None if that group is not served."""
     found = [g for g in api_groups(resources)["groups"] if g["name"] == name]
     return {"kind": "APIGroup", "apiVersion": "v1", **found[0]} if found else None
 
@@ -146,7 +146,7 @@ def _group(name: str, version: str) -> Document:
 
 
 def api_resources(resources: Resources, group: str, version: str) -> Document | None:
-    """``/api/v1`` or ``/apis/GROUP/VERSION``, or None when it is not served."""
+    """``/api/v1`` or ``/apis/GROUP/VERSION``, or None if it is not served."""
     found = [
         entry
         for resource in resources

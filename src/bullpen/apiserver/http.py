@@ -1,7 +1,7 @@
-"""A request and a response as values: the seam between sockets and handlers.
+"""A request and a response as values: the interface between sockets and handlers.
 
-Handlers take a ``Request`` and return a ``Response``; which server carries
-them is known only to ``asgi``.
+Handlers take a ``Request`` and return a ``Response``; only ``asgi`` knows the server that
+carries them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bullpen.errors import BadRequest
 JSON = "application/json"
 
 BODY_MAX = 3 * 1024 * 1024
-"""Bytes of request body taken, as in Kubernetes."""
+"""The maximum size of a request body, as in Kubernetes."""
 
 QUERY_FIELDS_MAX = 100
 
@@ -25,7 +25,7 @@ QUERY_FIELDS_MAX = 100
 class Request:
     method: str
     path: str
-    """Still percent-encoded: a name may not smuggle in a slash."""
+    """Still percent-encoded, so that a name cannot contain an encoded slash."""
 
     query: Mapping[str, str]
     headers: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""Acting as somebody else: the ``Impersonate-*`` headers that ``kubectl --as`` sends.
+"""Impersonation of other users: the ``Impersonate-*`` headers that ``kubectl --as`` sends.
 
-Pure. ``requested`` reads the headers, ``required`` says which rights the caller needs, one
-for each part of the wanted identity, and ``impersonated`` is the user to go on with.
+Pure. ``requested`` parses the headers, ``required`` returns the rights the caller needs,
+one for each part of the requested identity, and ``impersonated`` is the resulting user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Impersonation:
 
 
 def requested(headers: tuple[tuple[str, str], ...]) -> Impersonation | None:
-    """What the headers ask for; None if they ask for nothing. Raises ``BadRequest``."""
+    """The impersonation in the headers; None if there is none. Raises ``BadRequest``."""
     if not headers:
         return None
     if len(headers) > HEADERS_MAX:
@@ -60,7 +60,7 @@ def requested(headers: tuple[tuple[str, str], ...]) -> Impersonation | None:
 
 
 def required(wanted: Impersonation) -> Iterator[Attributes]:
-    """The rights a caller needs to act so."""
+    """The rights a caller needs for this impersonation."""
     account = serviceaccount.parse_username(wanted.user)
     if account is not None:
         namespace, name = account

@@ -1,4 +1,4 @@
-"""What the API server counts, for Prometheus.
+"""Metrics of the API server, for Prometheus.
 
 Labels are bounded by the resource table: never a name, a namespace or a token.
 """

@@ -65,9 +65,9 @@ class Objects:
         admit: Admit | None = None,
         allowed: Allowed = lambda: True,
     ) -> Response:
-        """Do what ``verb`` says, as ``verb_of`` named it.
+        """Carry out ``verb``, as returned by ``verb_of``.
 
-        ``admit`` is asked before a write, ``allowed`` while a watch is open.
+        ``admit`` is called before a write, ``allowed`` while a watch is open.
         """
         if route.resource.read_only and verb not in ("get", "list", "watch"):
             raise MethodNotAllowed(
@@ -238,7 +238,7 @@ class Objects:
 
 
 def verb_of(route: ObjectRoute, request: Request) -> str:
-    """The Kubernetes verb of a request; raises ``MethodNotAllowed`` where none fits."""
+    """The Kubernetes verb of a request; raises ``MethodNotAllowed`` if there is none."""
     if request.method == "GET" and route.subresource != "token":
         if request.flag("watch"):
             return "watch"
@@ -280,7 +280,7 @@ def _write_options(route: ObjectRoute, request: Request, admit: Admit | None) ->
 
 
 def _field_manager(request: Request) -> str:
-    """The manager's name; clients that send none are known by their program."""
+    """The manager's name; by default derived from the client's user agent."""
     manager = request.query.get("fieldManager", "")
     if len(manager) > 128 or not manager.isprintable():
         raise BadRequest("fieldManager must be at most 128 printable characters")
@@ -314,7 +314,7 @@ def _delete_options(request: Request) -> DeleteOptions:
 
 
 def _propagation(request: Request, body: Document) -> Propagation | None:
-    """What the caller wants done with dependents; None leaves it to the object's finalizers."""
+    """The requested handling of dependents; None leaves it to the object's finalizers."""
     value = body.get("propagationPolicy") or request.query.get("propagationPolicy", "")
     orphan = body.get("orphanDependents")
     if orphan is None and "orphanDependents" in request.query:

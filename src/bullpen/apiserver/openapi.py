@@ -1,9 +1,9 @@
 """OpenAPI v3, derived from the resource table.
 
-kubectl reads it for validation, ``explain`` and ``diff``. What it looks for per
-kind is a ``patch`` operation that carries the kind and a ``fieldValidation``
-query parameter; without that it asks for the protobuf form of OpenAPI v2, which is in
-``openapi2`` for those that know no other.
+kubectl reads it for validation, ``explain`` and ``diff``. For each kind it looks for a
+``patch`` operation with the kind and a ``fieldValidation`` query parameter; without it,
+kubectl asks for the protobuf form of OpenAPI v2, which ``openapi2`` provides for older
+clients.
 """
 
 from __future__ import annotations

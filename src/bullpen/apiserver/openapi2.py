@@ -1,8 +1,8 @@
-"""OpenAPI v2 in the protobuf form that kubectl before 1.27 insists on.
+"""OpenAPI v2 in the protobuf form that kubectl before 1.27 requires.
 
 Debian's kubectl is 1.20: it validates, explains and checks for dry run with this document
-and takes no other form of it. Only what it looks at is written: the definitions of the kinds,
-and their patch operations.
+and accepts no other form of it. Only the parts it reads are written: the definitions of the
+kinds, and their patch operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bullpen.apiserver.openapi import schema_name
 
 ASKED_AS = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 ANSWERED_AS = "application/octet-stream"
-"""Old clients cannot parse the type they ask for; real servers answer them with this."""
+"""Old clients cannot parse the type they ask for; real servers answer with this one."""
 
 _GVK = "x-kubernetes-group-version-kind"
 _KEPT_EXTENSIONS = (
@@ -39,7 +39,7 @@ def document(resources: Resources, *, version: str) -> bytes:
 
 
 def _path(resource: Resource) -> bytes:
-    """A NamedPathItem with the patch operation, which says that dry run is understood."""
+    """A NamedPathItem with the patch operation, which announces support for dry run."""
     parameters = b"".join(
         _message(8, _message(1, _message(2, _message(3, _query(name)))))
         for name in ("dryRun", "fieldManager", "force")
@@ -65,7 +65,7 @@ def _gvk(resource: Resource) -> dict[str, str]:
 
 
 def _schema(schema: Mapping[str, Any]) -> bytes:
-    """A Schema message. What may hold anything has no type, so that nothing is refused."""
+    """A Schema message. A value that may be anything has no type, so that all are accepted."""
     parts = [_text(4, str(schema.get("description", "")))]
     if schema.get("x-kubernetes-int-or-string") or _is_anything(schema):
         return b"".join(parts)
@@ -101,7 +101,7 @@ def _extensions(schema: Mapping[str, Any]) -> Iterable[bytes]:
 
 
 def _extension(number: int, name: str, value: object) -> bytes:
-    """A NamedAny. JSON is YAML, which is what the reader wants."""
+    """A NamedAny. The reader expects YAML, of which JSON is a subset."""
     return _message(number, _text(1, name) + _message(2, _text(2, encode(value).decode())))
 
 

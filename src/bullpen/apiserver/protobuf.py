@@ -1,9 +1,8 @@
 """Reads the Kubernetes protobuf bodies that kubectl sends for built-in kinds.
 
-kubectl 1.32 and typed Go clients encode creates of Namespace, Secret and the
-like as protobuf and do not fall back to JSON. One table of field numbers per
-message turns such a body into the document it stands for. Answers are always
-JSON, which every client accepts.
+kubectl 1.32 and typed Go clients encode creates of Namespace, Secret and the like as
+protobuf and do not fall back to JSON. One table of field numbers per message converts such
+a body to a document. Answers are always JSON, which every client accepts.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Field:
     name: str
     read: Callable[[Any, int], Any]
-    """Turns the raw value, at a nesting depth, into JSON."""
+    """Converts the raw value, at a nesting depth, to JSON."""
 
     repeated: bool = False
     mapped: bool = False
@@ -72,7 +71,7 @@ def _message(data: bytes, table: Message, depth: int) -> Document:
         elif field.repeated:
             document.setdefault(field.name, []).append(value)
         elif value not in ("", None):
-            # Go writes empty text out where JSON would leave it away.
+            # Go encodes empty strings that JSON would omit.
             document[field.name] = value
     return document
 

@@ -1,6 +1,6 @@
-"""Requests as audit events: which are recorded, and what is said about them.
+"""Requests as audit events: which are recorded, and what they contain.
 
-Every change and every refusal is recorded; reads and reviews that were answered are not.
+Every change and every refusal is recorded; successful reads and reviews are not.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from bullpen.core.rbac.authorization import Decision, User
 from bullpen.errors import LabError
 
 REFUSALS = frozenset({401, 403, 429})
-"""Answers that are recorded whatever was asked."""
+"""Status codes that are always recorded."""
 
 READ_VERBS = frozenset({"get", "list", "watch", "head", "options"})
 
 NOISE = frozenset({("", "events"), ("coordination.k8s.io", "leases")})
-"""Resources whose successful writes are not recorded: heartbeats and the service's own notes."""
+"""Resources whose successful writes are not recorded: heartbeats and the service's events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sent a request, and who it counts for."""
+    """The sender of a request, and the user whose rights apply."""
 
     user: User
     """Whose rights are checked."""
 
     impersonator: User | None = None
-    """The authenticated user, where it acts as another one."""
+    """The authenticated user, if it impersonates another one."""
 
 
 class _Metadata(msgspec.Struct):
@@ -58,7 +58,7 @@ _identity = msgspec.json.Decoder(_Object)
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """What is known about a request, gathered while it is answered."""
+    """What is known about a request, collected while it is processed."""
 
     request: Request
     received: datetime
@@ -125,7 +125,7 @@ class Record:
 
 
 def _written(response: Response) -> _Metadata:
-    """The name and uid of the object that was answered, if one was."""
+    """The name and uid of the object in the response, if there is one."""
     if response.status >= 300 or not isinstance(response.body, bytes):
         return _Metadata()
     try:

@@ -1,7 +1,7 @@
-"""The shapes an object or a list can be answered in: whole, Table, or metadata only.
+"""The representations of an object or a list: whole, Table, or metadata only.
 
-Whole objects are the stored bytes, joined and never decoded. The other two
-shapes are built for clients that ask for them by ``Accept``.
+Whole objects are the stored bytes, joined and never decoded. The other two representations
+are built for clients that ask for them by ``Accept``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bullpen.api.resources import Resource
 from bullpen.errors import BadRequest, NotAcceptable
 
 CHUNK_BYTES = 256 * 1024
-"""A long list leaves in pieces of about this size instead of being joined whole."""
+"""A long list is sent in pieces of about this size instead of being joined first."""
 
 
 class Shape(Enum):
@@ -28,12 +28,12 @@ class Shape(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Representation:
-    """How one caller wants one resource to look, at one moment."""
+    """The representation of one resource for one caller, at one time."""
 
     resource: Resource
     shape: Shape
     include: str = "Metadata"
-    """What each table row carries: None, Metadata or Object."""
+    """The object in each table row: None, Metadata or Object."""
 
     now: datetime
 
@@ -79,7 +79,7 @@ class Representation:
 
 
 def choose(accept: str) -> Shape:
-    """The first acceptable shape the caller names; raises ``NotAcceptable`` for none."""
+    """The first supported shape the caller accepts; raises ``NotAcceptable`` if there is none."""
     if not accept.strip():
         return Shape.WHOLE
     for wanted in accept.split(","):
@@ -104,7 +104,7 @@ def choose(accept: str) -> Shape:
 
 
 def include_object(value: str) -> str:
-    """The ``includeObject`` query parameter, checked."""
+    """The validated ``includeObject`` query parameter."""
     if value not in ("", "None", "Metadata", "Object"):
         raise BadRequest(f"includeObject={value!r}: use None, Metadata or Object")
     return value or "Metadata"

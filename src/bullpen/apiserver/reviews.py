@@ -1,4 +1,4 @@
-"""Questions that are answered and not stored: who am I, may I, may they, what may I."""
+"""Reviews, which are answered and not stored: identity and access of a user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reviews:
         spec = _mapping(question.get("spec") or {}, "spec")
         if route.kind == "TokenReview":
             status = await self._token(spec)
-            # The token is not repeated, so that no log of answers holds it.
+            # The token is not repeated, so that no log of responses contains it.
             spec = {key: value for key, value in spec.items() if key != "token"}
         else:
             status = self._ANSWERS[route.kind](self, route, spec, user)
@@ -129,7 +129,7 @@ def _attributes(route: ReviewRoute, spec: Document) -> Attributes:
     return Attributes(
         verb=_text(found, "verb"),
         group=_text(found, "group"),
-        # A question about no resource at all is one about all of them.
+        # A question about no resource at all is about all of them.
         resource=_text(found, "resource") or "*",
         subresource=_text(found, "subresource"),
         namespace=_text(found, "namespace"),

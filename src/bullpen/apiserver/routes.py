@@ -63,7 +63,7 @@ NAMESPACED_REVIEWS = frozenset({"LocalSubjectAccessReview"})
 
 
 def route(path: str, resources: Resources) -> Route:
-    """What ``path`` addresses; raises ``NotFound`` for a path nothing serves."""
+    """The route of ``path``; raises ``NotFound`` for a path that is not served."""
     segments = [_unquote(part) for part in path.strip("/").split("/")]
     if len(segments) > SEGMENTS_MAX:
         raise NotFound("the server could not find the requested resource")

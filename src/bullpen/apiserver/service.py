@@ -45,7 +45,7 @@ log = logging.getLogger("bullpen.apiserver")
 REQUEST_SECONDS_MAX = 60.0
 IN_FLIGHT_MAX = 2_000
 RECHECK_SECONDS = 0.5
-"""How long after a change of roles or bindings open watches are looked at."""
+"""Delay after a change of roles or bindings before open watches are checked again."""
 
 KUBERNETES_VERSION = ("1", "32")
 """The Kubernetes release whose behaviour is followed, as ``/version`` reports it."""
@@ -68,8 +68,8 @@ class ApiService:
     ) -> None:
         """Without ``access`` only members of system:masters may do anything.
 
-        Without ``tokens`` no tokens of ServiceAccounts are issued, without ``audit`` nothing
-        is recorded.
+        Without ``tokens`` no tokens of ServiceAccounts are issued, without ``audit`` nothing is
+        recorded.
         """
         self._registry = registry
         self._resources = resources
@@ -92,14 +92,14 @@ class ApiService:
         self.metrics = Metrics()
 
     def close(self) -> None:
-        """Refuse new work and end every watch stream, so that a server can stop at once."""
+        """Reject new requests and end every watch stream, so that the server can stop at once."""
         self._closing = True
         if self._recheck is not None:
             self._recheck.cancel()
         self._objects.close()
 
     def _access_changed(self) -> None:
-        """Look at the open watches soon, once for many changes."""
+        """Check the open watches again soon, once for many changes."""
         if self._recheck is None:
             loop = asyncio.get_running_loop()
             self._recheck = loop.call_later(RECHECK_SECONDS, self._end_forbidden_watches)
@@ -126,7 +126,7 @@ class ApiService:
         return Caller(user=impersonation.impersonated(wanted), impersonator=user)
 
     def refuse(self, request: Request, error: LabError) -> Response:
-        """The answer to a request whose caller ``authenticate`` did not accept."""
+        """The response to a request whose caller ``authenticate`` did not accept."""
         record = self._record(request, None)
         user = error.facts.get("user")
         record.caller = Caller(user=user) if isinstance(user, User) else None
@@ -137,7 +137,7 @@ class ApiService:
         return self._finish(record, _refusal(record, error))
 
     async def respond(self, request: Request, caller: Caller | None) -> Response:
-        """Answer; every error becomes a Status, bugs a 500 with a logged traceback."""
+        """Respond; every error becomes a Status, a bug a 500 with a logged traceback."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         record = self._record(request, caller)
@@ -165,7 +165,7 @@ class ApiService:
         )
 
     def _finish(self, record: Record, response: Response) -> Response:
-        """Count the answer, and record it if it is a change or a refusal."""
+        """Count the response, and record it if it is a change or a refusal."""
         target = record.target
         resource = target.resource.plural if isinstance(target, ObjectRoute) else ""
         self.metrics.requests.labels(record.verb, resource, str(response.status)).inc()
@@ -223,7 +223,7 @@ class ApiService:
                 assert_never(record.target)
 
     def _authorized(self, record: Record) -> Attributes:
-        """What the request asks for; raises ``Forbidden`` unless the caller may have it."""
+        """The attributes of the request; raises ``Forbidden`` unless the caller is authorized."""
         attributes = attributes_of(record.target, record.request, record.verb)
         if record.caller is None:
             assert record.request.path in PUBLIC_PATHS, "every other path has a caller"
@@ -318,7 +318,7 @@ _PATHS = [
 
 
 def _deadline(request: Request) -> float:
-    """The caller's ``timeout``, within ours. A watch's own length is not meant by it."""
+    """The caller's ``timeout``, limited by ours. It does not apply to a watch."""
     text = request.query.get("timeout", "")
     if not text:
         return REQUEST_SECONDS_MAX

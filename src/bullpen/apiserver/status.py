@@ -1,4 +1,4 @@
-"""Errors as Kubernetes ``Status`` objects: the one envelope every refusal uses."""
+"""Errors as Kubernetes ``Status`` objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RETRY_AFTER_SECONDS = 1
 
 
 def code(error: errors.LabError) -> int:
-    """The HTTP status of an error, by the nearest class the table knows."""
+    """The HTTP status of an error, by its nearest class in the table."""
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
 
 
@@ -58,7 +58,7 @@ def failure(
     return {
         "kind": "Status",
         "apiVersion": "v1",
-        # A list whose snapshot is gone says how to go on, if inconsistently, from here.
+        # If the snapshot of a list is gone, the token allows to continue inconsistently.
         "metadata": {"continue": error.facts["continue_token"]}
         if "continue_token" in error.facts
         else {},
@@ -83,7 +83,7 @@ def failure_response(
 
 
 def success(resource: Resource, *, name: str, uid: str) -> Document:
-    """What a finished deletion answers."""
+    """The response to a finished deletion."""
     details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": uid}
     return {
         "kind": "Status",

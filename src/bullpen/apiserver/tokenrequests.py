@@ -31,7 +31,7 @@ class TokenRequests:
     def __init__(
         self, registry: Registry, tokens: AccountTokens | None, *, clock: Clock, ids: Ids
     ) -> None:
-        """Without ``tokens`` every request is refused: the server has no key to sign with."""
+        """Without ``tokens`` every request is rejected: the server has no signing key."""
         self._registry = registry
         self._tokens = tokens
         self._clock = clock
@@ -79,7 +79,7 @@ def _answered(
 
 
 def _checked(name: str, spec: Any) -> tuple[list[str], timedelta]:
-    """The audiences and the lifetime that are asked for; raises ``Invalid``."""
+    """The requested audiences and lifetime; raises ``Invalid``."""
     if not isinstance(spec, dict):
         raise BadRequest("spec must be an object")
     audiences = spec.get("audiences") or [API_AUDIENCE]

@@ -1,8 +1,8 @@
 """Watch streams: newline-delimited events from the registry to one caller.
 
-The line of an event is encoded once and shared by every watcher that wants the
-whole object. Bookmarks tell a quiet watcher how far it has come, so that its
-next resume does not find the history compacted.
+The line of an event is encoded once and shared by every watcher that wants the whole
+object. Bookmarks tell an idle watcher the current revision, so that its next resume does
+not find the history compacted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bullpen.registry.watching import ObjectEvent, ObjectWatch
 
 BOOKMARK_SECONDS = 60.0
 LINES_CACHED_MAX = 64
-"""Encoded lines kept for the next watcher: all of them hear of a change together."""
+"""Encoded lines kept for the next watcher: all watchers of a change need it together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class WatchOptions:
 async def stream(
     watch: ObjectWatch, representation: Representation, options: WatchOptions
 ) -> AsyncIterator[bytes]:
-    """Lines until the time is up, the caller leaves, or the watch must be cut."""
+    """Lines until the timeout, the end of the client, or the end of the watch."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + options.timeout_seconds
     if options.initial_events:
@@ -43,7 +43,7 @@ async def stream(
             yield _lines(initial, representation)
         yield _bookmark(representation, watch.position, initial_end=True)
 
-    # One alarm for many events: a timeout around each was a seventh of the whole fan-out.
+    # One timer for many events: a timeout around each took a seventh of the whole fan-out.
     def set_alarm() -> asyncio.TimerHandle:
         return loop.call_at(min(deadline, loop.time() + BOOKMARK_SECONDS), watch.nudge)
 

@@ -1,7 +1,7 @@
-"""Where an API server is, what to trust there, and how to be somebody.
+"""Access to an API server: its address, its CA, and our credentials.
 
-Credentials are asked before every request, because they change while a process runs:
-a cluster renews the token in a file, a plug-in's answer runs out.
+Credentials are read before every request, because they change while a process runs: a
+cluster renews the token in a file, the credentials of a plug-in expire.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Credentials(Protocol):
         """The ``Authorization`` header to send now; empty if none is needed."""
 
     def rejected(self) -> bool:
-        """The server knew nobody by it; whether asking again may give something better."""
+        """The server rejected the credentials; returns whether a retry may get better ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that stays the same; an empty one leaves it to a client certificate."""
+    """A constant token; empty if a client certificate is used instead."""
 
     token: str = field(default="", repr=False)
 
@@ -39,7 +39,7 @@ class Token:
 
 
 class TokenFile:
-    """A token that somebody else renews in a file."""
+    """A token in a file that is renewed externally."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class TokenFile:
         return f"Bearer {self._token}"
 
     def rejected(self) -> bool:
-        """The file may have been renewed within the resolution of its time."""
+        """The file may have been renewed within the resolution of its timestamp."""
         again, self._stamp = self._stamp != (0, 0), (0, 0)
         return again
 
@@ -68,17 +68,17 @@ class Access:
     tls: ssl.SSLContext
     credentials: Credentials = Token()
     namespace: str = DEFAULT_NAMESPACE
-    """The namespace that is meant when none is named: that of the Pod, or of the context."""
+    """The default namespace: that of the Pod, or of the context."""
 
     server_name: str | None = None
-    """What the server's certificate says, if that is not the host of ``server``."""
+    """The name in the server's certificate, if it is not the host of ``server``."""
 
     proxy: str | None = None
 
 
 def show_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Show a client certificate in every handshake from now on."""
-    # OpenSSL reads certificates from files only; this one is gone when the context has it.
+    """Present a client certificate in every handshake from now on."""
+    # OpenSSL reads certificates from files only; this one is deleted once it is loaded.
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate + b"\n" + key)
         file.flush()

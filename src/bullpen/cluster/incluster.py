@@ -1,4 +1,4 @@
-"""Access of a Pod to its own cluster: what Kubernetes mounts into every one that asks."""
+"""Access of a Pod to its own cluster, by the mounted service account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 def is_inside(environment: Mapping[str, str]) -> bool:
-    """Whether we run in a Pod."""
+    """Whether this process runs in a Pod."""
     return bool(environment.get(HOST) and environment.get(PORT))
 
 

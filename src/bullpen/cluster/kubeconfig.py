@@ -23,7 +23,8 @@ from bullpen.errors import BadRequest, Refused
 def load(path: Path, *, context: str = "", surroundings: Surroundings | None = None) -> Access:
     """A context of a kubeconfig, the current one unless named.
 
-    Plug-ins are run only in ``surroundings``. Raises ``Refused`` saying what is missing.
+    Plug-ins are run only if ``surroundings`` are given. Raises ``Refused`` naming what is
+    missing.
     """
     try:
         config = yaml.load(path.read_bytes())
@@ -63,7 +64,7 @@ def _tls(cluster: Any, user: Any, base: Path) -> ssl.SSLContext:
 
 
 def _material(section: Any, name: str, base: Path) -> bytes:
-    """A certificate or key, inline or in a file beside the kubeconfig."""
+    """A certificate or key, inline or in a file relative to the kubeconfig."""
     if data := section.get(f"{name}-data"):
         return base64.b64decode(data)
     if file := section.get(name):
@@ -88,7 +89,7 @@ def _command(given: Any, cluster: Any, base: Path) -> Command:
     if given.get("interactiveMode") == "Always":
         raise ValueError("its exec plug-in needs interactive input, which is not available here")
     name = str(given["command"])
-    # As kubectl reads it: a relative path is one from the kubeconfig, a bare name is searched.
+    # As in kubectl: a relative path starts at the kubeconfig, a bare name is looked up in PATH.
     program = str(base / name) if "/" in name else name
     return Command(
         words=(program, *(str(word) for word in given.get("args") or ())),
@@ -100,7 +101,7 @@ def _command(given: Any, cluster: Any, base: Path) -> Command:
 
 
 def _told(cluster: Any) -> dict[str, object]:
-    """The cluster as a plug-in is told of it."""
+    """The description of the cluster for a plug-in."""
     told = {"server": cluster["server"]}
     if data := cluster.get("certificate-authority-data"):
         told["certificate-authority-data"] = data

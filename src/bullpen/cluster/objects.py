@@ -54,12 +54,12 @@ class ClusterObjects:
         namespace: str = "",
         scopes: Mapping[type[Kind], Scope] = NO_SCOPES,
     ) -> None:
-        """``namespace`` limits every kind that ``scopes`` does not mention; empty is all."""
+        """``namespace`` limits every kind that ``scopes`` does not mention; empty for all."""
         self._manager = manager
         self._scopes = scopes
         self._namespace = namespace
         self._transport = Transport(access, agent=manager)
-        # Two processes that lose the same server do not come back in step.
+        # Processes that lose the same server must not reconnect in step.
         self._chance = random.Random(manager)
 
     async def __aenter__(self) -> ClusterObjects:
@@ -107,7 +107,7 @@ class ClusterObjects:
         return ClusterFeed(Watch(self._transport, request, since, self._chance), kind)
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
-        """What is written here can be read: there is nothing to foresee."""
+        """A write here is reported only when it can be read, so the listener is never called."""
 
     async def create(self, value: K) -> K:
         path = _path(_of(type(value)), meta_of(value).namespace)
@@ -179,7 +179,7 @@ class ClusterObjects:
 
 
 class ClusterFeed(Generic[K]):
-    """The changes a watch tells, as values."""
+    """The changes of a watch, as values."""
 
     def __init__(self, watch: Watch, kind: type[K]) -> None:
         self._watch = watch
@@ -205,7 +205,7 @@ def _path(resource: Resource, namespace: str | None, name: str = "", sub: str = 
 
 
 def _counted(kind: type[Kind]) -> str:
-    """The resource as it is counted; there are two kinds of leases."""
+    """The resource name for the counters; there are two kinds of leases."""
     resource = _of(kind)
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 

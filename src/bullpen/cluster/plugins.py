@@ -1,6 +1,7 @@
-"""Credentials from a program, as kubeconfigs of cloud providers ask for them (exec plug-ins).
+"""Credentials from a program, as in kubeconfigs of cloud providers (exec plug-ins).
 
-The program is run when its last answer ran out or was rejected, never once per request.
+The program is run when its last credentials expired or were rejected, never once per
+request.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ANSWER_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a program needs to run at all, and to know when its answer is over."""
+    """What a program needs to run, and to detect when its credentials expire."""
 
     environment: Mapping[str, str] = field(repr=False)
     clock: Clock
@@ -32,18 +33,18 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What a kubeconfig says to run."""
+    """The command in a kubeconfig."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
-    """What the kubeconfig adds to ours."""
+    """Variables that the kubeconfig adds to our environment."""
 
     api_version: str
     cluster: Mapping[str, object] | None = None
-    """What the program is told of the cluster, if it wants to know."""
+    """The description of the cluster for the program, if it asks for it."""
 
     hint: str = ""
-    """What the kubeconfig says to people who do not have the program."""
+    """The kubeconfig's hint for users without the program."""
 
 
 class Plugin:
@@ -116,7 +117,7 @@ class Plugin:
 
 
 def _asked(command: Command) -> dict[str, object]:
-    """What the program reads in its environment."""
+    """The input of the program in its environment."""
     spec: dict[str, object] = {"interactive": False}
     if command.cluster is not None:
         spec["cluster"] = command.cluster

@@ -1,4 +1,4 @@
-"""What an API server's refusal stands for in our own tree of errors, and what to do about it."""
+"""Converts the errors of an API server to our own, with advice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_STATUS: dict[int, type[errors.LabError]] = {
     429: errors.TooManyRequests,
     504: errors.TimedOut,
 }
-"""For answers without a reason we know: those of proxies, and of kinds nobody installed."""
+"""For responses without a known reason: those of proxies, and of kinds not installed."""
 
 GRANT = "grant it to the service account, as 'bullpen manifests' does"
 INSTALL = "install the definitions with 'bullpen crds | kubectl apply -f -'"
@@ -29,7 +29,7 @@ MESSAGE_MAX = 2_000
 
 
 def refusal(status: int, body: bytes) -> errors.LabError:
-    """The error an answer of 400 or more stands for."""
+    """The error for a response with status 400 or above."""
     reason, message, causes = _read(body)
     if status == 403:
         return errors.Forbidden(f"{message}; {GRANT}")
@@ -43,7 +43,7 @@ def refusal(status: int, body: bytes) -> errors.LabError:
 
 
 def _read(body: bytes) -> tuple[str, str, tuple[Cause, ...]]:
-    """Reason, message and causes; a body that is no Status is its own message."""
+    """Reason, message and causes; a body that is not a Status is the message itself."""
     try:
         answer: Any = msgspec.json.decode(body)
         causes = tuple(

@@ -1,8 +1,8 @@
-"""HTTP to one API server: who we are, how long we wait, how much we read, how often we try.
+"""HTTP to one API server: authentication, timeouts, size limits and retries.
 
-A request that the server turned away unread (429) is sent again when the server said so;
-one whose fate is unknown is not, but reported as ``Unreachable``: whoever sent it knows
-whether it may be repeated.
+A request that the server rejected unread (429) is sent again after the delay the server
+asked for. A request with an unknown outcome is not repeated, but reported as
+``Unreachable``: only its caller knows whether it may be repeated.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from bullpen.cluster.refusals import refusal
 CONNECT_SECONDS_MAX = 5.0
 REQUEST_SECONDS_MAX = 30.0
 REQUESTS_MAX = 64
-"""Requests under way at once, watches left out."""
+"""Concurrent requests, not counting watches."""
 
 TURNED_AWAY_MAX = 4
-"""How often a request is sent that the server turns away for want of room."""
+"""Attempts of a request that the server rejects because of overload."""
 
 PAUSE_SECONDS_MAX = 10.0
-"""The longest wait before that, whatever the server asks for."""
+"""The longest delay before that, whatever the server asks for."""
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
 
 _BODIES = {"PATCH": "application/apply-patch+yaml"}
-"""What a body is where it is not plain JSON; the only patch we send is an apply."""
+"""Content types of bodies that are not plain JSON; the only patch we send is an apply."""
 
-# A peer that vanished without a word is noticed within half a minute.
+# A peer that vanished silently is detected within half a minute.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -53,7 +53,7 @@ KEEPALIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request, as it is counted: ``verb`` and ``resource`` are Kubernetes' words."""
+    """One request, as it is counted: ``verb`` and ``resource`` are Kubernetes' terms."""
 
     verb: str
     resource: str
@@ -69,14 +69,14 @@ class Transport:
     def __init__(self, access: Access, *, agent: str) -> None:
         self.access = access
         self.requests: Counter[tuple[str, str, int]] = Counter()
-        """Answers by verb, resource and status code; code 0 is no answer at all."""
+        """Responses by verb, resource and status code; code 0 is no response at all."""
 
         self._agent = agent
         self._http: aiohttp.ClientSession | None = None
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
 
     def open(self) -> None:
-        """Begin; to be ended with ``close``."""
+        """Start the session; to be ended with ``close``."""
         self._http = aiohttp.ClientSession(
             self.access.server,
             headers={"Accept": "application/json", "User-Agent": self._agent},
@@ -91,7 +91,7 @@ class Transport:
         await self._http.close()
 
     async def call(self, request: Request) -> Document:
-        """The answer as a document; a refusal is raised as what it stands for."""
+        """The response as a document; an error response is raised as our error."""
         async with self._slots, self.opened(request, seconds=REQUEST_SECONDS_MAX) as answer:
             document: Document = msgspec.json.decode(await _read(answer))
             return document
@@ -100,7 +100,7 @@ class Transport:
     async def opened(
         self, request: Request, *, seconds: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that is not a refusal, to be read while the context is open."""
+        """A successful response, to be read while the context is open."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 yield await self._answered(stack, request, seconds)
@@ -159,7 +159,7 @@ def _lively_socket(address: Any) -> socket.socket:
 
 
 def _pause(answer: aiohttp.ClientResponse) -> float:
-    """How long the server asks us to wait."""
+    """The delay the server asks for."""
     try:
         seconds = float(answer.headers.get("Retry-After", "1"))
     except ValueError:

@@ -1,8 +1,8 @@
-"""One watch, over as many connections as it takes.
+"""One watch, over as many connections as necessary.
 
-A connection that ends or breaks is opened again where the last one stopped, with growing
-pauses while nobody answers. Given up only when the revision is gone (``Gone``) or the
-server stays away (``Unreachable``); whoever watches then lists again.
+A connection that ends or breaks is reopened at the last revision, with growing pauses while
+the server does not answer. The watch fails only when the revision is gone (``Gone``) or the
+server stays unreachable (``Unreachable``); its user then lists again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from bullpen.cluster.transport import Request, Transport
 from bullpen.kit.backoff import Backoff
 
 WATCH_SECONDS = 300
-"""How long the server is asked to keep one connection."""
+"""The requested duration of one connection."""
 
 LATE_SECONDS_MAX = 30.0
-"""How much later than asked it may end; by then nobody is there any more."""
+"""How much later than requested it may end; after that the server is considered gone."""
 
 RESUMES_MAX = 6
-"""Attempts to open a connection again before whoever watches is told."""
+"""Attempts to reopen a connection before the watch fails."""
 
 BACKOFF = Backoff(first=timedelta(milliseconds=100), cap=timedelta(seconds=5), jitter=0.5)
 
@@ -53,10 +53,10 @@ class Watch:
         self._stack = contextlib.AsyncExitStack()
         self._answer: aiohttp.ClientResponse | None = None
         self._barren = 0
-        """Connections in a row that ended without having told anything."""
+        """Consecutive connections that ended without an event."""
 
     async def next(self) -> Event:
-        """The next change. Safe to cancel; what was not returned is told again."""
+        """The next change. Safe to cancel; a change that was not returned is delivered again."""
         while True:
             answer = self._answer or await self._resume()
             line = await _line(answer)
@@ -64,7 +64,7 @@ class Watch:
                 self._barren = 0
                 return self._event(line)
             await self._leave()
-            # The first is how the server ends what was quiet for long.
+            # The first empty connection is normal: servers end idle watches this way.
             await asyncio.sleep(BACKOFF.delay(self._barren, self._chance).total_seconds())
             self._barren += 1
 

@@ -1,1 +1,1 @@
-"""Who a caller is: subjects, the tokens that prove them, and what objects they stand for."""
+"""The identity of callers: subjects, tokens, and the objects they represent."""

@@ -1,7 +1,7 @@
-"""Tokens of outside issuers: who they name, once their signature and claims hold.
+"""Tokens of outside issuers: the user they name, after signature and claims are verified.
 
-How the issuer's documents are fetched is the caller's; keys are kept and fetched again only
-when a token names one that is not known, and then not more often than every half minute.
+The caller provides the function that fetches the issuer's documents. Keys are cached and
+fetched again only when a token names an unknown key, and at most every half minute.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from bullpen.identity.tokens import payload_of
 from bullpen.kit.clock import Clock
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""The document at an address; raises ``Unavailable``."""
+"""Returns the document at a URL; raises ``Unavailable``."""
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
-"""Signatures only: a token signed with a shared secret, or not at all, is nobody's."""
+"""Asymmetric signatures only: a token with a shared secret or without one proves nothing."""
 
 REFRESH_PAUSE = timedelta(seconds=30)
 CLOCK_SKEW = timedelta(seconds=60)
 VERIFIED_MAX = 10_000
 GROUPS_MAX = 1_000
-"""Groups of one user that are looked at."""
+"""Groups of one user that are considered."""
 
 VERIFYING_MAX = 64
-"""Tokens that are being checked at once. A check may wait for the issuer, and anybody can send
-a token that names it."""
+"""Concurrent verifications.
+
+A verification may wait for the issuer, and any caller can send a token that names it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceRule:
-    """Users whose claim has the value may appear in these namespaces."""
+    """Users whose claim has the value may be provisioned in these namespaces."""
 
     claim: str
     value: str
@@ -48,24 +50,24 @@ class NamespaceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
-    """An issuer that is trusted, and how its users are called here."""
+    """A trusted issuer, and the names of its users here."""
 
     address: str
     audiences: frozenset[str]
     username_claim: str
     prefix: str
     namespaces: frozenset[str] = frozenset()
-    """Where every user of the issuer may appear without having been declared."""
+    """Namespaces where every user of the issuer may be provisioned."""
 
     namespace_rules: tuple[NamespaceRule, ...] = ()
-    """Where some of them may besides."""
+    """Further namespaces, for some of the users."""
     groups_claim: str = "groups"
     groups_prefix: str = "oidc:"
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideUser:
-    """Whom a token names, with the issuer's prefixes, and where the user may appear."""
+    """The user a token names, with the issuer's prefixes, and its namespaces."""
 
     username: str
     namespaces: frozenset[str] = frozenset()
@@ -91,7 +93,7 @@ class OutsideTokens:
         self._verifying = 0
 
     def knows(self, token: str) -> bool:
-        """Whether the token says it is from one of our issuers; nothing is checked yet."""
+        """Whether the token claims to be from one of our issuers; not verified yet."""
         return self._issuer(token) is not None
 
     async def username(self, token: str) -> str:
@@ -136,7 +138,7 @@ class OutsideTokens:
         try:
             claims = self._decoded(token, keys)
         except JoseError:
-            # Perhaps signed with a key that is newer than what we have.
+            # It may be signed with a key that is newer than the cached ones.
             keys = await self._keys_of(issuer, refresh=True)
             try:
                 claims = self._decoded(token, keys)
@@ -196,7 +198,7 @@ class OutsideTokens:
 
 
 def namespaces_of(issuer: Issuer, claims: Mapping[str, Any]) -> frozenset[str]:
-    """Where a user with these claims may appear without having been declared."""
+    """The namespaces where a user with these claims may be provisioned."""
     granted = (
         rule.namespaces
         for rule in issuer.namespace_rules
@@ -206,7 +208,7 @@ def namespaces_of(issuer: Issuer, claims: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _has(claim: object, value: str) -> bool:
-    """Whether a claim is the value, or a list with the value in it."""
+    """Whether a claim equals the value, or is a list that contains it."""
     return claim == value or (isinstance(claim, list) and value in claim)
 
 

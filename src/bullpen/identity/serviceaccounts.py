@@ -1,7 +1,7 @@
 """Tokens of ServiceAccounts: signed JWTs in Kubernetes' own form.
 
-A token names its account with the uid, so that it ends with the account, and the audiences
-it is meant for. Whether the account still exists is the caller's to check.
+A token contains the uid of its account, so that it is invalid after the account is deleted,
+and its audiences. The caller checks whether the account still exists.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LIFETIME_MAX = timedelta(days=365)
 
 AUDIENCES_MAX = 20
 VERIFIED_MAX = 10_000
-"""Tokens whose signature was checked and is remembered."""
+"""Tokens whose signature was verified and is cached."""
 
 _PRIVATE = "kubernetes.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountClaims:
-    """What a verified token says."""
+    """The claims of a verified token."""
 
     namespace: str
     name: str
@@ -56,7 +56,7 @@ class AccountTokens:
         self._verified: dict[bytes, AccountClaims] = {}
 
     def issue(self, claims: AccountClaims, *, now: datetime) -> str:
-        """A token that says ``claims``."""
+        """A token with these claims."""
         content = {
             "iss": ISSUER,
             "aud": sorted(claims.audiences),
@@ -73,14 +73,14 @@ class AccountTokens:
         return jwt.encode({"alg": "ES256", "kid": self._newest.kid}, content, self._newest)
 
     def knows(self, token: str) -> bool:
-        """Whether the token says that it is one of these; nothing is checked yet."""
+        """Whether the token claims to be of this kind; not verified yet."""
         try:
             return payload_of(token).get("iss") == ISSUER
         except (ValueError, AttributeError):
             return False
 
     def verify(self, token: str, *, now: datetime) -> AccountClaims:
-        """What the token says; raises ``Unauthorized`` unless it is signed here and current."""
+        """The claims of the token; raises ``Unauthorized`` unless signed here and valid."""
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         found = self._verified.get(digest)
         if found is None:

@@ -1,4 +1,4 @@
-"""Names of callers: what a token's subject says, and which object it stands for."""
+"""Names of callers: the subject of a token, and the object it represents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 PREFIX = "internal:"
-"""Before the subject of our own tokens, so that no outside issuer can spell the same."""
+"""Prefix of the subject of our own tokens, which no outside issuer can produce."""
 
 NAME_MAX = 63
 
@@ -17,7 +17,7 @@ MIGRATED_UID = "jumpstarter.dev/migrated-uid"
 
 
 class Role(StrEnum):
-    """The two kinds of caller, spelled as the ``jumpstarter-kind`` header has them."""
+    """The two kinds of caller, spelled as in the ``jumpstarter-kind`` header."""
 
     CLIENT = "Client"
     EXPORTER = "Exporter"
@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Who one of our tokens was made for."""
+    """The object one of our tokens was issued for."""
 
     role: Role
     namespace: str
@@ -49,23 +49,23 @@ def subject(
 
 
 def groups(subject: Subject) -> tuple[str, ...]:
-    """The groups of a subject where roles can be bound to them.
+    """The groups of a subject, to which roles can be bound.
 
-    Not system:authenticated: Jumpstarter's identities have no right at all at the API server
-    unless a binding names them or their groups.
+    Not system:authenticated: Jumpstarter's identities have no rights at the API server unless a
+    binding names them or their groups.
     """
     group = f"jumpstarter:{subject.role.lower()}s"
     return (group, f"{group}:{subject.namespace}")
 
 
 def usernames(expected: Subject, username: str) -> frozenset[str]:
-    """Everyone who may act as an object: its own token, and ``spec.username`` if set."""
+    """All identities that may act as an object: its own token, and ``spec.username`` if set."""
     own = f"{PREFIX}{expected}"
     return frozenset({own, username}) if username else frozenset({own})
 
 
 def object_name(username: str) -> str:
-    """The name of the object an outside identity stands for.
+    """The name of the object for an outside identity.
 
     ``dex:Alice.B@example.com`` becomes ``alice-b-example-com``.
     """
@@ -76,5 +76,5 @@ def object_name(username: str) -> str:
 
 
 def secret_name(role: Role, name: str) -> str:
-    """Where the token is kept; `jmp admin` looks for exactly this."""
+    """Name of the Secret with the token; `jmp admin` looks for exactly this."""
     return f"{name}-{role.lower()}"

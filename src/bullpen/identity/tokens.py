@@ -1,9 +1,9 @@
 """Tokens we sign: a year-long one per Client and Exporter, and short ones for streams.
 
-Identity tokens are ES256 JWTs, because Jumpstarter's client decodes them to read
-``exp`` and ``iss``. Several signing keys may be valid at once: the newest signs, all
-verify, which is what rotating them means. Stream tokens are HS256 and minted twice
-per dial, once for each side, and name the lease, its epoch and the side.
+Identity tokens are ES256 JWTs, because Jumpstarter's client decodes them to read ``exp``
+and ``iss``. Several signing keys may be valid at once: the newest signs, all verify, which
+allows rotation. Stream tokens are HS256 and issued twice per dial, once for each side, and
+name the lease, its epoch and the side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey, KeySet
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
 
-# What upstream's own tokens say; `jmp` treats tokens of this issuer as internal.
+# The issuer of upstream's own tokens; `jmp` treats tokens of this issuer as internal.
 ISSUER = "https://localhost:8085"
 AUDIENCE = "jumpstarter"
 STREAM_ISSUER = "https://jumpstarter.dev/stream"
@@ -34,12 +34,12 @@ STREAM_LIFETIME = timedelta(minutes=30)
 CLOCK_SKEW = timedelta(minutes=1)
 
 VERIFIED_MAX = 20_000
-"""Tokens whose signature was checked and is remembered; a check costs 0.15 ms."""
+"""Tokens whose signature was verified and is cached; a verification costs 0.15 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a verified identity token says."""
+    """The claims of a verified identity token."""
 
     subject: Subject
     expires: datetime
@@ -68,7 +68,7 @@ class Signer:
         return jwt.encode(header, claims, self._newest)
 
     def verify(self, token: str, *, now: datetime) -> Claims:
-        """Who the token is for; raises ``Unauthorized`` unless it is ours and current."""
+        """The claims of the token; raises ``Unauthorized`` unless it is ours and valid."""
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         found = self._verified.get(digest)
         if found is None:
@@ -77,8 +77,8 @@ class Signer:
                 self._verified.clear()
             self._verified[digest] = found
         if found.expires <= now:
-            # Not in the words the client takes for a reason to log in again: no login
-            # renews a token of ours, and it would end in a traceback.
+            # Avoids the words on which the client logs in again: no login renews a token of ours,
+            # and the attempt would end in a traceback.
             raise Unauthorized("the token has run out; get a new one from its secret")
         return found
 
@@ -101,7 +101,7 @@ def _claims(claims: dict[str, Any]) -> Claims:
 
 
 def expiry(token: str) -> datetime | None:
-    """When a token of ours runs out, without checking anything else."""
+    """When a token of ours expires, without any verification."""
     try:
         return datetime.fromtimestamp(int(payload_of(token)["exp"]), UTC)
     except (KeyError, ValueError, TypeError):
@@ -109,7 +109,7 @@ def expiry(token: str) -> datetime | None:
 
 
 def payload_of(token: str) -> dict[str, Any]:
-    """What a token claims, believed by nobody yet; raises ``ValueError`` if it is no token."""
+    """The unverified claims of a token; raises ``ValueError`` if it is malformed."""
     try:
         return _unpack(token.split(".")[1])
     except (IndexError, TypeError, msgspec.DecodeError) as error:
@@ -118,10 +118,10 @@ def payload_of(token: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """The right of one side to one pairing."""
+    """The right of one side to be paired once."""
 
     stream: str
-    """The rendezvous: both sides of a dial carry the same."""
+    """The id of the stream, which both sides of a dial share."""
 
     lease: str
     """Uid of the lease."""
@@ -132,7 +132,7 @@ class Ticket:
 
 
 class Tickets:
-    """Mints and verifies stream tokens. Five microseconds each: this is a hot path."""
+    """Issues and verifies stream tokens. Five microseconds each: this is a hot path."""
 
     _HEADER = b"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"
 
@@ -157,7 +157,7 @@ class Tickets:
         return (signed + b"." + _encode(self._mac(signed))).decode()
 
     def verify(self, token: str, *, now: datetime) -> Ticket:
-        """What the token allows; raises ``Unauthorized``."""
+        """The ticket in the token; raises ``Unauthorized``."""
         try:
             signed, _, signature = token.encode("ascii").rpartition(b".")
             if not hmac.compare_digest(_decode(signature), self._mac(signed)):

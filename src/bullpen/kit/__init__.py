@@ -1,4 +1,4 @@
-"""Small things everything else stands on: time, chance, names, selectors, units.
+"""Basics that all other packages use: time, randomness, names, selectors, units.
 
 Nothing here knows what a lab is, and nothing here does I/O.
 """

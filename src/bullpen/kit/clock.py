@@ -1,8 +1,8 @@
-"""Where time comes from.
+"""The source of time.
 
-Everything that decides takes ``now`` as an argument; everything that acts holds
-a ``Clock``. Only ``app`` makes the real one, so that the simulator and the
-tests can run the same code through a day in a second.
+Decisions take ``now`` as an argument; code that acts holds a ``Clock``. Only ``app``
+creates the real one, so that the simulator and the tests can run the same code through a
+day in a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to."""
+    """A clock that advances only when told to."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._now = start

@@ -1,8 +1,8 @@
 """Go durations: the strings Kubernetes writes for lengths of time.
 
-``parse`` takes what Go's ``time.ParseDuration`` takes and ``text`` prints what
-its ``String`` prints, so ``5m`` reads as five minutes and is written ``5m0s``.
-Go counts nanoseconds and ``timedelta`` microseconds: what is finer is cut off.
+``parse`` accepts what Go's ``time.ParseDuration`` accepts and ``text`` prints what its
+``String`` prints, so ``5m`` reads as five minutes and is written ``5m0s``. Go counts
+nanoseconds and ``timedelta`` microseconds: finer values are truncated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NANOSECONDS_MAX = 2**63 - 1
 """Go's limit, about 292 years."""
 
 TEXT_LENGTH_MAX = 100
-"""Go takes any number of zeros; nobody needs them, and everybody keeps them."""
+"""Go accepts any number of zeros; they are useless, but would be stored."""
 
 _UNIT_NANOSECONDS = {
     "ns": 1,

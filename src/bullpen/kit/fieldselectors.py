@@ -1,7 +1,7 @@
 """Field selectors: ``metadata.name=rpi4,status.phase!=Active``.
 
-A selector is a frozen value over dotted paths. Which fields a kind offers for
-selection is for the server to say, not for this module.
+A selector is a frozen value over dotted paths. The server decides which fields a kind
+supports, not this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from bullpen.errors import BadRequest
 
 TERMS_MAX = 1_000
-"""Far beyond any honest selector; bounds what one request can make us evaluate."""
+"""Far beyond any legitimate selector; limits what one request can make us evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Conditions on fields that must all hold; none at all match everything."""
+    """Conditions on fields that must all hold; an empty selector matches everything."""
 
     terms: tuple[FieldTerm, ...] = ()
 
@@ -52,7 +52,7 @@ class FieldSelector:
         return ",".join(str(term) for term in self.terms)
 
     def __bool__(self) -> bool:
-        """Whether it asks for anything."""
+        """Whether it has any terms."""
         return bool(self.terms)
 
 
@@ -73,7 +73,7 @@ def parse_fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-# Each of these takes time in proportion to the text, whatever a stranger sends.
+# Each of these takes linear time, whatever an untrusted caller sends.
 _TERM = re.compile(r"(?:\\.|[^,\\]|\\$)+", re.DOTALL)
 _OPERATOR = re.compile(r"!=|==|=")
 _FIELD = re.compile(r"[A-Za-z0-9_./-]+")
@@ -109,7 +109,7 @@ def _unparsable(text: str, position: int, what: str) -> BadRequest:
 
 
 def _text_at(document: Any, path: str) -> str:
-    """The scalar at ``path`` as a selector writes it; empty where there is none."""
+    """The scalar at ``path`` in the notation of selectors; empty if there is none."""
     for name in path.split("."):
         document = document.get(name) if isinstance(document, Mapping) else None
     if isinstance(document, bool):

@@ -1,7 +1,7 @@
-"""Where identity comes from: object uids and the random tail of generated names.
+"""The source of ids: object uids and the random suffix of generated names.
 
-Ids are an input like time: the real source is the operating system's, the
-simulator's is its seed.
+Ids are an input like time: the real source is the operating system, the simulator's is its
+seed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RandomIds:
         return "".join(self._source.choice(_SUFFIX_ALPHABET) for _ in range(SUFFIX_LENGTH))
 
     def ordered(self, now: datetime) -> str:
-        # The 12 bits behind the milliseconds count within one, so that order survives a burst.
+        # The 12 bits after the milliseconds are a counter, so that ids stay ordered in a burst.
         self._last = max(int(now.timestamp() * 1000) << 12, self._last + 1)
         milliseconds, count = self._last >> 12, self._last & 0xFFF
         value = milliseconds << 80 | 0x7 << 76 | count << 64 | 0b10 << 62

@@ -1,7 +1,7 @@
 """What Kubernetes accepts as a name, a label key and a label value.
 
-Each function returns what is wrong as a sentence for people, or None. Nothing
-here raises: the caller knows the field and puts the sentence into an error.
+Each function returns the error as a sentence for users, or None. Nothing here raises: the
+caller knows the field and puts the sentence into an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kubernetes quantities: ``100m``, ``1Gi``, ``128M``, ``1e3``.
 
-Parsing is exact. Formatting is canonical as in Kubernetes: no fraction, no
-needless digits, and the family of suffixes (binary, decimal, exponent) that
-the quantity was written in.
+Parsing is exact. Formatting is canonical as in Kubernetes: no fraction, no needless digits,
+and the family of suffixes (binary, decimal, exponent) of the input.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from enum import Enum
 
 EXPONENT_MAX = 18
 DIGITS_MAX = 64
-"""Kubernetes holds values up to 2**63-1; anything longer is a mistake or an attack."""
+"""Kubernetes holds values up to 2**63-1; anything longer is an error or an attack."""
 
 PATTERN = (
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
@@ -37,7 +36,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An exact amount and the family of suffixes it was written in."""
+    """An exact amount and the family of suffixes of its notation."""
 
     amount: Decimal
     family: Family = Family.DECIMAL
@@ -51,7 +50,7 @@ class Quantity:
 
 
 def parse(written: str | int) -> Quantity:
-    """The quantity ``written`` stands for; raises ``ValueError`` with a hint."""
+    """Parse a quantity; raises ``ValueError`` with a hint."""
     source = str(written) if isinstance(written, int) else written
     match = _PARTS.fullmatch(source) if len(source) <= DIGITS_MAX else None
     if match is None:
@@ -72,7 +71,7 @@ def _exponent(suffix: str, source: str) -> int:
 
 
 def _held(amount: Decimal, family: Family) -> Quantity:
-    """``amount`` as Kubernetes can hold it: nothing finer than 1n, which rounds away from zero."""
+    """``amount`` at Kubernetes' precision: rounded away from zero to multiples of 1n."""
     if abs(amount) > 2**63 - 1:
         raise ValueError(f"a quantity must not be larger than {2**63 - 1}")
     nanos = _EXACT.divide(abs(amount), _NANO).to_integral_value(ROUND_CEILING, _EXACT)
@@ -81,7 +80,7 @@ def _held(amount: Decimal, family: Family) -> Quantity:
 
 
 def text(quantity: Quantity) -> str:
-    """The canonical way to write ``quantity``."""
+    """The canonical notation of ``quantity``."""
     if quantity.amount == 0:
         return "0"
     if quantity.family is Family.BINARY and _is_binary(quantity.amount):
@@ -93,7 +92,7 @@ def text(quantity: Quantity) -> str:
 
 
 def _is_binary(amount: Decimal) -> bool:
-    # Below 1024 and between whole numbers Kubernetes falls back to decimal suffixes.
+    # Below 1024 and for fractions, Kubernetes uses decimal suffixes.
     return abs(amount) >= 1024 and amount == amount.to_integral_value(context=_EXACT)
 
 

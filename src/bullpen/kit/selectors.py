@@ -1,7 +1,7 @@
-"""Label selectors, with Kubernetes' syntax and meaning; field selectors come along.
+"""Label selectors with Kubernetes' syntax and semantics, together with field selectors.
 
-A selector is a frozen value: parse it once, match it often. ``str`` gives the
-canonical form, which Jumpstarter's client compares byte by byte.
+A selector is a frozen value: parse it once, match it often. ``str`` gives the canonical
+form, which Jumpstarter's client compares byte by byte.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 REQUIREMENTS_MAX = 1_000
-"""Far beyond any honest selector; bounds what one request can make us evaluate."""
+"""Far beyond any legitimate selector; limits what one request can make us evaluate."""
 
 TEXT_LENGTH_MAX = 65_536
-"""Of a selector as text; bounds what one request can make us read."""
+"""Length of a selector as text; limits what one request can make us parse."""
 
 KNOWN_MAX, KNOWN_LABELS_MAX = 1_000, 8
-"""Selectors that are remembered, and the labels one of them may have."""
+"""Cached selectors, and the labels a cached one may have."""
 
 
 class Operator(StrEnum):
@@ -52,7 +52,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label. Build it with ``requirement``, which checks."""
+    """One condition on one label. Construct it with ``requirement``, which validates."""
 
     key: str
     operator: Operator
@@ -91,13 +91,13 @@ def _compares(value: str | None, operator: Operator, bound: int) -> bool:
     return int(value) > bound if operator is Operator.GREATER_THAN else int(value) < bound
 
 
-# A label's value cannot begin with a sign, so there is nothing below zero to compare.
+# A label value cannot begin with a sign, so there are no negative numbers to compare.
 _INTEGER = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements that must all hold; none at all match everything."""
+    """Requirements that must all hold; an empty selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
     """Sorted by key."""
@@ -106,7 +106,7 @@ class Selector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def equalities(self) -> dict[str, str]:
-        """The ``key=value`` part: what a matching object's labels must contain."""
+        """The ``key=value`` part: labels that a matching object must have."""
         return {
             item.key: item.values[0]
             for item in self.requirements
@@ -117,7 +117,7 @@ class Selector:
         return ",".join(str(requirement) for requirement in self.requirements)
 
     def __bool__(self) -> bool:
-        """Whether it asks for anything."""
+        """Whether it has any requirements."""
         return bool(self.requirements)
 
 
@@ -125,7 +125,7 @@ EVERYTHING = Selector()
 
 
 def requirement(key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
-    """A checked requirement; raises ``BadRequest``."""
+    """A validated requirement; raises ``BadRequest``."""
     ordered = tuple(sorted(set(values)))
     problem = _requirement_problem(key, operator, ordered)
     if problem:
@@ -154,7 +154,7 @@ def _count_problem(operator: Operator, values: tuple[str, ...]) -> str | None:
 
 
 def _shown(text: str) -> str:
-    """``text`` for an error message: strangers may send megabytes."""
+    """``text`` for an error message: untrusted callers may send megabytes."""
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 
@@ -176,7 +176,7 @@ def from_parts(
     """The selector of ``matchLabels`` and (key, operator, values) expressions."""
     expressions = tuple(match_expressions)
     if not expressions and len(match_labels) <= KNOWN_LABELS_MAX:
-        # Every pass over leases asks for those of all that wait, and they are few and alike.
+        # Every lease pass needs the selectors of all waiting leases, and they are few and alike.
         return _of_labels(tuple(match_labels.items()))
     found = _equalities(match_labels.items())
     for key, name, values in expressions:
@@ -206,11 +206,11 @@ def _sorted(found: list[Requirement]) -> Selector:
 
 
 def parse_labels(text: str) -> Selector:
-    """The selector ``text`` describes; raises ``BadRequest`` with position and hint.
+    """Parse a label selector; raises ``BadRequest`` with position and hint.
 
-    The grammar is Kubernetes': ``key``, ``!key``, ``key=v``, ``key==v``,
-    ``key!=v``, ``key>1``, ``key<1``, ``key in (a,b)``, ``key notin (a,b)``,
-    joined by commas. There is no quoting: no label needs it.
+    The grammar is Kubernetes': ``key``, ``!key``, ``key=v``, ``key==v``, ``key!=v``, ``key>1``,
+    ``key<1``, ``key in (a,b)``, ``key notin (a,b)``, joined by commas. There is no quoting: no
+    label needs it.
     """
     if len(text) > TEXT_LENGTH_MAX:
         raise BadRequest(f"the selector has more than {TEXT_LENGTH_MAX} characters")
@@ -241,7 +241,7 @@ _SETS = {"in": Operator.IN, "notin": Operator.NOT_IN}
 
 
 class _Parser:
-    """One pass over the tokens, looking one ahead."""
+    """A recursive descent parser with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -313,7 +313,7 @@ class _Parser:
 
     def _take(self) -> _Token:
         token = self._ahead()
-        # The last token is the end; it is never used up.
+        # The last token is the end marker, which is never consumed.
         self._next = min(self._next + 1, len(self._tokens) - 1)
         return token
 

@@ -1,4 +1,4 @@
-"""Moments as Kubernetes writes them: RFC 3339, with a zone, read into UTC."""
+"""Times in Kubernetes' format: RFC 3339, with a zone, converted to UTC."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _RFC3339 = re.compile(
 
 
 def parse(written: str) -> datetime:
-    """The moment ``written`` names, in UTC; finer than microseconds is cut off.
+    """Parse a time, in UTC; precision beyond microseconds is truncated.
 
-    Raises ``ValueError``. ISO 8601 has many more spellings; Kubernetes takes
-    none of them, so neither do we.
+    Raises ``ValueError``. ISO 8601 has many more notations; Kubernetes accepts none of them, so
+    neither do we.
     """
     if not _is_plain(written) and not _RFC3339.fullmatch(written):
         raise ValueError(f"{written[:40]!r} is not a time such as 2026-01-31T12:00:00Z")
@@ -38,7 +38,7 @@ def _is_plain(text: str) -> bool:
     return (
         len(text) == 20
         and text[4] == text[7] == "-"
-        and text[5] != "W"  # a week date is as long
+        and text[5] != "W"  # a week date has the same length
         and text[10] == "T"
         and text[13] == text[16] == ":"
         and text[19] == "Z"
@@ -46,9 +46,9 @@ def _is_plain(text: str) -> bool:
 
 
 def shifted(moment: datetime, by: timedelta) -> datetime:
-    """``moment + by``, or the first or last representable moment if the sum lies outside.
+    """``moment + by``, or the first or last representable time if the sum is out of range.
 
-    Moments and durations come from objects that people write, so their sums must not raise.
+    Times and durations come from objects that people write, so their sums must not raise.
     """
     try:
         return moment + by
@@ -57,7 +57,7 @@ def shifted(moment: datetime, by: timedelta) -> datetime:
 
 
 def text(moment: datetime) -> str:
-    """``moment`` in UTC with whole seconds; what is finer is cut off."""
+    """``moment`` in UTC with whole seconds; fractions are truncated."""
     return _utc(moment).isoformat(timespec="seconds")[:19] + "Z"
 
 

@@ -1,9 +1,9 @@
-"""Server-side apply: merge a configuration into an object by who owns which field.
+"""Server-side apply: merge a configuration into an object by field ownership.
 
-Pure. The rules are those of Kubernetes' structured merge: what the applier
-states is set and becomes its own; a value another manager owns is a conflict
-unless forced; what it stated last time, states no longer and nobody else owns
-is removed.
+Pure. The rules are those of Kubernetes' structured merge. The fields in the configuration
+are set and become owned by the applier. A value that another manager owns is a conflict
+unless forced. A field that the applier set last time, no longer sets, and no other manager
+owns is removed.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def apply(
 ) -> Applied:
     """Merge ``config`` into ``live`` for ``claimant``; raises ``Conflict``, ``BadRequest``.
 
-    ``live`` is empty for an object that does not exist yet, and comes without
-    its ``managedFields``: ``claims`` are what they said.
+    ``live`` is empty for an object that does not exist yet, and has no ``managedFields``:
+    ``claims`` are their content.
     """
     _check_lists(schema, (), config)
     if live and not claims:
@@ -78,7 +78,7 @@ def apply(
     last = find(claims, claimant)
     claims = put(claims, mine)
     merged = merge(schema, live, config)
-    # What nobody can own cannot be given up either: an object keeps its name.
+    # Fields that cannot be owned cannot be given up either: an object keeps its name.
     owned = fields.union(all_fields(claims), UNMANAGED)
     if last and fields.difference(last.fields, owned):
         merged = _pruned(schema, merged, owned, last.fields)
@@ -93,10 +93,10 @@ def apply(
 
 
 def _pruned(schema: Schema, merged: Document, owned: FieldSet, last: FieldSet) -> Document:
-    """``merged`` without what the applier gave up and nobody owns.
+    """``merged`` without the fields that the applier gave up and no manager owns.
 
-    Taking out everything it had takes too much: what is owned, by whomever,
-    comes back first, then what only went because it was inside.
+    Removing all its former fields removes too much: owned fields are restored first, then
+    fields that were removed only because they were inside a removed one.
     """
     given_up = with_structs(schema, last)
     everything = with_structs(schema, field_set(schema, merged))
@@ -121,10 +121,10 @@ def _clashes(change: Comparison, claims: Claims, claimant: Claimant) -> list[Cla
 
 
 def _settled(change: Comparison, claims: Claims, claimant: Claimant) -> Claims:
-    """The claims once the change is made: others lose what was taken or removed.
+    """The claims after the change: other managers lose what was taken or removed.
 
-    Who owns nothing is forgotten, except when nobody would be left: an object
-    without claims would look as if it had never been applied.
+    A manager that owns nothing is dropped, unless none would be left: an object without claims
+    would look as if it had never been applied.
     """
     lost = fields.union(change.changed, change.removed)
     settled = [
@@ -139,7 +139,7 @@ def _settled(change: Comparison, claims: Claims, claimant: Claimant) -> Claims:
 
 
 def _everything(schema: Schema, live: Document, claimant: Claimant, *, time: str) -> Claims:
-    """Somebody has to own what was there before anybody was asked."""
+    """Fields that existed before the first claim need an owner."""
     before = Claimant(manager=BEFORE_FIRST_APPLY, api_version=claimant.api_version)
     return updated((), compare(schema, {}, live), before, time=time)
 
@@ -149,8 +149,8 @@ def _not_excused(
 ) -> list[Clash]:
     """The conflicts left when kubectl moves an object from client- to server-side apply.
 
-    What its own annotation says it applied, and is still so, was kubectl's all
-    along, whatever name it used then.
+    Fields listed in its annotation and unchanged since were always kubectl's, whatever manager
+    name it used.
     """
     if not clashes or claimant.manager != KUBECTL:
         return clashes
@@ -166,7 +166,7 @@ def _last_applied_fields(schema: Schema, live: Document) -> FieldSet:
     try:
         applied = decode(text.encode())
     except BadRequest:
-        # Anybody can write an annotation; one that is not JSON excuses nothing.
+        # Any client can write the annotation; one that is not JSON resolves no conflict.
         return EMPTY
     change = compare(schema, applied, live)
     stale = fields.union(change.changed, change.removed)
@@ -174,7 +174,7 @@ def _last_applied_fields(schema: Schema, live: Document) -> FieldSet:
 
 
 def _with_last_applied(live: Document, merged: Document, config: Document) -> Document:
-    """Keep kubectl's annotation true, so that a client-side apply can follow."""
+    """Keep kubectl's annotation correct, so that a client-side apply can follow."""
     if not (live.get("metadata", {}).get("annotations") or {}).get(LAST_APPLIED):
         return merged
     metadata = config.get("metadata", {})
@@ -188,7 +188,7 @@ def _with_last_applied(live: Document, merged: Document, config: Document) -> Do
 
 
 def _check_lists(schema: Schema, path: Path, value: Any) -> None:
-    """Refuse lists that cannot be merged: a repeated item, or one without its keys."""
+    """Reject lists that cannot be merged: a repeated item, or an item without its keys."""
     if isinstance(value, dict):
         for element, item in children(schema, value).items():
             _check_lists(element_schema(schema, element), (*path, element), item)

@@ -1,9 +1,8 @@
 """Commits to the store: one change each, durable before it is reported.
 
-A commit that finds the store further than its caller returns None: look again
-and try anew. A commit that would change nothing makes no revision, but still
-waits until the state it found is durable: nobody is told of something a crash
-could undo.
+If the store has a newer state than the caller, a commit returns None: read again and retry.
+A commit that would change nothing creates no revision, but still waits until the state it
+found is durable: no caller is told of a state that a crash could undo.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bullpen.registry.walking import same
 from bullpen.store.base import ABSENT, Entry, Store, Watch
 
 Foresight = Callable[[str, Entry | None], None]
-"""Told a key and what the next write to it builds on, as soon as that is decided."""
+"""Called with a key and the state its next write builds on, as soon as that is decided."""
 
 
 class Commits:
@@ -27,11 +26,11 @@ class Commits:
         self._store = store
         self._documents = documents
         self.foresights: list[Foresight] = []
-        # As many as the store has accepted and not finished, which it bounds.
+        # As many as the store has accepted and not finished, which the store limits.
         self._unfinished: dict[str, asyncio.Future[Entry]] = {}
 
     async def create(self, key: str, new: Document, *, dry_run: bool = False) -> bytes | None:
-        """The stored bytes of a new object; None if the key is taken."""
+        """The stored bytes of a new object; None if the key exists."""
         if self._store.head(key) is not None:
             return None
         stamp = self._documents.stamper(new)
@@ -59,7 +58,7 @@ class Commits:
         return await self._durable(head.key, accepted)
 
     async def remove(self, head: Entry, last: Document, *, dry_run: bool = False) -> bytes | None:
-        """The last bytes of an object that is no more."""
+        """The last bytes of a removed object."""
         stamp = self._documents.stamper(last)
         if dry_run:
             return stamp(head.revision)
@@ -70,10 +69,10 @@ class Commits:
         return await self._durable(head.key, accepted)
 
     def changes(self, prefix: str, since: int) -> Watch:
-        """The store's changes after ``since``; raises ``Gone`` in Kubernetes' words."""
+        """The store's changes after ``since``; raises ``Gone`` with Kubernetes' message."""
         current = self._store.revision
         if since > current:
-            # From another data directory, or another server. Listing again sets it right.
+            # The revision is of another data directory or server. A new list fixes it.
             raise Gone(f"too large resource version: {since}, current: {current}")
         try:
             return self._store.watch(prefix, since=since)
@@ -93,14 +92,14 @@ class Commits:
         self._unfinished[key] = write
         write.add_done_callback(partial(self._finish, key))
         self._foresee(key)
-        # A caller that gives up waiting does not take an accepted write with it.
+        # A caller that stops waiting does not cancel an accepted write.
         entry = await asyncio.shield(write)
         return entry.value
 
     def _finish(self, key: str, write: asyncio.Future[Entry]) -> None:
         if self._unfinished.get(key) is write:
             del self._unfinished[key]
-        # The caller may be gone; nobody else need hear of an error, but of what now stands.
+        # The caller may be gone and gets the error if not; listeners need the state that now holds.
         if not write.cancelled() and write.exception() is not None:
             self._foresee(key)
 

@@ -1,7 +1,7 @@
-"""What the deletion of an object comes to: which finalizers it must wait for.
+"""The effect of deleting an object: which finalizers it must wait for.
 
-Pure. Preconditions are checked here, in Kubernetes' words; who then carries
-out what a finalizer promises is ``garbage`` or some controller.
+Pure. Preconditions are checked here, with Kubernetes' messages; ``garbage`` or a controller
+carries out the work of a finalizer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FINALIZERS = {Propagation.ORPHAN: ORPHAN, Propagation.FOREGROUND: FOREGROUND}
 
 
 def check(resource: Resource, old: Document, options: DeleteOptions) -> None:
-    """Refuse a deletion whose preconditions fail, or of a namespace that always is."""
+    """Reject a deletion whose preconditions fail, or of a permanent namespace."""
     current = old["metadata"]
     name = current["name"]
     if namespaces.is_namespace(resource) and name in namespaces.IMMORTAL:
@@ -42,7 +42,7 @@ def check(resource: Resource, old: Document, options: DeleteOptions) -> None:
 def held(
     resource: Resource, old: Document, propagation: Propagation | None, *, time: str
 ) -> Document | None:
-    """``old`` marked as being deleted; None if nothing holds it and it may go at once."""
+    """``old`` marked as being deleted; None if nothing blocks its immediate removal."""
     new = metadata.marked_for_deletion(old, _finalizers(old, propagation), time=time)
     if is_finished(resource, new):
         return None
@@ -50,7 +50,7 @@ def held(
 
 
 def is_finished(resource: Resource, document: Document) -> bool:
-    """Whether an object whose deletion has begun may go."""
+    """Whether an object that is being deleted may be removed."""
     if not metadata.is_deleting(document) or metadata.finalizers(document):
         return False
     return not (namespaces.is_namespace(resource) and namespaces.holders(document))

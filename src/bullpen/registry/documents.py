@@ -1,8 +1,7 @@
-"""Stored objects as documents, read once.
+"""Stored objects as documents, decoded once.
 
-What is written is read again at once: by the next write to the same object, and
-by everybody who watches it. A document never changes, so they share one, and
-with it the sections that the next state takes over from it.
+A written object is read again soon: by the next write to it, and by all its watchers. A
+document is immutable, so they share one, and the next state shares the unchanged sections.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from bullpen.api.document import Document, decode
 from bullpen.registry.stamping import stamped, stamper
 
 KEPT_MAX = 2_000
-"""Documents held beside their bytes; the oldest goes first."""
+"""Decoded documents that are cached; the oldest is dropped first."""
 
 
 class Documents:
@@ -21,7 +20,7 @@ class Documents:
         self._kept: dict[bytes, Document] = {}
 
     def of(self, value: bytes) -> Document:
-        """The document in ``value``. Nobody may edit it."""
+        """The document in ``value``. It must not be edited."""
         found = self._kept.get(value)
         if found is None:
             found = decode(value)
@@ -29,7 +28,7 @@ class Documents:
         return found
 
     def stamper(self, document: Document) -> Callable[[int], bytes]:
-        """As ``stamping.stamper``; what is stamped need not be decoded later."""
+        """As ``stamping.stamper``; the stamped bytes need not be decoded later."""
         stamp = stamper(document)
 
         def keep(revision: int) -> bytes:

@@ -1,8 +1,8 @@
-"""Events do not stay: the old go, and the oldest of too many.
+"""Expires Events: deletes old ones, and the oldest if there are too many.
 
-In a cluster the API server does this. Which go is a pure decision over when each was
-last counted; to learn that, no more is read of an event than its times, and others get
-their turn in between.
+In a cluster the API server does this. Which Events to delete is a pure decision over when
+each was last counted. Only the times of an Event are decoded, and the loop yields to other
+tasks in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("bullpen.registry.expiry")
 
 LIFETIME = timedelta(hours=1)
 KEPT_MAX = 10_000
-"""Events that are left by a sweep; all that there are is read at each start."""
+"""Events that a sweep keeps; all Events are read at each start."""
 
 EVERY_SECONDS = 60.0
 READ_AT_ONCE_MAX = 500
@@ -57,7 +57,7 @@ class Stored:
 
 
 def surplus(events: Iterable[Stored], *, now: datetime) -> tuple[Stored, ...]:
-    """Those that may go, oldest first."""
+    """The Events to delete, oldest first."""
     found = sorted(events)
     excess = len(found) - KEPT_MAX
     limit = now - LIFETIME
@@ -73,7 +73,7 @@ class EventSweeper:
         self._clock = clock
 
     async def run(self) -> None:
-        """Sweep now and then, until cancelled."""
+        """Sweep periodically, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             try:
@@ -83,7 +83,7 @@ class EventSweeper:
                 log.warning("old events not deleted", extra={"key": "", "cause": cause})
 
     async def sweep(self) -> None:
-        """Delete what may go. Raises ``LabError`` in a group when that cannot be written."""
+        """Delete expired Events. Raises ``LabError`` in a group when a write fails."""
         old = iter(surplus(await self._stored(), now=self._clock.now()))
         while some := tuple(islice(old, DELETED_AT_ONCE_MAX)):
             async with asyncio.TaskGroup() as tasks:
@@ -106,7 +106,7 @@ class EventSweeper:
     async def _delete(self, one: Stored) -> None:
         namespace, _, name = one.key.removeprefix(self._resource.prefix).partition("/")
         options = DeleteOptions(resource_version=str(one.revision))
-        # One that was counted again meanwhile is not old any more.
+        # An Event that was counted again meanwhile is no longer old.
         with contextlib.suppress(Conflict, NotFound):
             await self._registry.delete(self._resource, namespace, name, options)
 

@@ -1,10 +1,10 @@
-"""Sets of fields, in the form ``managedFields`` keeps them (fieldsV1).
+"""Sets of fields, in the format of ``managedFields`` (fieldsV1).
 
-A set is a tree of path elements: ``f:name`` is a field, ``k:{…}`` the item of a
-list with that key, ``v:…`` the item of a set with that value. An element with
-nothing below it is a member; one with something below it is a member only if
-``.`` is among it. The trees are never edited: every operation returns a new one
-that shares what did not change. Nothing here knows a schema.
+A set is a tree of path elements: ``f:name`` is a field, ``k:{…}`` the item of a list with
+that key, ``v:…`` the item of a set with that value. An element without children is a
+member; an element with children is a member only if ``.`` is among them. The trees are
+immutable: every operation returns a new one that shares what did not change. Nothing here
+knows a schema.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def from_paths(paths: Iterable[Path]) -> FieldSet:
 
 
 def members(fields: FieldSet) -> Iterator[Path]:
-    """Every path that is a member, parents before what is below them."""
+    """Every path that is a member, parents before children."""
     for element, below in fields.items():
         if element == SELF:
             continue
@@ -65,20 +65,20 @@ def has(fields: FieldSet, path: Path) -> bool:
 
 
 def descend(fields: FieldSet, path: Path) -> FieldSet:
-    """What the set holds below ``path``; empty when it holds nothing."""
+    """The subset below ``path``; may be empty."""
     for element in path:
         fields = fields.get(element, EMPTY)
     return fields
 
 
 def below(fields: FieldSet, element: str) -> FieldSet:
-    """What the set holds below ``element``, without the mark of its own membership."""
+    """The subset below ``element``, without the mark of its own membership."""
     found = fields.get(element, EMPTY)
     return {key: value for key, value in found.items() if key != SELF} if SELF in found else found
 
 
 def node(*, member: bool, children: FieldSet) -> FieldSet | None:
-    """How an element is written down; None when there is nothing to write."""
+    """The encoding of an element; None if it is neither a member nor has children."""
     if not children:
         return EMPTY if member else None
     return {SELF: EMPTY, **children} if member else children
@@ -118,7 +118,7 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """The members of ``left`` that are not members of ``right``, path by path.
 
-    Removing a parent leaves what is below it, and the other way round.
+    Removing a parent leaves its children, and vice versa.
     """
     result: dict[str, FieldSet] = {}
     for element, value in left.items():
@@ -151,12 +151,12 @@ def is_valid(candidate: object) -> bool:
 
 
 def _insert(tree: _Tree, path: Path) -> None:
-    """Make ``path`` a member of a tree that nobody else has seen yet."""
+    """Make ``path`` a member of a tree under construction."""
     for element in path[:-1]:
         below = tree.get(element)
         if below is None:
             below = tree[element] = {}
-        elif not below:  # so far a member with nothing below it
+        elif not below:  # so far a member without children
             below[SELF] = {}
         tree = below
     below = tree.setdefault(path[-1], {})

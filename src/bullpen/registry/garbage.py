@@ -1,11 +1,10 @@
-"""The garbage collector: carries out what ``ownership`` decides, for as long as it runs.
+"""The garbage collector: carries out the decisions of ``ownership`` while it runs.
 
-It follows every change in the store, keeps an index of who depends on whom, and
-looks at each object whose fate may have changed. It is level-triggered: what it
-does depends on the state, not on having seen how it came about, so it may stop
-and start again anywhere. Whether to delete is decided on the newest state of
-the object and of each of its owners, and the deletion carries that state's
-version: when anything is unclear, nothing is deleted.
+It follows every change in the store, keeps an index of owners and dependents, and examines
+each object that may have to be deleted. It is level-triggered: its actions depend on the
+state, not on the changes it has seen, so it may stop and start again at any time. A
+deletion is decided on the newest state of the object and of each of its owners, and carries
+that state's version: in doubt, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from bullpen.store.base import Verb, Watch
 log = logging.getLogger("bullpen.registry.garbage")
 
 AT_ONCE_MAX = 64
-"""Objects looked after at the same time, so that their commits can share a flush."""
+"""Objects processed concurrently, so that their commits can share a sync."""
 
 RETRY_SECONDS = 5.0
-"""How long after a failure it is tried again, if no change comes first."""
+"""Delay of a retry after a failure, if no change comes first."""
 
 
 class GarbageCollector:
@@ -48,7 +47,7 @@ class GarbageCollector:
         self._registry = registry
         self._store = registry.store
         self._kinship = Kinship(registry.resources)
-        # Each key once, so never longer than the index, and in the order they came up.
+        # Each key once, so never longer than the index, and in order of arrival.
         self._due: dict[str, None] = {}
         self._failed: dict[str, None] = {}
         self._retry_at: float | None = None
@@ -68,7 +67,7 @@ class GarbageCollector:
                 changes.close()
 
     def _start(self) -> Watch:
-        """Index everything there is, and suspect what somebody owns or deletes."""
+        """Index all objects, and examine those that have owners or are being deleted."""
         page = self._store.scan("")
         self._kinship = Kinship(self._registry.resources)
         for entry in page.entries:
@@ -91,11 +90,11 @@ class GarbageCollector:
                 self._woken.set()
 
     def _learn(self, key: str, value: bytes) -> tuple[str, ...]:
-        """Put an object into the index; which objects that concerns."""
+        """Add an object to the index; returns the keys to examine."""
         try:
             return tuple(self._kinship.put(key, value))
         except Exception:
-            # An object that cannot be indexed is never collected, and stops nothing else.
+            # An object that cannot be indexed is never collected; the others still are.
             log.exception("object not indexed", extra={"key": key})
             return ()
 
@@ -128,7 +127,7 @@ class GarbageCollector:
             await self._let_go(place)
             await self._settle(place)
         except LabError as error:
-            # A conflict is a change on its way to us, unless that change fails.
+            # After a conflict, the conflicting change will be delivered, unless that write fails.
             if not isinstance(error, Conflict | NotFound):
                 log.warning("garbage must wait", extra={"key": key, "why": str(error)})
             self._retry(key)
@@ -141,10 +140,10 @@ class GarbageCollector:
         self._retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS
 
     async def _let_go(self, place: Place) -> None:
-        """Finish an object that is being deleted, as far as it is up to us.
+        """Remove our finalizers from an object that is being deleted, if their work is done.
 
-        Decided on the index alone: it has seen the deletion begin, and with it
-        every dependent that was there before.
+        Decided on the index alone: it has seen the deletion begin, and with it every dependent that
+        existed before.
         """
         node = self._kinship.node(place.key)
         if node is None or not node.deleting:
@@ -156,10 +155,10 @@ class GarbageCollector:
             await self._edit(place, partial(released, finalizer=done.finalizer))
 
     async def _settle(self, place: Place) -> None:
-        """Delete or disown an object as its owners and its namespace demand.
+        """Delete an object or remove its owner references, as its owners and namespace require.
 
-        Decided on what is durable now. No await lies between the look and the
-        write, which names the version that was looked at.
+        Decided on the durable state. There is no await between the read and the write, which
+        carries the version that was read.
         """
         entry = self._store.get(place.key)
         if entry is None:
@@ -185,7 +184,7 @@ class GarbageCollector:
     def _standing(self, place: Place, owner: OwnerReference) -> Standing:
         resource = self._registry.resources.of_kind(owner.api_version, owner.kind)
         if resource is None or (resource.namespaced and not place.resource.namespaced):
-            # A kind we do not serve, or an owner no namespace was given for: who knows.
+            # An unserved kind, or an owner without a namespace: its state is unknown.
             return Standing.SOLID
         found = self._kinship.find(owner.uid)
         if found is None or found.namespace not in ("", place.namespace):
@@ -195,7 +194,7 @@ class GarbageCollector:
         return node.standing if node and node.uid == owner.uid else Standing.ABSENT
 
     def _is_empty(self, namespace: str) -> bool:
-        """Nothing can enter a namespace that is going, so what is empty stays empty."""
+        """Nothing can be created in a terminating namespace, so an empty one stays empty."""
         if self._kinship.contents(namespace):
             return False
         spaced = (r.prefix for r in self._registry.resources if r.namespaced)

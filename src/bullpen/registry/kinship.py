@@ -1,7 +1,7 @@
-"""Who depends on whom and who lives where, kept up to date one change at a time.
+"""An index of owners, dependents and namespaces, updated change by change.
 
-An index over everything in the store, by uid and by namespace. It knows only
-what it was told; it never reads the store and never decides.
+It covers all objects in the store, by uid and by namespace. It knows only what it was told;
+it never reads the store and never decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bullpen.registry.ownership import Node, node_of
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store key, taken apart."""
+    """A parsed store key."""
 
     resource: Resource
     namespace: str
@@ -32,20 +32,20 @@ class Kinship:
         self._resources = {resource.prefix: resource for resource in resources}
         self._namespaces = next(r.prefix for r in resources if is_namespace(r))
         self._nodes: dict[str, Node] = {}
-        # Dicts instead of sets: what is iterated must have an order.
+        # Dicts instead of sets, because iteration must have a fixed order.
         self._dependents: dict[str, dict[str, None]] = {}
         self._contents: dict[str, dict[str, None]] = {}
         self._keys: dict[str, str] = {}
 
     def suspects(self) -> Iterator[str]:
-        """The keys of everything that may have to go, whatever has happened before."""
+        """The keys of all objects that may have to be deleted, whatever has happened before."""
         for key, node in self._nodes.items():
             place = self.place(key)
             if node.owners or node.deleting or (place is not None and self.is_emptied(place)):
                 yield key
 
     def place(self, key: str) -> Place | None:
-        """Where a key is; None for one that is not an object's."""
+        """The place of a key; None if it is not the key of an object."""
         group, plural, namespace, name = [*key.split("/", 3), "", "", ""][:4]
         resource = self._resources.get(f"{group}/{plural}/")
         return Place(resource, namespace, name) if resource and name else None
@@ -54,27 +54,27 @@ class Kinship:
         return self._nodes.get(key)
 
     def find(self, uid: str) -> Place | None:
-        """Where the object with this uid is."""
+        """The place of the object with this uid."""
         key = self._keys.get(uid)
         return None if key is None else self.place(key)
 
     def dependents(self, uid: str) -> tuple[str, ...]:
-        """The keys of everything that names this owner."""
+        """The keys of all objects that name this owner."""
         return tuple(self._dependents.get(uid, ()))
 
     def is_emptied(self, place: Place) -> bool:
-        """Whether the namespace around a place is going, and what is inside with it."""
+        """Whether the namespace of a place is terminating, and its contents with it."""
         if not place.resource.namespaced:
             return False
         node = self._nodes.get(f"{self._namespaces}/{place.namespace}")
         return node is not None and node.deleting
 
     def contents(self, namespace: str) -> tuple[str, ...]:
-        """The keys of everything in a namespace."""
+        """The keys of all objects in a namespace."""
         return tuple(self._contents.get(namespace, ()))
 
     def put(self, key: str, value: bytes) -> tuple[str, ...]:
-        """Take in the state of an object; the keys whose fate may have changed with it."""
+        """Add or update an object; returns the keys to examine because of it."""
         place = self.place(key)
         if place is None:
             return ()
@@ -91,7 +91,7 @@ class Kinship:
         return tuple(dict.fromkeys((*touched, key, *self._kin(place, node))))
 
     def remove(self, key: str) -> tuple[str, ...]:
-        """Forget an object; the keys whose fate may change with it."""
+        """Remove an object; returns the keys to examine because of it."""
         place, node = self.place(key), self._nodes.pop(key, None)
         if place is None or node is None:
             return ()
@@ -103,7 +103,7 @@ class Kinship:
         return self._kin(place, node)
 
     def _kin(self, place: Place, node: Node) -> tuple[str, ...]:
-        """Those that may have waited for this: owners and namespace that are going, dependents."""
+        """Objects that may have waited for this: terminating owners and namespace, dependents."""
         owners = tuple(self._keys[o.uid] for o in node.owners if o.uid in self._keys)
         if place.resource.namespaced:
             owners = (*owners, f"{self._namespaces}/{place.namespace}")

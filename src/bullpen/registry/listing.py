@@ -1,4 +1,4 @@
-"""Lists: a page of what matches, cut from one snapshot of the store."""
+"""Lists: a page of matching objects, read from one snapshot of the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bullpen.registry.selecting import Filter
 from bullpen.store.base import Entry, Page, Store
 
 SCANNED_AT_ONCE_MAX = 500
-"""Entries looked at per step of a list that filters and is limited."""
+"""Entries examined per step of a list with both a filter and a limit."""
 
 
 def list_entries(
@@ -22,7 +22,7 @@ def list_entries(
     resource_version: str,
     match: str,
 ) -> Listed:
-    """Up to ``limit`` matching entries under ``prefix``; all of them for 0."""
+    """Up to ``limit`` matching entries under ``prefix``; 0 for all."""
     begun = paging.start(
         prefix,
         current=store.revision,
@@ -51,7 +51,7 @@ def _plain(store: Store, prefix: str, begun: paging.Start, limit: int) -> Listed
 
 
 def _filtered(store: Store, prefix: str, wanted: Filter, begun: paging.Start, limit: int) -> Listed:
-    # Nothing is awaited in between, so every step sees the same state.
+    # There is no await in between, so every step sees the same state.
     after = begun.after
     step = SCANNED_AT_ONCE_MAX if limit else None
     found: list[Entry] = []
@@ -68,5 +68,5 @@ def _filtered(store: Store, prefix: str, wanted: Filter, begun: paging.Start, li
 
 
 def _revision(page: Page, begun: paging.Start) -> int:
-    """The revision a list is the state of: the one asked for, however old."""
+    """The revision of the list: the requested one, however old."""
     return page.revision if begun.at is None else begun.at

@@ -1,8 +1,8 @@
-"""Who manages which fields: the claims kept in ``metadata.managedFields``.
+"""Field managers: the claims kept in ``metadata.managedFields``.
 
-A claim belongs to a manager doing one operation on one subresource. Appliers
-are one claimant whatever the version they use; updaters are one per version,
-as in Kubernetes. Everything here is pure; ``apply`` builds on it.
+A claim belongs to a manager doing one operation on one subresource. An applier is one
+claimant whatever version it uses; an updater is one claimant per version, as in Kubernetes.
+Everything here is pure; ``apply`` builds on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bullpen.registry.fields import EMPTY, FieldSet, from_paths
 from bullpen.registry.walking import Comparison
 
 UPDATERS_MAX = 10
-"""Update claims kept apart on one object; older ones are merged into one."""
+"""Separate update claims on one object; older ones are merged into one."""
 
 ANCIENT = "ancient-changes"
 UNKNOWN_MANAGER = "unknown"
@@ -43,7 +43,7 @@ UNMANAGED: FieldSet = from_paths(
         ),
     ]
 )
-"""What identifies an object or is the server's own, and so belongs to no manager."""
+"""Fields that identify an object or belong to the server, and so to no manager."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ Claims = tuple[Claim, ...]
 
 
 def read(entries: object) -> Claims:
-    """The claims in ``managedFields``; none when it is absent or not well-formed."""
+    """The claims in ``managedFields``; none if it is absent or malformed."""
     if not isinstance(entries, list):
         return ()
     claims = [_claim(entry) for entry in entries]
@@ -93,13 +93,16 @@ def write(claims: Claims) -> list[dict[str, Any]]:
 
 
 def is_well_formed(entries: object) -> bool:
-    """Whether a caller's ``managedFields`` can be taken over as they are."""
+    """Whether a caller's ``managedFields`` can be used as they are."""
     claims = read(entries)
     return bool(claims) and all(fields.is_valid(claim.fields) for claim in claims)
 
 
 def updated(claims: Claims, change: Comparison, claimant: Claimant, *, time: str) -> Claims:
-    """The claims after ``claimant`` made ``change``: it owns what it set, nobody what went."""
+    """The claims after ``change`` by ``claimant``, which owns what it set.
+
+    Removed fields have no owner any more.
+    """
     changed = change.changed
     taken = fields.difference(changed, UNMANAGED)
     if not taken and not change.removed:
@@ -138,7 +141,7 @@ def _without(claim: Claim, lost: FieldSet) -> Claim:
 
 
 def _capped(claims: Claims) -> Claims:
-    """Merge the oldest updates into one claim until few enough are left."""
+    """Merge the oldest updates into one claim until the limit is met."""
     if len(claims) <= UPDATERS_MAX:
         return claims
     updates = sorted((claim for claim in claims if not claim.claimant.applied), key=_age)

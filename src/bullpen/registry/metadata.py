@@ -1,9 +1,8 @@
 """The server's part of an object: identity, dates, generation, finalizers.
 
-Pure: uid, name and time come in as arguments. A caller's document goes in, the
-document as it would be stored comes out; what the server owns cannot be set or
-changed by a caller. Who manages which field is not among it: ``managedFields``
-is left out here and put in by ``preparing``, last.
+Pure: uid, name and time are arguments. The input is a caller's document, the result is the
+document to store; a caller cannot set or change fields of the server. Field ownership is
+not included: ``managedFields`` is left out here and added by ``preparing``, last.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SERVER_OWNED = (
     "uid",
 )
 NOT_MANAGED = (*SERVER_OWNED, "managedFields")
-"""What no field manager can own."""
+"""Fields that no manager can own."""
 
 _NOT_KEPT_WHEN_EMPTY = ("annotations", "finalizers", "generateName", "labels", "ownerReferences")
 
@@ -64,7 +63,7 @@ class _ObjectMeta(msgspec.Struct):
 
 def checked(resource: Resource, document: Document) -> Document:
     """``document``, if it is an object of this resource; raises ``BadRequest``."""
-    # Typed clients leave both out of built-in kinds; the path says what they mean.
+    # Typed clients omit both for built-in kinds; the path implies them.
     implied = "" if resource.custom else resource.kind
     kind = document.get("kind") or implied
     version = document.get("apiVersion") or (implied and resource.api_version)
@@ -80,7 +79,7 @@ def checked(resource: Resource, document: Document) -> Document:
 
 
 def check_types(document: Document, *, kind: str, version: str) -> None:
-    """Refuse metadata whose parts are of the wrong types; raises ``BadRequest``."""
+    """Reject metadata with fields of the wrong type; raises ``BadRequest``."""
     metadata = document.get("metadata")
     try:
         msgspec.convert({} if metadata is None else metadata, _ObjectMeta)
@@ -91,7 +90,7 @@ def check_types(document: Document, *, kind: str, version: str) -> None:
 
 
 def check_place(document: Document, *, namespace: str, name: str = "") -> None:
-    """The document must not say it lives elsewhere than the request does."""
+    """Name and namespace in the document must match the request."""
     metadata = document.get("metadata") or {}
     if name and metadata.get("name", name) != name:
         raise BadRequest(
@@ -105,7 +104,7 @@ def check_place(document: Document, *, namespace: str, name: str = "") -> None:
 
 
 def check_version(resource: Resource, document: Document, old: Document) -> None:
-    """The document must be based on ``old``, if it says what it is based on."""
+    """If the document has a resourceVersion, it must be that of ``old``."""
     metadata = document.get("metadata") or {}
     given = metadata.get("resourceVersion") or "0"
     if given not in ("0", old["metadata"]["resourceVersion"]):
@@ -126,10 +125,9 @@ def created(
 
 
 def updated(resource: Resource, document: Document, old: Document) -> Document:
-    """``document`` as the next state of ``old``: the server's fields are ``old``'s.
+    """``document`` as the next state of ``old``: the server's fields are those of ``old``.
 
-    Raises ``Conflict`` when it names another uid: the caller means an object
-    of this name that is no more.
+    Raises ``Conflict`` if it has another uid: the caller means a deleted object of this name.
     """
     given, current = document.get("metadata") or {}, old["metadata"]
     if given.get("uid") and given["uid"] != current["uid"]:
@@ -145,7 +143,7 @@ def updated(resource: Resource, document: Document, old: Document) -> Document:
 
 
 def counted(resource: Resource, new: Document, old: Document) -> Document:
-    """``new`` with its generation raised if it differs outside metadata and status."""
+    """``new`` with its generation incremented if it differs outside metadata and status."""
     if not resource.custom or same(_desired(resource, new), _desired(resource, old)):
         return new
     generation = int(old["metadata"].get("generation", 0)) + 1
@@ -153,7 +151,7 @@ def counted(resource: Resource, new: Document, old: Document) -> Document:
 
 
 def marked_for_deletion(old: Document, finalizers: list[str], *, time: str) -> Document:
-    """``old`` with its deletion begun and exactly these finalizers to wait for."""
+    """``old`` with its deletion started and exactly these finalizers."""
     metadata = dict(old["metadata"])
     metadata.setdefault("deletionTimestamp", time)
     metadata["deletionGracePeriodSeconds"] = 0
@@ -176,7 +174,7 @@ def generated_name(prefix: str, suffix: str) -> str:
 
 
 def finalizer_problems(new: Document, old: Document | None) -> tuple[Cause, ...]:
-    """What is wrong with the finalizers of ``new``, beyond each one's name."""
+    """The errors in the finalizers of ``new``, besides the names of each."""
     names = finalizers(new)
     found: list[Cause] = []
     if ORPHAN in names and FOREGROUND in names:
@@ -194,7 +192,7 @@ def finalizer_problems(new: Document, old: Document | None) -> tuple[Cause, ...]
 
 
 def _callers(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What a caller may say of its own accord."""
+    """The metadata that a caller may set."""
     return {
         key: value
         for key, value in metadata.items()

@@ -1,7 +1,7 @@
-"""What is special about a Namespace: its phase, its finalizer, who may enter.
+"""The special rules of Namespaces: phase, finalizer, and creation inside them.
 
-Pure. ``Registry`` asks before it creates or deletes; ``garbage`` empties a
-terminating namespace and then lets it go.
+Pure. ``Registry`` asks before it creates or deletes; ``garbage`` empties a terminating
+namespace and then removes its finalizer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_namespace(resource: Resource) -> bool:
 
 
 def opened(document: Document) -> Document:
-    """A new namespace: active, held by the finalizer until it has been emptied."""
+    """A new namespace: active, with the finalizer that holds it until it is empty."""
     metadata = document["metadata"]
     labels = {**metadata.get("labels", {}), NAME_LABEL: metadata["name"]}
     spec = document.get("spec") or {}
@@ -37,23 +37,23 @@ def opened(document: Document) -> Document:
 
 
 def kept(document: Document, old: Document) -> Document:
-    """``document`` as an update of ``old``: only emptying a namespace changes who holds it."""
+    """``document`` as an update of ``old``: updates cannot change the namespace finalizers."""
     return {**document, "spec": {**(document.get("spec") or {}), "finalizers": holders(old)}}
 
 
 def terminating(document: Document) -> Document:
-    """``document`` once its deletion has begun."""
+    """``document`` after its deletion has started."""
     return {**document, "status": {**(document.get("status") or {}), "phase": TERMINATING}}
 
 
 def released(document: Document) -> Document:
-    """``document`` once nothing is left inside."""
+    """``document`` after it has been emptied."""
     rest = [name for name in holders(document) if name != FINALIZER]
     return {**document, "spec": {**(document.get("spec") or {}), "finalizers": rest}}
 
 
 def holders(document: Document) -> list[str]:
-    """What keeps a deleted namespace from going, besides its metadata's finalizers."""
+    """The finalizers in the spec of a namespace, in addition to those in its metadata."""
     return (document.get("spec") or {}).get("finalizers") or []
 
 

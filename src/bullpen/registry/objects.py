@@ -36,7 +36,7 @@ class RegistryObjects:
         self._registry = registry
         self._manager = manager
         self._recent: dict[bytes, Kind] = {}
-        """What was read lately, oldest first: what we write comes back through a watch."""
+        """Recently decoded objects, oldest first: our own writes come back through a watch."""
 
     async def get(self, kind: type[K], namespace: str, name: str) -> K:
         value = self._registry.get(self._resource(kind), namespace, name)
@@ -60,7 +60,8 @@ class RegistryObjects:
                 try:
                     listener(namespace, name, self._value(kind, head.value) if head else None)
                 except Exception:
-                    # The write must not fail for it. A watch tells of it again, which reports it.
+                    # The write must not fail because of it. The watch delivers it again, which
+                    # reports it.
                     log.exception("foreseen change not processed", extra={"key": key})
 
         self._registry.foresee(heard)
@@ -105,9 +106,9 @@ class RegistryObjects:
         return _checked(one.result()), _checked(two.result())
 
     async def _behind(self, one: asyncio.Task[A | LabError], second: B) -> B:
-        """Write ``second`` unless ``one``, which began before, was refused.
+        """Write ``second`` unless ``one``, which was started before, was rejected.
 
-        A write is accepted or refused in its first step, so both go into one commit.
+        A write is accepted or rejected in its first step, so both go into one commit.
         """
         if one.done():
             _checked(one.result())
@@ -132,7 +133,7 @@ class RegistryObjects:
             return
 
     def _value(self, kind: type[K], stored: bytes, before: Entry | None = None) -> K:
-        """The value of ``stored``, sharing what it has in common with the state ``before``."""
+        """The value of ``stored``, sharing unchanged parts with the state ``before``."""
         found = self._recent.get(stored)
         if not isinstance(found, kind):
             known = self._known(kind, before.value) if before else None

@@ -1,7 +1,7 @@
-"""What a caller may ask of the registry, and what comes back.
+"""The options and results of registry operations.
 
-Plain values in Kubernetes' own words. Parsing query strings and bodies into
-them is the caller's work; deciding what they mean is the registry's.
+Plain values in Kubernetes' own terms. The caller parses query strings and bodies into them;
+the registry decides what they mean.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from bullpen.api.document import Document
 from bullpen.store.base import Entry
 
 OBJECT_BYTES_MAX = 1_572_864
-"""The largest object that is kept, 1.5 MiB as in a cluster with etcd's defaults."""
+"""The maximum size of an object, 1.5 MiB as in a cluster with etcd's defaults."""
 
 ATTEMPTS_MAX = 8
-"""How often a write is tried again when only its timing was unlucky."""
+"""Attempts of a write that failed only because of a concurrent one."""
 
 
 Admit = Callable[[Document, Document | None], None]
-"""Given the next state of an object and its current one, raises if the write is refused."""
+"""Called with the next and the current state of an object; raises to reject the write."""
 
 
 class FieldValidation(StrEnum):
-    """What happens to fields the schema does not have. They are kept either way."""
+    """How fields that are not in the schema are handled. They are kept in any case."""
 
     IGNORE = "Ignore"
     WARN = "Warn"
@@ -33,7 +33,7 @@ class FieldValidation(StrEnum):
 
 
 class Propagation(StrEnum):
-    """What becomes of the dependents of a deleted object."""
+    """What happens to the dependents of a deleted object."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -56,36 +56,36 @@ class WriteOptions:
 
     dry_run: bool = False
     field_manager: str = ""
-    """Who owns the fields this write sets. Required for apply."""
+    """The manager that owns the fields this write sets. Required for apply."""
 
     force: bool = False
     """Apply only: take fields from other managers instead of failing."""
 
     field_validation: FieldValidation = FieldValidation.WARN
     admit: Admit | None = field(default=None, compare=False)
-    """Asked about the very state that is committed, after defaults and validation."""
+    """Called with the exact state to be committed, after defaults and validation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
     propagation: Propagation | None = None
-    """None follows the object's own finalizers, and is otherwise background."""
+    """None follows the object's own finalizers, otherwise background."""
 
     dry_run: bool = False
     uid: str = ""
-    """Precondition: the object must still be this one."""
+    """Precondition: the object must have this uid."""
 
     resource_version: str = ""
-    """Precondition: the object must not have changed since."""
+    """Precondition: the object must have this version."""
 
     grace_period_seconds: int | None = None
-    """Accepted because clients send it; nothing here stops gracefully, so it is ignored."""
+    """Accepted because clients send it, but ignored: no object here stops gracefully."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     value: bytes
-    """The object as stored, or the Scale when that is what was written."""
+    """The object as stored, or the Scale if a Scale was written."""
 
     created: bool = False
     warnings: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Listed:
     """The whole list is the state at this revision."""
 
     continue_token: str = ""
-    """Where the next page begins; empty on the last one."""
+    """The start of the next page; empty on the last one."""
 
     remaining: int | None = None
-    """How many come after this page, when that is known without looking at each."""
+    """How many objects follow this page, if known without reading each."""

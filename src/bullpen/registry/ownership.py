@@ -1,7 +1,7 @@
-"""What garbage is: given an object and how its owners stand, what must happen to it?
+"""What is garbage: given an object and the state of its owners, what must happen to it?
 
-This module decides. It does not read the store and does not act: ``garbage``
-gathers what is asked for here and carries out what comes back.
+This module decides. It does not read the store and does not act: ``garbage`` gathers the
+inputs and carries out the results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _read = msgspec.json.Decoder(_Stored).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What of an object matters to its life."""
+    """The part of an object that matters to garbage collection."""
 
     uid: str
     owners: tuple[OwnerReference, ...] = ()
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def standing(self) -> Standing:
-        """How this object stands as an owner."""
+        """The state of this object as an owner."""
         if self.deleting and ORPHAN in self.finalizers:
             return Standing.ORPHANING
         if self.deleting and FOREGROUND in self.finalizers:
@@ -63,43 +63,43 @@ class Node:
 
 
 class Standing(Enum):
-    """How an owner stands."""
+    """The state of an owner."""
 
     SOLID = auto()
-    """There, and staying; or we cannot tell, which must count as the same."""
+    """It exists and stays; an unknown state must count as the same."""
 
     WAITING = auto()
-    """Waiting for its dependents to go first."""
+    """Waiting for its dependents to be deleted first."""
 
     ORPHANING = auto()
-    """Waiting to be forgotten by its dependents, which stay."""
+    """Waiting for its dependents, which stay, to drop their references."""
 
     ABSENT = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Delete the object. Without a propagation its own finalizers say how."""
+    """Delete the object. Without a propagation, its own finalizers decide."""
 
     propagation: Propagation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Disown:
-    """Take these owners out of the object's references; others keep it."""
+    """Remove these owners from the object's references; other owners keep it."""
 
     uids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What the finalizer promised is done."""
+    """The work of the finalizer is done."""
 
     finalizer: str
 
 
 def node_of(value: bytes) -> Node:
-    """The node in a stored object. Reads no more of it than that."""
+    """Decode the node of a stored object, and no more of it."""
     found = _read(value).metadata
     return Node(
         uid=found.uid,
@@ -112,12 +112,12 @@ def node_of(value: bytes) -> Node:
 def as_dependent(
     node: Node, standings: tuple[Standing, ...], dependents: tuple[Node, ...] = ()
 ) -> Collect | Disown | None:
-    """What becomes of an object because of its owners, given how each stands.
+    """What happens to an object because of its owners, given the state of each.
 
-    An owner that lets it go is forgotten. Otherwise one that stays keeps it. If
-    none does it goes: in the foreground when an owner waits for it and it has
-    dependents of its own, except where they wait in a circle, which nothing
-    could then break.
+    References to owners that orphan their dependents are removed. Otherwise an owner that stays
+    keeps the object, and references to the others are removed. If no owner stays, the object is
+    deleted: in the foreground if an owner waits for it and it has dependents of its own, except
+    in a cycle of waiting objects, which would never end.
     """
     if node.deleting or not node.owners:
         return None
@@ -134,7 +134,7 @@ def as_dependent(
 
 
 def as_owner(node: Node, dependents: tuple[Node, ...]) -> Release | None:
-    """Whether an object that is being deleted has done what it owed its dependents."""
+    """Whether an object that is being deleted has finished with its dependents."""
     if node.standing is Standing.ORPHANING:
         return None if dependents else Release(ORPHAN)
     if node.standing is Standing.WAITING:

@@ -1,8 +1,8 @@
-"""Where a list begins and at which revision: continue tokens and resourceVersions.
+"""The start and the revision of a list: continue tokens and resourceVersions.
 
-A token carries the revision of the first page and the last key it returned, so
-every page is cut from one snapshot. Tokens are opaque to clients and never
-trusted: a key from a token only ever extends the prefix being listed.
+A token carries the revision of the first page and the last key it returned, so every page
+is read from one snapshot. Tokens are opaque to clients and never trusted: a key from a
+token only ever extends the prefix being listed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bullpen.errors import BadRequest, Cause, Gone, Invalid, TimedOut
 from bullpen.registry.refusals import invalid_kind
 
 LATEST = -1
-"""As the revision in a token: go on from the newest state, consistent or not."""
+"""The revision in a token that continues from the newest state, consistent or not."""
 
 _VERSION = "meta.k8s.io/v1"
 _EXPIRED = "The resourceVersion for the provided list is too old."
@@ -38,7 +38,7 @@ class _Token(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where to read: behind ``after``, at ``at`` or else at the newest revision."""
+    """Where to read: after ``after``, at revision ``at`` or else at the newest one."""
 
     after: str = ""
     at: int | None = None
@@ -47,7 +47,7 @@ class Start:
 def start(
     prefix: str, *, current: int, limit: int, token: str, resource_version: str, match: str
 ) -> Start:
-    """What the paging parameters of a list mean; raises if they make no sense together."""
+    """Interpret the paging parameters of a list; raises if they contradict each other."""
     _check(limit=limit, token=token, resource_version=resource_version, match=match)
     if token:
         return _resume(prefix, token)
@@ -61,17 +61,17 @@ def start(
 
 
 def continue_token(prefix: str, key: str, revision: int) -> str:
-    """The token that resumes behind ``key`` in the snapshot at ``revision``."""
+    """The token that continues after ``key`` in the snapshot at ``revision``."""
     assert key.startswith(prefix)
     data = msgspec.json.encode(_Token(v=_VERSION, rv=revision, start=key.removeprefix(prefix)))
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def expired(prefix: str, begun: Start) -> Gone:
-    """The answer when the snapshot has been compacted away.
+    """The error when the snapshot has been compacted away.
 
-    The fact ``continue_token`` lets a client go on from the newest state, if
-    it can bear a list that is not consistent.
+    With the fact ``continue_token`` a client can continue from the newest state, if it accepts
+    an inconsistent list.
     """
     if not begun.after:
         return Gone(_EXPIRED)

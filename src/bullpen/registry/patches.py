@@ -1,7 +1,7 @@
-"""Patches as one question: what would the object be then?
+"""Computes the result of a patch.
 
-Everything but apply, which must also know who asks; for that only the options
-are checked here. Pure.
+This covers all types except apply, which also depends on the caller; for apply only the
+options are checked here. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bullpen.registry.strategic import strategic_patch
 
 
 def patched(resource: Resource, current: Document, kind: PatchType, patch: Any) -> Document:
-    """``current`` with ``patch`` carried out on it; what comes out is not checked."""
+    """``current`` with ``patch`` applied; the result is not validated."""
     check_walkable(patch)
     match kind:
         case PatchType.JSON:
@@ -36,7 +36,7 @@ def patched(resource: Resource, current: Document, kind: PatchType, patch: Any) 
 
 
 def check_options(kind: PatchType, options: WriteOptions) -> None:
-    """Refuse options that do not go with the kind of patch."""
+    """Reject options that do not apply to the type of patch."""
     if kind is PatchType.APPLY and not options.field_manager:
         message = "Required value: is required for apply patch"
         raise _invalid(Cause("fieldManager", message, "FieldValueRequired"))

@@ -1,8 +1,8 @@
 """JSON merge patch (RFC 7386) and JSON patch (RFC 6902), over plain documents.
 
-Pure: the target and the patch are left as they were. A patch that is not a
-patch raises ``BadRequest``; one that cannot be carried out on this target
-raises ``Invalid``. What the result means as an object is not looked at here.
+Pure: the target and the patch are not modified. A malformed patch raises ``BadRequest``; a
+patch that cannot be applied to this target raises ``Invalid``. The result is not validated
+as an object here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ OPERATIONS_MAX = 10_000
 """Operations one JSON patch may have, as in Kubernetes."""
 
 COPIED_BYTES_MAX = OBJECT_BYTES_MAX
-"""What all copy operations of a patch may add; each can double the document otherwise."""
+"""Bytes that all copy operations of a patch may add; each could double the document."""
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """``target`` with ``patch`` merged in; a null takes its field away."""
+    """``target`` with ``patch`` merged in; a null removes its field."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -40,7 +40,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, patch: Any) -> Any:
-    """``target`` with every operation of ``patch`` carried out in order, or none."""
+    """``target`` with every operation of ``patch`` applied in order, or none."""
     if not isinstance(patch, list):
         raise BadRequest("a JSON patch is a list of operations")
     if len(patch) > OPERATIONS_MAX:
@@ -77,7 +77,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 
 
 class _Editing:
-    """A private copy of the target while a patch is carried out on it."""
+    """A private copy of the target while a patch is applied to it."""
 
     def __init__(self, target: Any) -> None:
         self.root = _copy(target)

@@ -1,9 +1,8 @@
 """From a caller's document to the next state of an object, before it is committed.
 
-Pure. Each function returns the whole document as it would be stored, without
-its resourceVersion: server's metadata, status kept apart, defaults, generation
-and field ownership, all checked. The registry reads, calls one of these,
-and commits.
+Pure. Each function returns the whole document as it would be stored, without its
+resourceVersion: server metadata, separate status, defaults, generation and field ownership,
+all validated. The registry reads, calls one of these functions, and commits.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bullpen.registry.refusals import conflict, invalid
 from bullpen.registry.walking import Comparison, compare
 
 OWN_MANAGER = "bullpen-garbage-collector"
-"""Whose name is on what this service does to objects of its own accord."""
+"""The manager name of the service's own changes to objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def to_create(
 def to_update(
     resource: Resource, document: Document, old: Document, options: WriteOptions, *, time: str
 ) -> Document:
-    """The next state of ``old`` when a caller writes ``document`` over it."""
+    """The next state of ``old`` when a caller updates it with ``document``."""
     new = _overlaid(resource, document, old, options.subresource)
     new = _continued(resource, new, old)
     claims = _claims_before(document, old, options)
@@ -101,7 +100,7 @@ def to_apply_new(
 
 
 def to_maintain(resource: Resource, edited: Document, old: Document, *, time: str) -> Document:
-    """The next state of ``old`` when this service itself edits it: not checked again."""
+    """The next state of ``old`` when the service itself edits it: not validated again."""
     claims = managing.read(old["metadata"].get("managedFields"))
     change = _difference(resource, old, edited)
     own = Claimant(manager=OWN_MANAGER, api_version=resource.api_version)
@@ -109,7 +108,7 @@ def to_maintain(resource: Resource, edited: Document, old: Document, *, time: st
 
 
 def check_config(resource: Resource, config: Any, options: WriteOptions) -> Document:
-    """An apply configuration that can be worked with; raises ``BadRequest``."""
+    """Check an apply configuration; raises ``BadRequest``."""
     if not isinstance(config, dict):
         raise BadRequest("an apply configuration is an object")
     check_walkable(config)
@@ -122,7 +121,7 @@ def check_config(resource: Resource, config: Any, options: WriteOptions) -> Docu
 
 
 def check_walkable(value: Any) -> None:
-    """Refuse what is too deep to walk, or not JSON; raises ``BadRequest``."""
+    """Reject documents that are nested too deeply, or not JSON; raises ``BadRequest``."""
     odd = oddity(value)
     if odd:
         raise BadRequest(f"{odd.field}: {odd.message}" if odd.field else odd.message)
@@ -131,10 +130,10 @@ def check_walkable(value: Any) -> None:
 def unknown_fields(
     resource: Resource, document: Document, validation: FieldValidation
 ) -> tuple[str, ...]:
-    """Warnings about fields the schema does not have; raises ``BadRequest`` when strict."""
+    """Warnings about fields that are not in the schema; raises ``BadRequest`` when strict."""
     if validation is FieldValidation.IGNORE:
         return ()
-    # What managers own is the largest part of many objects, and no schema describes it.
+    # ``managedFields`` is the largest part of many objects, and no schema describes it.
     paths = resource.unknown_fields(_without_managers(document))
     found = tuple(f'unknown field "{path}"' for path in paths)
     if found and validation is FieldValidation.STRICT:
@@ -159,7 +158,7 @@ def _started(resource: Resource, document: Document, place: Place, *, time: str)
 
 
 def _continued(resource: Resource, document: Document, old: Document) -> Document:
-    """``document`` as the state that follows ``old``: complete, valid and counted."""
+    """``document`` as the next state after ``old``: complete, valid, with its generation."""
     new = _checked(resource, resource.default(document, old), old)
     if namespaces.is_namespace(resource):
         new = namespaces.kept(new, old)
@@ -167,7 +166,7 @@ def _continued(resource: Resource, document: Document, old: Document) -> Documen
 
 
 def _overlaid(resource: Resource, document: Document, old: Document, subresource: str) -> Document:
-    """``old`` with only the part of ``document`` this write may touch."""
+    """``old`` with only the part of ``document`` that this write may change."""
     new = metadata.updated(resource, document, old)
     if subresource == "status":
         return _with_status(old, document)
@@ -178,7 +177,7 @@ def _overlaid(resource: Resource, document: Document, old: Document, subresource
 
 
 def _applicable(resource: Resource, config: Document, subresource: str) -> Document:
-    """The part of an apply configuration that may be applied there."""
+    """The part of an apply configuration that applies to the subresource."""
     identity = {"apiVersion": resource.api_version, "kind": resource.kind}
     if subresource == "scale":
         wanted = scaling.replicas("", config)
@@ -189,11 +188,11 @@ def _applicable(resource: Resource, config: Document, subresource: str) -> Docum
 
 
 def _claims_before(document: Document, old: Document, options: WriteOptions) -> Claims:
-    """Whose claims a write starts from.
+    """The claims a write starts from.
 
-    Callers may hand in their own version of ``managedFields`` with the object
-    itself: kubectl does so to take over what it once applied itself, and an
-    empty list starts afresh. Anything else that cannot be read is ignored.
+    A caller may send its own ``managedFields`` with the object itself: kubectl does so to take
+    over what it applied earlier, and an empty list resets them. Any other invalid value is
+    ignored.
     """
     stored = old["metadata"].get("managedFields")
     given = (document.get("metadata") or {}).get("managedFields")
@@ -213,7 +212,7 @@ def _claimant(resource: Resource, options: WriteOptions) -> Claimant:
 
 
 def _difference(resource: Resource, old: Document, new: Document) -> Comparison:
-    """What of all that managers can own ``new`` changes. Most writes leave metadata alone."""
+    """The fields a manager can own that ``new`` changes. Most writes do not change metadata."""
     before = _managed_part(old)
     if new["metadata"] is old["metadata"]:
         return compare(resource.schema, before, {**new, "metadata": before["metadata"]})
@@ -221,7 +220,7 @@ def _difference(resource: Resource, old: Document, new: Document) -> Comparison:
 
 
 def _managed_part(document: Document) -> Document:
-    """The document without what no manager can own; empty stays empty."""
+    """The document without fields that no manager can own; empty stays empty."""
     if not document:
         return document
     kept = {
@@ -243,7 +242,7 @@ def _with_claims(document: Document, claims: Claims) -> Document:
 
 
 def _with_uid(document: Document, config: Document) -> Document:
-    """The uid a caller stated, so that it is compared with the object's."""
+    """The uid in a caller's configuration, so that it is compared with the object's."""
     uid = (config.get("metadata") or {}).get("uid")
     return {**document, "metadata": {**document["metadata"], "uid": uid}}
 

@@ -1,7 +1,7 @@
-"""The registry's refusals, worded as Kubernetes words them.
+"""The registry's error messages, as Kubernetes words them.
 
-Clients match on these sentences and people search for them, so they live in
-one place. Nothing here decides whether to refuse.
+Clients match on these sentences and people search for them, so they are kept in one place.
+Nothing here decides whether to reject.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def invalid_kind(kind: str, name: str, causes: tuple[Cause, ...]) -> Invalid:
     lines = [
         f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes
     ]
-    # Kubernetes reports each distinct complaint once, in brackets when there are several.
+    # Kubernetes reports each distinct error once, in brackets if there are several.
     distinct = list(dict.fromkeys(lines))
     listed = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
     return Invalid(f'{kind} "{name}" is invalid: {listed}', causes=causes)

@@ -1,10 +1,9 @@
-"""Objects with Kubernetes' semantics, over a store: the way in.
+"""Objects with Kubernetes' semantics, over a store: the entry point.
 
-Every write reads the newest accepted state, works out the next one with the
-pure modules beside this one, and commits it with compare-and-set. Between the
-read and the commit nothing is awaited, so writes of one process never collide;
-should the store refuse one all the same, it is tried again a bounded number of
-times. Nothing here knows HTTP, users or permissions.
+Every write reads the newest accepted state, computes the next one with the pure modules
+beside this one, and commits it with compare-and-set. There is no await between the read and
+the commit, so writes of one process never collide; if the store rejects one nevertheless,
+it is retried a bounded number of times. Nothing here knows HTTP, users or permissions.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from bullpen.registry.watching import ObjectWatch
 from bullpen.store.base import Entry, Store
 
 DELETED_AT_ONCE_MAX = 128
-"""Deletions of one collection that wait for the disk together."""
+"""Deletions of one collection that wait for the disk concurrently."""
 
 Edit = Callable[[Document], Document]
 
@@ -68,7 +67,7 @@ class Registry:
 
     @property
     def revision(self) -> int:
-        """The newest revision anybody can have seen."""
+        """The newest revision that a client can have seen."""
         return self.store.revision
 
     def get(self, resource: Resource, namespace: str, name: str, *, subresource: str = "") -> bytes:
@@ -91,7 +90,7 @@ class Registry:
         resource_version: str = "",
         match: str = "",
     ) -> Listed:
-        """The objects in ``namespace``, or in all of them for None, at one revision."""
+        """The objects in ``namespace``, or in all for None, at one revision."""
         return list_entries(
             self.store,
             _prefix(resource, namespace),
@@ -112,10 +111,10 @@ class Registry:
         since: int | None = None,
         initial: bool = False,
     ) -> ObjectWatch:
-        """Every event after ``since``; raises ``Gone`` when that is too long ago.
+        """Every event after ``since``; raises ``Gone`` if that is no longer retained.
 
-        Without ``since``, or with ``initial``, the watch begins with the
-        current state as ADDED events.
+        Without ``since``, or with ``initial``, the watch begins with the current state as ADDED
+        events.
         """
         prefix, wanted = _prefix(resource, namespace), Filter(resource, labels, fields)
         if since is not None and not initial:
@@ -126,17 +125,17 @@ class Registry:
         return ObjectWatch(changes, wanted, self.document, state=state, revision=page.revision)
 
     def foresee(self, foresight: Foresight) -> None:
-        """Tell of every write when it is accepted, and again what stands if it is lost."""
+        """Call ``foresight`` for each accepted write, and with the current state if it is lost."""
         self._commits.foresights.append(foresight)
 
     def document(self, value: bytes) -> Document:
-        """What is stored as ``value``, which is or was an object's; not to be edited."""
+        """The decoded document of a stored ``value``; it must not be edited."""
         return self._documents.of(value)
 
     async def create(
         self, resource: Resource, namespace: str, document: Document, options: WriteOptions
     ) -> Written:
-        """A new object, under its name or one generated from its ``generateName``."""
+        """Create an object, with its name or one generated from its ``generateName``."""
         if options.subresource:
             raise MethodNotAllowed(f"a {options.subresource} is not created but updated")
         given = metadata.checked(resource, document).get("metadata") or {}
@@ -168,10 +167,10 @@ class Registry:
         document: Document,
         options: WriteOptions,
     ) -> Written:
-        """Replace the object, or the part of it the subresource is about.
+        """Replace the object, or the part of it that belongs to the subresource.
 
-        A ``resourceVersion`` in ``document`` must be the current one; without
-        it the write is unconditional.
+        A ``resourceVersion`` in ``document`` must be the current one; without it the write is
+        unconditional.
         """
         return await self._write(resource, namespace, name, lambda _: document, options)
 
@@ -184,7 +183,7 @@ class Registry:
         patch: Any,
         options: WriteOptions,
     ) -> Written:
-        """Change the object as ``patch`` says. Only apply creates what is not there."""
+        """Apply ``patch`` to the object. Only server-side apply creates a missing object."""
         check_options(type, options)
         if type is PatchType.APPLY:
             return await self._apply(resource, namespace, name, patch, options)
@@ -199,7 +198,7 @@ class Registry:
     async def delete(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions
     ) -> Deleted:
-        """Delete the object, or begin to if finalizers hold it."""
+        """Delete the object, or start its deletion if it has finalizers."""
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
             old = self.document(head.value)
@@ -222,10 +221,10 @@ class Registry:
         fields: FieldSelector | None = None,
         options: DeleteOptions,
     ) -> tuple[bytes, ...]:
-        """Delete every object that matches now; the last state of each.
+        """Delete every object that matches now; returns the last state of each.
 
-        One that may not be deleted does not save the others. Its error is
-        raised when they are gone.
+        An object that may not be deleted does not stop the others. Its error is raised when they
+        are deleted.
         """
         entries = self.list(resource, namespace, labels=labels, fields=fields).entries
         ends: list[bytes | LabError] = []
@@ -242,7 +241,7 @@ class Registry:
         return tuple(end for end in ends if isinstance(end, bytes))
 
     async def ensure_namespaces(self, names: Iterable[str]) -> None:
-        """Create the namespaces that are not there yet."""
+        """Create the namespaces that do not exist yet."""
         resource = self._namespaces
         identity = {"apiVersion": resource.api_version, "kind": resource.kind}
         for name in names:
@@ -251,10 +250,10 @@ class Registry:
                 await self.create(resource, "", document, WriteOptions())
 
     async def edit(self, resource: Resource, namespace: str, name: str, edit: Edit) -> None:
-        """Change an object as this service itself sees fit; raises ``NotFound``.
+        """Change an object on behalf of the service itself; raises ``NotFound``.
 
-        For finalizers and owners, which the server must be able to clear even
-        from an object that would not pass today's validation.
+        For finalizers and owners, which the server must be able to remove even from an object that
+        would not pass current validation.
         """
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
@@ -329,7 +328,7 @@ class Registry:
         *,
         dry_run: bool = False,
     ) -> bytes | None:
-        """The bytes of ``new``; an object waiting only for its finalizers goes with the last."""
+        """The bytes of ``new``; removing the last finalizer of a deleted object removes it."""
         if deleting.is_finished(resource, new):
             return await self._commits.remove(head, new, dry_run=dry_run)
         return await self._commits.replace(head, old, new, dry_run=dry_run)
@@ -351,7 +350,7 @@ class Registry:
         return head
 
     def _enter(self, resource: Resource, namespace: str, name: str) -> Place:
-        """A place for a new object; its namespace must be there and be staying."""
+        """A place for a new object; its namespace must exist and not be terminating."""
         if resource.namespaced:
             found = self.store.head(self._namespaces.key("", namespace))
             if found is None:

@@ -1,8 +1,7 @@
-"""What a request says, checked against the object it is about and shown in its form.
+"""Checks a request against its object, and renders the response.
 
-An object and its subresources share one stored document. Here is decided which
-of them a request means, whether its document fits, and how the answer looks.
-Pure.
+An object and its subresources share one stored document. This module decides which of them
+a request is about, whether its document fits, and how the response looks. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from bullpen.registry.options import WriteOptions
 
 
 def check_subresource(resource: Resource, subresource: str) -> None:
-    """Refuse a subresource the resource does not have."""
+    """Reject a subresource the resource does not have."""
     known = (
         not subresource
         or (subresource == "status" and resource.status)
@@ -28,7 +27,7 @@ def check_subresource(resource: Resource, subresource: str) -> None:
 def check_document(
     resource: Resource, document: Document, old: Document, options: WriteOptions
 ) -> None:
-    """The document must be about this object, at this version if it names one."""
+    """Check that the document is about this object, and its version if it has one."""
     current = old["metadata"]
     if options.subresource == "scale":
         metadata.check_types(document, kind=scaling.KIND, version=scaling.VERSION)
@@ -41,11 +40,11 @@ def check_document(
 def warnings_about(
     resource: Resource, document: Document, options: WriteOptions
 ) -> tuple[str, ...]:
-    """What to tell the caller about fields nobody knows; raises ``BadRequest`` when strict."""
+    """Warnings about unknown fields; raises ``BadRequest`` when strict."""
     if options.subresource == "scale":
         return ()
     if options.subresource:
-        # The rest of the object is not looked at, so nothing is said of it either.
+        # The rest of the object is ignored, so there are no warnings about it either.
         document = {key: document[key] for key in (options.subresource,) if key in document}
     return preparing.unknown_fields(resource, document, options.field_validation)
 

@@ -21,7 +21,7 @@ _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def paths(resource: Resource) -> Scale:
-    """The fields a resource scales by; the caller knows that it does."""
+    """The scale fields of a resource, which must have the subresource."""
     assert resource.scale is not None
     return resource.scale
 
@@ -43,11 +43,11 @@ def to_scale(resource: Resource, document: Document) -> Document:
 
 
 def replicas(name: str, scale: Document) -> int:
-    """What a Scale asks for; raises ``BadRequest`` or ``Invalid``."""
+    """The requested replicas of a Scale; raises ``BadRequest`` or ``Invalid``."""
     kind, version = scale.get("kind") or KIND, scale.get("apiVersion") or API_VERSION
     if (kind, version) != (KIND, API_VERSION):
         raise BadRequest(f"the scale subresource takes {API_VERSION} {KIND}, not {version} {kind}")
-    # Kubernetes takes a missing number for 0. Here that can mean "no limit", so it is asked for.
+    # Kubernetes takes a missing number for 0. Here 0 can mean "no limit", so it is required.
     spec = scale.get("spec")
     wanted = spec.get("replicas") if isinstance(spec, dict) else None
     if type(wanted) is not int or wanted > REPLICAS_MAX:

@@ -1,9 +1,8 @@
-"""Which objects a label and a field selector pick, looking at as little as possible.
+"""Evaluates label and field selectors, decoding as little as possible.
 
-Without a selector nothing is decoded. Names and namespaces are read off the
-store key, labels by a partial decode, other fields only when asked for. A
-``Filter`` is made once per list or watch, and refuses there and then a field
-its kind does not offer.
+Without a selector nothing is decoded. Names and namespaces are taken from the store key,
+labels from a partial decode, other fields are decoded only if needed. A ``Filter`` is
+created once per list or watch, and rejects unsupported fields at that time.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _OFFERED: Mapping[str, tuple[str, ...]] = {
     "Namespace": ("status.phase",),
     "Secret": ("type",),
 }
-"""What built-in kinds can be selected by, besides name and namespace."""
+"""Field selectors of built-in kinds, besides name and namespace."""
 
 _ALIASES = {("Event", "source"): "source.component"}
 
@@ -67,15 +66,15 @@ class Filter:
         self._deep = tuple(term for term in terms if term.field not in _PLACE)
 
     def __bool__(self) -> bool:
-        """Whether it asks for anything."""
+        """Whether it has any terms."""
         return bool(self.selector or self._place or self._deep)
 
     def matches(self, key: str, value: bytes) -> bool:
-        """For objects that nobody has read yet: as little of them is decoded as will do."""
+        """For objects that are not decoded yet: decodes only what is needed."""
         return self._matches(key, value, labels_of, decode)
 
     def matches_read(self, key: str, value: bytes, read: Callable[[bytes], Document]) -> bool:
-        """The same where many want to know of one object, and share what ``read`` decodes."""
+        """The same for an object with many watchers, which share what ``read`` decodes."""
         return self._matches(key, value, lambda v: read(v)["metadata"].get("labels") or {}, read)
 
     def _matches(
@@ -107,7 +106,7 @@ def labels_of(value: bytes) -> dict[str, str]:
 
 
 def _offered(resource: Resource, term: FieldTerm) -> FieldTerm:
-    """``term`` as it is evaluated, if objects of this kind can be selected by it."""
+    """``term`` as it is evaluated, if this kind supports it."""
     offered = _PLACE if resource.custom else (*_PLACE, *_OFFERED.get(resource.kind, ()))
     custom = resource.custom and term.field.startswith(("spec.", "status."))
     if not custom and term.field not in offered:

@@ -1,7 +1,7 @@
 """Documents as stored bytes, which contain the revision that wrote them.
 
-A document is encoded once, with a gap where its ``resourceVersion`` belongs;
-the store says which one it is while it accepts the write.
+A document is encoded once, with a gap for its ``resourceVersion``; the store provides the
+revision when it accepts the write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def stamper(document: Document) -> Callable[[int], bytes]:
 
 
 def stamped(document: Document, revision: int) -> Document:
-    """The document in the bytes a stamper makes."""
+    """The document in the bytes that a stamper produces."""
     identity = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
     metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
     metadata["resourceVersion"] = str(revision)

@@ -1,8 +1,8 @@
 """Strategic merge patch: what kubectl sends for built-in kinds.
 
-Like a merge patch, but lists the schema says merge do so by their key, and
-directives in the patch delete, replace or retain. Custom resources do not take
-it, as in Kubernetes; the registry sees to that. Pure.
+Like a merge patch, but lists that the schema declares as mergeable merge by key, and
+directives in the patch delete, replace or retain. As in Kubernetes, custom resources do not
+support it; the registry checks that. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DIRECTIVE = "$patch"
 RETAIN_KEYS = "$retainKeys"
 DELETE_FROM_LIST = "$deleteFromPrimitiveList/"
 ELEMENT_ORDER = "$setElementOrder/"
-"""Sent along by kubectl. Order carries no meaning in our kinds, so it is not followed."""
+"""Sent by kubectl. Order has no meaning in our kinds, so it is ignored."""
 
 
 def strategic_patch(schema: Schema, target: dict[str, Any], patch: Any) -> dict[str, Any]:
@@ -133,6 +133,6 @@ def _strategy(schema: Schema) -> list[str]:
 
 
 def _merge_key(schema: Schema) -> str:
-    """The field items are matched by; empty for a list of plain values."""
+    """The field by which items are matched; empty for a list of plain values."""
     keys = schema.get("x-kubernetes-list-map-keys") or [""]
     return str(schema.get("x-kubernetes-patch-merge-key") or keys[0])

@@ -1,9 +1,8 @@
-"""How a schema says its values are put together: what merges and what is one piece.
+"""How a schema composes values: which merge, and which are atomic.
 
-Reads the structural OpenAPI schema of a resource with its
-``x-kubernetes-list-type``, ``-list-map-keys`` and ``-map-type`` extensions.
-Where the schema is silent, objects merge by key and lists are one piece, as
-Kubernetes has it. Nothing here looks at whether a value is valid.
+Reads the structural OpenAPI schema of a resource with its ``x-kubernetes-list-type``,
+``-list-map-keys`` and ``-map-type`` extensions. By default, as in Kubernetes, objects merge
+by key and lists are atomic. Nothing here validates values.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ def element_schema(schema: Schema, element: str) -> Schema:
 
 
 def elements(schema: Schema, items: list[Any]) -> list[str] | None:
-    """The identity of each item; None for a list that is one piece.
+    """The identity of each item; None for an atomic list.
 
-    A list that should have identities but repeats one, or whose items lack
-    their keys, is treated as one piece too: it can be replaced, not merged.
+    A list that should have identities but repeats one, or whose items lack their keys, is
+    treated as atomic too: it can be replaced, not merged.
     """
     kind = schema.get("x-kubernetes-list-type")
     if kind == "map":
@@ -78,7 +77,7 @@ def elements(schema: Schema, items: list[Any]) -> list[str] | None:
 
 
 def children(schema: Schema, value: Any) -> dict[str, Any]:
-    """What is directly inside a MAP or LIST, by path element, in order."""
+    """The direct children of a MAP or LIST, by path element, in order."""
     if isinstance(value, dict):
         return {field_element(key): item for key, item in value.items()}
     return dict(zip(elements(schema, value) or (), value, strict=True))

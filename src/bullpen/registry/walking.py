@@ -1,8 +1,7 @@
-"""Walks over typed documents: which fields they have, how two differ, how two merge.
+"""Walks over typed documents: their fields, their differences, their merge.
 
-These are the steps server-side apply and field ownership are made of. They
-follow a schema's ``structure``, take and return plain documents and field sets,
-and edit neither.
+Server-side apply and field ownership are built from these steps. They follow a schema's
+``structure``, take and return plain documents and field sets, and modify neither.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What one document changes of another. No path is in two of the sets."""
+    """The differences between two documents. No path is in two of the sets."""
 
     removed: FieldSet
     modified: FieldSet
@@ -43,7 +42,7 @@ class Comparison:
 
 
 def same(left: object, right: object) -> bool:
-    """Equality as JSON has it: unlike Python's, ``true`` is not 1 nor 1 ``1.0``."""
+    """Equality as in JSON: unlike in Python, ``true`` is not 1 nor 1 ``1.0``."""
     if left is right:
         return True
     if left != right:
@@ -54,9 +53,9 @@ def same(left: object, right: object) -> bool:
 
 
 def field_set(schema: Schema, value: Any) -> FieldSet:
-    """The fields an applied configuration lays claim to.
+    """The fields an applied configuration claims.
 
-    Leaves, what is empty, and the items of lists and maps; a struct is claimed
+    These are leaves, empty containers, and the items of lists and maps; a struct is claimed
     only through its fields, so that two managers can share it.
     """
     result: dict[str, FieldSet] = {}
@@ -91,7 +90,7 @@ def with_structs(schema: Schema, claimed: FieldSet) -> FieldSet:
 
 
 def remove(schema: Schema, value: Any, unwanted: FieldSet) -> Any:
-    """``value`` without the members of ``unwanted`` and all that is inside them."""
+    """``value`` without the members of ``unwanted`` and everything inside them."""
     kind = shape(schema, value)
     if kind is Shape.LEAF or not unwanted:
         return value
@@ -106,13 +105,13 @@ def remove(schema: Schema, value: Any, unwanted: FieldSet) -> Any:
 
 
 def merge(schema: Schema, live: Any, config: Any) -> Any:
-    """``live`` with everything ``config`` says; nothing is removed."""
+    """``live`` with all values of ``config``; nothing is removed."""
     kind = shape(schema, config)
     if kind is not Shape.LEAF and (live is None or shape(schema, live) is kind):
         if kind is Shape.MAP:
             return _merge_maps(schema, live or {}, config)
         return _merge_lists(schema, live or [], config)
-    # An explicit null does not take away what others put into a map or list.
+    # An explicit null does not remove what others put into a map or list.
     if config is None and live and shape(schema, live) is not Shape.LEAF:
         return live
     return config
@@ -138,12 +137,12 @@ class _Found:
 
 
 def _compare(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> None:
-    """Note how two values differ that are not the same."""
+    """Record the differences of two unequal values."""
     before, after = shape(schema, old), shape(schema, new)
     if before is after and before is not Shape.LEAF:
         _compare_inside(schema, path, old, new, found)
         return
-    # Between null and a container only what is inside came or went.
+    # Between null and a container, only the contents were added or removed.
     filled = old is None and after is not Shape.LEAF and bool(new)
     emptied = new is None and before is not Shape.LEAF and bool(old)
     if not filled and not emptied:
@@ -154,7 +153,7 @@ def _compare(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> N
 
 def _compare_inside(schema: Schema, path: Path, old: Any, new: Any, found: _Found) -> None:
     if isinstance(old, dict):
-        # Most of a document is the same; nothing is made for what is.
+        # Most of a document is unchanged; nothing is allocated for that part.
         left = {k: v for k, v in old.items() if k not in new or not same(v, new[k])}
         right = {k: v for k, v in new.items() if k in left or k not in old}
     else:
@@ -179,7 +178,7 @@ def _compare_children(
 
 
 def _collect(schema: Schema, path: Path, value: Any, found: list[Path]) -> None:
-    """Note a value that came or went as a whole: itself and everything inside."""
+    """Record a value that was added or removed as a whole, with everything inside."""
     found.append(path)
     _collect_inside(schema, path, value, found)
 
@@ -213,7 +212,7 @@ def _merge_lists(schema: Schema, live: list[Any], config: list[Any]) -> list[Any
 
 
 def _interleave(left: list[str], right: list[str]) -> list[str]:
-    """The order of ``right``, with what only ``left`` has kept before what it preceded."""
+    """The order of ``right``; items only in ``left`` stay before their successors."""
     known, wanted = set(left), set(right)
     shared = iter([element for element in right if element in known])
     following = next(shared, None)

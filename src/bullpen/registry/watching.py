@@ -1,8 +1,8 @@
 """Watches of objects: store changes as the events Kubernetes clients expect.
 
-An object that begins to match a selector was ADDED, one that ceases to was
-DELETED, whatever happened to it in the store. Without a selector a change is
-passed on as it is and nothing is decoded.
+An object that starts to match a selector is ADDED, one that stops matching is DELETED,
+whatever happened to it in the store. Without a selector a change is passed on unchanged and
+nothing is decoded.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ObjectWatch:
         state: tuple[Entry, ...] | None = None,
         revision: int = 0,
     ) -> None:
-        """``read`` decodes what is stored, once for all who watch.
+        """``read`` decodes a stored object once for all watchers.
 
-        ``state``, if given, is what there is at ``revision``, from where ``changes`` go on.
+        ``state``, if given, is the state at ``revision``, after which ``changes`` continue.
         """
         self._changes = changes
         self._wanted = wanted
@@ -50,12 +50,12 @@ class ObjectWatch:
         self._revision = revision
 
     async def next(self) -> tuple[ObjectEvent, ...]:
-        """Wait for events and return all there are; the first call returns the initial state.
+        """Wait for events and return all of them; the first call returns the initial state.
 
-        Without events after a ``nudge``.
+        Returns no events after a ``nudge``.
 
-        Raises what the store's watch raises: ``Gone`` when this watcher fell
-        too far behind, ``Unavailable`` when the store is closed.
+        Raises the errors of the store's watch: ``Gone`` when this watcher fell too far behind,
+        ``Unavailable`` when the store is closed.
         """
         if self._state:
             return self.initial()
@@ -66,13 +66,13 @@ class ObjectWatch:
                 return events
 
     def nudge(self) -> None:
-        """Have ``next`` return even if there is nothing."""
+        """Make ``next`` return even if there are no events."""
         self._changes.nudge()
 
     def initial(self) -> tuple[ObjectEvent, ...]:
-        """The state the watch begins with, as ADDED events; nothing once it was returned.
+        """The initial state as ADDED events; empty once it was returned.
 
-        For callers that must mark where it ends. Others leave it to ``next``.
+        For callers that must mark its end. Others leave it to ``next``.
         """
         state, self._state = self._state or (), None
         return tuple(ObjectEvent("ADDED", entry.value, entry.revision) for entry in state)
@@ -100,7 +100,7 @@ class ObjectWatch:
             return ObjectEvent("MODIFIED" if was else "ADDED", change.value, change.revision)
         if was:
             assert change.previous is not None, "what was not there did not match"
-            # The state clients know, at the revision where it ceased to concern them.
+            # The last state clients know, at the revision where it stopped matching.
             value = restamped(change.previous, change.revision)
             return ObjectEvent("DELETED", value, change.revision)
         return None

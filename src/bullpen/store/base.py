@@ -1,10 +1,10 @@
-"""The contract every store fulfils.
+"""The contract of every store.
 
-One process owns a store and every call comes from one event loop. Reads are
-synchronous and see only what is durable. A write is *accepted* in call order
-the moment ``put`` or ``delete`` is called, and *acknowledged* when the returned
-awaitable completes, which is after it is durable. Many accepted writes share
-one commit. Watchers and readers never see a write that a crash could undo.
+One process owns a store and every call comes from one event loop. Reads are synchronous and
+see only durable state. A write is *accepted* in call order as soon as ``put`` or ``delete``
+is called, and *acknowledged* when the returned awaitable completes, which is after it is
+durable. Many accepted writes share one commit. Watchers and readers never see a write that
+a crash could undo.
 
 Revisions only grow, across restarts too. They have gaps where writes failed.
 """
@@ -23,10 +23,10 @@ WATCH_BUFFER_MAX = 10_000
 """Changes a watcher may leave unread before it is cut off."""
 
 Encode = Callable[[int], bytes]
-"""Given the revision a write will have, the bytes to keep.
+"""Given the revision of a write, the bytes to store.
 
-Called at once, inside ``put`` or ``delete``. It exists because a Kubernetes
-object contains its own revision.
+Called at once, inside ``put`` or ``delete``. It exists because a Kubernetes object contains
+its own revision.
 """
 
 
@@ -38,7 +38,7 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a key holds: its bytes and the revision that wrote them."""
+    """The bytes of a key and the revision that wrote them."""
 
     key: str
     value: bytes
@@ -54,7 +54,7 @@ class Change:
     verb: Verb
     value: bytes
     previous: bytes | None
-    """What the key held before; None when the change created it."""
+    """The value before the change; None if the change created the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,19 @@ class Watch(Protocol):
     async def next(self) -> tuple[Change, ...]:
         """Wait for changes and return all that are buffered, oldest first; none after a ``nudge``.
 
-        Raises ``Gone`` once this watcher fell more than its buffer behind, and
-        ``Unavailable`` once the store or the watch is closed and what was
-        buffered has been read. Both are final.
+        Raises ``Gone`` once this watcher fell more than its buffer behind, and ``Unavailable`` once
+        the store or the watch is closed and the buffer has been read. Both are final.
         """
 
     def nudge(self) -> None:
-        """Have ``next`` return even if there is nothing: cheaper than a timeout around each."""
+        """Make ``next`` return even without changes: cheaper than a timeout around each call."""
 
     @property
     def position(self) -> int:
         """Every change up to this revision has been returned by ``next``.
 
-        With nothing buffered this is the newest durable revision, also when the
-        newest changes lie outside the prefix: it is what a bookmark says.
+        With an empty buffer this is the newest durable revision, even if the newest changes lie
+        outside the prefix: it is the revision of a bookmark.
         """
 
     def close(self) -> None:
@@ -96,11 +95,11 @@ class Watch(Protocol):
 class Store(Protocol):
     @property
     def revision(self) -> int:
-        """The newest durable revision; 0 for a store nothing was written to."""
+        """The newest durable revision; 0 for a store that was never written."""
 
     @property
     def oldest(self) -> int:
-        """Changes after this revision are retained; at or before it they may be gone."""
+        """Changes after this revision are retained; older ones may be gone."""
 
     def get(self, key: str) -> Entry | None:
         """The durable state of a key."""
@@ -115,44 +114,39 @@ class Store(Protocol):
     def scan(
         self, prefix: str, *, after: str = "", limit: int | None = None, at: int | None = None
     ) -> Page:
-        """Entries under ``prefix`` in key order, beginning behind ``after``.
+        """Entries under ``prefix`` in key order, starting after ``after``.
 
-        ``at`` reads the state as it was at that revision, for paging through
-        one consistent snapshot; it costs as much as there were changes since.
-        Raises ``Gone`` if that is no longer possible, ``Unavailable`` if the
-        revision lies in the future.
+        ``at`` reads the state at that revision, for paging through one consistent snapshot; its
+        cost is proportional to the changes since. Raises ``Gone`` if the revision is no longer
+        retained, ``Unavailable`` if it lies in the future.
         """
 
     def put(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
         """Write a key whose newest accepted revision is ``expect``.
 
-        The compare happens at once: raises ``Conflict`` (or ``AlreadyExists``
-        for ``ABSENT``, ``NotFound`` when there is nothing to update) from the
-        call itself, and ``TooManyRequests`` when too many accepted writes are
-        not durable yet. The awaitable raises ``StorageFailed`` when the write
-        could not be made durable; then it did not happen. To stop waiting for
+        The comparison happens at once: the call itself raises ``Conflict`` (or ``AlreadyExists``
+        for ``ABSENT``, ``NotFound`` when there is nothing to update), and ``TooManyRequests`` when
+        too many accepted writes are not durable yet. The awaitable raises ``StorageFailed`` when
+        the write could not be made durable; then it did not happen. A caller that stops waiting for
         an accepted write does not undo it.
         """
 
     def delete(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
         """Remove a key whose newest accepted revision is ``expect``.
 
-        ``encode`` gives the last state as watchers shall see it. Raises what
-        ``put`` raises.
+        ``encode`` returns the last state as watchers see it. Raises the errors of ``put``.
         """
 
     def watch(self, prefix: str, *, since: int, buffer_max: int = WATCH_BUFFER_MAX) -> Watch:
         """Every change under ``prefix`` after revision ``since``.
 
-        Those that are already durable are buffered at once and do not count
-        towards ``buffer_max``. Raises ``Gone`` when ``since`` is older than
-        ``oldest``, ``Unavailable`` when it lies in the future, and
-        ``TooManyRequests`` when too many watches are open.
+        Changes that are already durable are buffered at once and do not count towards
+        ``buffer_max``. Raises ``Gone`` when ``since`` is older than ``oldest``, ``Unavailable``
+        when it lies in the future, and ``TooManyRequests`` when too many watches are open.
         """
 
     async def close(self) -> None:
-        """Make every accepted write durable, then release everything held.
+        """Make every accepted write durable, then release all resources.
 
-        Further writes and watches raise ``Unavailable``; reads still answer.
-        Safe to call twice.
+        Further writes and watches raise ``Unavailable``; reads still work. Safe to call twice.
         """

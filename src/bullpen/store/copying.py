@@ -1,8 +1,8 @@
 """A consistent copy of a live database, a few pages at a time.
 
-The thread that writes also copies, between its commits, so nobody waits for
-long and what is committed meanwhile ends up in the copy. The copy loses its past and
-gets its final name only after it has been read back and found sound.
+The writer thread also copies, between its commits, so no write waits long, and writes
+committed meanwhile end up in the copy. The history is removed from the copy, and it gets
+its final name only after it has been read back and verified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COPY_PAGES = 256
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A copy somebody waits for. Cancelling ``done`` gives it up."""
+    """A requested copy. Cancelling ``done`` aborts it."""
 
     target: Path
     done: asyncio.Future[None]
@@ -39,7 +39,7 @@ class Copier:
     def __init__(self, source: Source, post: Callable[[Callable[[], None]], None]) -> None:
         self._source = source
         self._post = post
-        """Has the event loop make a call."""
+        """Schedules a call on the event loop."""
 
         self._current: tuple[Copy, Order] | None = None
 
@@ -48,15 +48,15 @@ class Copier:
         return self._current is not None
 
     def begin(self, order: Order) -> None:
-        """Take an order. One that was under way must have been cancelled."""
+        """Start an order. A previous order must have been cancelled."""
         self.stop()
         try:
             self._current = self._source.copy(order.target), order
-        except Exception as error:  # whatever it is, somebody is waiting for an answer
+        except Exception as error:  # any error must be reported to the caller
             self._fail(order, error)
 
     def step(self) -> None:
-        """Copy a little, if there is something to copy."""
+        """Copy a few pages, if an order is in progress."""
         if self._current is None:
             return
         copy, order = self._current
@@ -74,7 +74,7 @@ class Copier:
                 self._post(lambda: _settle(order, None))
 
     def stop(self) -> None:
-        """Give up what is under way. Whoever waits for it knows why."""
+        """Abort the current order. Its caller knows why."""
         if self._current is not None:
             copy, order = self._current
             copy.close()
@@ -89,18 +89,18 @@ class Copier:
 
 
 class Copy:
-    """A copy under way. Step it on the thread that owns the source."""
+    """A copy in progress. Step it on the thread that owns the source."""
 
     def __init__(self, source: apsw.Connection, target: Path) -> None:
         file.make_private(target)
         self._connection = apsw.Connection(str(target))
-        # Nobody reads the target before it is complete and synced.
+        # The target is not read before it is complete and synced.
         self._connection.pragma("synchronous", "off")
         self._connection.pragma("journal_mode", "off")
         self._backup = self._connection.backup("main", source, "main")
 
     def step(self) -> bool:
-        """Copy some more; True once the copy is complete. Raises ``apsw.Error``."""
+        """Copy more pages; True once the copy is complete. Raises ``apsw.Error``."""
         if not self._backup.step(COPY_PAGES):
             return False
         self._backup.finish()
@@ -118,9 +118,9 @@ class Source(Protocol):
 
 
 def publish(copy: Path, target: Path, check: Check = anything) -> int:
-    """Prune and verify a finished copy and give it its name; returns its newest revision.
+    """Prune and verify a finished copy and rename it; returns its newest revision.
 
-    Raises ``StorageFailed`` and removes the copy when it is not sound.
+    Raises ``StorageFailed`` and removes the copy when it is invalid.
     """
     try:
         with file.refusals(copy):
@@ -140,7 +140,7 @@ def _failure(error: Exception) -> StorageFailed:
 
 
 def _remove(copy: Path) -> None:
-    # A disk that fails the copy may fail this too; the name will be used again.
+    # A disk that failed the copy may fail this too; the file name will be reused.
     with contextlib.suppress(OSError):
         copy.unlink(missing_ok=True)
 

@@ -1,9 +1,9 @@
 """The file: a log of changes in SQLite, owned by one process.
 
-One row per change and nothing else: the state is the log replayed. A row leaves
-when the change that superseded it is no longer retained, so the file holds the
-current objects plus the bounded history. Calls block and come from one thread
-at a time; nothing here knows about event loops.
+One row per change and nothing else: replaying the log gives the state. A row is deleted
+when the change that superseded it is no longer retained, so the file holds the current
+objects plus the bounded history. Calls block and come from one thread at a time; nothing
+here knows about event loops.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bullpen.store.lock import FileLock
 from bullpen.store.replay import Check, anything, row
 
 TRIM_AHEAD_MAX = 500
-"""Forgotten changes a commit clears out beyond the number it adds, at two rows each."""
+"""Forgotten changes a commit deletes beyond the number it adds, at two rows each."""
 
 CHECKPOINT_PAGES = 1000
-"""Pages in the write-ahead log from which on they are moved to the database, given time."""
+"""Pages in the write-ahead log from which on an idle writer checkpoints."""
 
 CHECKPOINT_FACTOR = 4
-"""How much longer the log may become while nobody stops writing."""
+"""How much longer the log may become while writes continue."""
 
 _UPDATE_OLDEST = "UPDATE meta SET value = ? WHERE name = 'oldest'"
 _INSERT = "INSERT INTO log VALUES (?, ?, ?, ?)"
@@ -49,9 +49,9 @@ class Database:
     def open(
         cls, path: Path, *, limits: Limits, vfs: str | None = None, check: Check = anything
     ) -> tuple[Database, Ledger]:
-        """Own the database at ``path``, making it if there is none, and load it.
+        """Open or create the database at ``path`` exclusively, and load it.
 
-        Raises ``Refused`` and lets go of everything when that cannot be done.
+        Raises ``Refused`` and releases everything when that fails.
         """
         with contextlib.ExitStack() as undo:
             lock = file.take_lock(path)
@@ -64,7 +64,7 @@ class Database:
         return cls(connection, lock), ledger
 
     def forget(self, forgotten: list[Forgotten]) -> None:
-        """Clear these out, oldest first, a bounded number with each commit from now on."""
+        """Delete these changes, oldest first, a bounded number with each commit from now on."""
         self._forgotten.extend(forgotten)
 
     def commit(self, writes: list[Write]) -> None:
@@ -85,20 +85,20 @@ class Database:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the write-ahead log should be emptied as soon as nobody waits for it."""
+        """Whether the write-ahead log should be checkpointed as soon as no write is waiting."""
         return self._wal_pages >= CHECKPOINT_PAGES
 
     def checkpoint(self, *, idle: bool) -> None:
-        """Empty the write-ahead log if it is due. Raises ``apsw.Error``; try again later.
+        """Checkpoint the write-ahead log if it is due. Raises ``apsw.Error``; retry later.
 
-        Writers would wait for it, so unless they are ``idle`` the log is left to grow a while.
+        Writers would wait for it, so unless they are ``idle`` the log may grow for a while.
         """
         if self._wal_pages >= (CHECKPOINT_PAGES if idle else CHECKPOINT_PAGES * CHECKPOINT_FACTOR):
             self._connection.wal_checkpoint()
             self._wal_pages = 0
 
     def copy(self, target: Path) -> Copy:
-        """Begin a copy that follows what is committed while it runs."""
+        """Start a copy that includes changes committed while it runs."""
         return Copy(self._connection, target)
 
     def close(self) -> None:
@@ -119,9 +119,9 @@ class Database:
 
 
 def _trim_count(writes: int) -> int:
-    """How much a commit of that size clears out.
+    """How many forgotten changes a commit of that size deletes.
 
-    More than it adds, so that what is left dwindles; not much more, so that no
-    write waits for the past.
+    More than it adds, so that the backlog shrinks; not much more, so that no write waits for
+    the cleanup.
     """
     return writes + min(writes + 16, TRIM_AHEAD_MAX)

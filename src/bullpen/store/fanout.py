@@ -1,9 +1,8 @@
-"""From one stream of durable changes to every watcher that wants a part of it.
+"""Distributes durable changes to all watchers of matching prefixes.
 
-A watcher is found by its prefix: by the text up to the last slash, and then by
-what is left. A batch of changes is sorted out once per distinct prefix and the
-same tuple is handed to all of its watchers. Nobody is waited for: a watcher
-that does not keep up is cut off.
+A watcher is found by its prefix: by the text up to the last slash, and then by the rest. A
+batch of changes is filtered once per distinct prefix and the same tuple is handed to all of
+its watchers. No watcher is waited for: one that does not keep up is disconnected.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class Group:
     """The watchers of one prefix, in the order they came."""
 
     rest: str
-    """What the prefix has behind its last slash; usually nothing."""
+    """The part of the prefix after its last slash; usually empty."""
 
     watchers: dict[Watcher, None] = field(default_factory=dict)
 
@@ -28,7 +27,7 @@ class Group:
 class Fanout:
     def __init__(self, *, revision: int, watches_max: int) -> None:
         self.revision = revision
-        """The newest durable revision; every watcher has been handed all up to it."""
+        """The newest durable revision; every watcher has been handed all changes up to it."""
 
         self._watches_max = watches_max
         self._count = 0
@@ -36,7 +35,7 @@ class Fanout:
         """By the prefix up to its last slash, then by the rest of it."""
 
     def watch(self, prefix: str, replay: list[Change], buffer_max: int) -> Watcher:
-        """A watcher that begins with what ``replay`` has under its prefix."""
+        """A watcher that starts with the changes of ``replay`` under its prefix."""
         if self._count >= self._watches_max:
             raise TooManyRequests("too many watches are open", watches=self._count)
         missed = tuple(change for change in replay if change.key.startswith(prefix))
@@ -48,7 +47,7 @@ class Fanout:
         return watcher
 
     def dispatch(self, changes: list[Change]) -> None:
-        """Hand out changes that just became durable, in order."""
+        """Distribute changes that just became durable, in order."""
         self.revision = changes[-1].revision
         if not self._groups:
             return
@@ -72,7 +71,7 @@ class Fanout:
         self._count -= 1
 
     def close(self) -> None:
-        """End every watch once it has read what it was handed."""
+        """End every watch once it has read its buffer."""
         groups = [group for siblings in self._groups.values() for group in siblings.values()]
         for watcher in [watcher for group in groups for watcher in group.watchers]:
             watcher.close()
@@ -90,7 +89,7 @@ class Fanout:
 
 
 class Watcher:
-    """One ``Watch``: what was handed to it and has not been read yet."""
+    """One ``Watch`` and its buffer of unread changes."""
 
     def __init__(
         self, fanout: Fanout, prefix: str, missed: tuple[Change, ...], buffer_max: int
@@ -99,7 +98,7 @@ class Watcher:
         self._fanout = fanout
         self._buffer_max = buffer_max
         self._chunks = [missed] if missed else []
-        # What was missed is not counted: it is read at the client's own pace.
+        # The replay is not counted: a client reads it at its own pace.
         self._unread = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended_at: int | None = None

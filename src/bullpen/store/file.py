@@ -1,8 +1,8 @@
-"""Database files: making one, recognising ours, refusing all others.
+"""Database files: creating them, and recognising our own.
 
-A file that is not ours, was made by a newer version or is damaged is refused
-with an error that says what to do, and is left byte for byte as it was found. A
-new file appears complete or not at all.
+A file that is not ours, was created by a newer version or is damaged is refused with an
+error that says what to do, and is left unchanged byte for byte. A new file appears complete
+or not at all.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bullpen.store.lock import FileLock
 from bullpen.store.replay import Contradiction
 
 APPLICATION_ID = 0x42_4C_50_4E
-"""``BLPN`` in ASCII, where SQLite files say whose they are."""
+"""``BLPN`` in ASCII, in the application id field of SQLite files."""
 
 SCHEMA_VERSION = 1
 
 WAL_BYTES_MAX = 32 * MIB
-"""What the write-ahead log is cut back to after a burst made it longer."""
+"""The write-ahead log is truncated to this size after a burst."""
 
 _MAGIC = b"SQLite format 3\x00"
 
@@ -47,8 +47,8 @@ CREATE TABLE meta (
 INSERT INTO meta VALUES ('oldest', 0);
 """
 
-# The locking mode comes first: it keeps the index of the write-ahead log in our
-# own memory, where neither a full disk nor another process can touch it.
+# The locking mode comes first: it keeps the index of the write-ahead log in our own memory, where
+# neither a full disk nor another process can affect it.
 _SETTINGS = f"""
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = FULL;
@@ -59,13 +59,13 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 
 
 def take_lock(path: Path) -> FileLock:
-    """Own the database at ``path`` or raise ``Refused``."""
+    """Lock the database at ``path`` or raise ``Refused``."""
     with refusals(path):
         return FileLock.take(path.with_name(path.name + ".lock"))
 
 
 def open_or_create(path: Path, vfs: str | None) -> apsw.Connection:
-    """A connection to the database at ``path``, which ``leave`` leaves as it was found.
+    """A connection to the database at ``path``; ``leave`` closes it without changes.
 
     Raises ``Refused``.
     """
@@ -83,12 +83,12 @@ def open_or_create(path: Path, vfs: str | None) -> apsw.Connection:
 
 
 def trust(connection: apsw.Connection) -> None:
-    """From now on the file may change: it is ours and sound."""
+    """From now on the file may be modified: it is ours and valid."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
 def leave(connection: apsw.Connection, path: Path) -> None:
-    """Close a connection that was not trusted, without a trace."""
+    """Close an untrusted connection without changing the file."""
     connection.close()
     wal = _wal(path)
     if wal.exists() and not wal.stat().st_size:
@@ -96,7 +96,7 @@ def leave(connection: apsw.Connection, path: Path) -> None:
 
 
 def check_content(connection: apsw.Connection, path: Path) -> None:
-    """Raise ``Refused`` unless the database is sound and of a version we know."""
+    """Raise ``Refused`` unless the database is valid and of a known version."""
     version = connection.pragma("user_version")
     if version != SCHEMA_VERSION:
         raise _wrong_version(path, version)
@@ -107,7 +107,7 @@ def check_content(connection: apsw.Connection, path: Path) -> None:
 
 @contextlib.contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Whatever keeps the file from being opened, as a ``Refused`` that says what to do."""
+    """Convert any error that prevents opening the file to ``Refused`` with advice."""
     try:
         yield
     except apsw.BusyError:
@@ -125,13 +125,13 @@ def refusals(path: Path) -> Iterator[None]:
 
 
 def make_private(path: Path) -> None:
-    """Create an empty file that only its owner may read: secrets go into it."""
+    """Create an empty file that only its owner may read, because it will contain secrets."""
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def move_into_place(path: Path, target: Path) -> None:
-    """Give a finished file its name, durably and in one step."""
+    """Rename a finished file, durably and atomically."""
     _sync(path)
     path.replace(target)
     _sync(target.parent)
@@ -152,7 +152,7 @@ def _create(path: Path) -> None:
 
 
 def check_header(path: Path) -> None:
-    """Raise ``Refused`` unless the file says that it is ours."""
+    """Raise ``Refused`` unless the header identifies the file as ours."""
     with path.open("rb") as handle:
         header = handle.read(100)
     owner = int.from_bytes(header[68:72], "big")
@@ -170,7 +170,7 @@ def _prepare(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
         raise Refused(f"{path} cannot be written to; check its owner and permissions")
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    # To the end: a setting that answers with a row stops the script there.
+    # Fetch all rows: a setting that returns a row would stop the script there.
     connection.execute(_SETTINGS).fetchall()
     check_content(connection, path)
     connection.pragma("journal_mode", "wal")
@@ -181,7 +181,7 @@ def _prepare(connection: apsw.Connection, path: Path) -> None:
 
 
 def _damaged(path: Path, problem: str) -> Damaged:
-    # Together, because an old write-ahead log would be applied to the backup.
+    # Both files together, because an old write-ahead log would be applied to the backup.
     return Damaged(
         f"{path} is damaged and was left alone; "
         "move it away together with its -wal file, and put a backup in its place",

@@ -1,7 +1,7 @@
 """The newest durable changes, for watchers that resume and readers of a snapshot.
 
-Bounded by count and by bytes. It forgets from the old end only, and says what
-it forgot so that the file can forget it too.
+Bounded by count and by bytes. It drops only the oldest changes, and returns them so that
+they can be deleted from the file too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bullpen.store.limits import Limits
 
 
 class Write(NamedTuple):
-    """One change, with what its writer is answered and what undoing it restores.
+    """One change, with the answer for its writer and the state to restore on a rollback.
 
-    A tuple and not a dataclass because one is made for every write.
+    A tuple and not a dataclass because one is created for every write.
     """
 
     change: Change
@@ -27,17 +27,17 @@ class Write(NamedTuple):
 
     @property
     def superseded_bytes(self) -> int:
-        """Bytes that nothing but this change keeps alive."""
+        """Bytes that only this change keeps alive."""
         superseded = len(self.before.value) if self.before else 0
         return superseded + len(self.change.value) * (self.change.verb is Verb.DELETED)
 
 
 class Forgotten(NamedTuple):
-    """A change that is no longer retained, without the bytes it carried."""
+    """A change that is no longer retained, without its bytes."""
 
     revision: int
     unneeded: tuple[int, ...]
-    """Revisions whose values nothing refers to any more."""
+    """Revisions whose values are no longer referenced."""
 
 
 class History:
@@ -52,7 +52,7 @@ class History:
         self._bytes += sum(write.superseded_bytes for write in writes)
 
     def trim(self) -> list[Forgotten]:
-        """Forget what is beyond the limits, and say what that was, oldest first."""
+        """Drop the changes beyond the limits, and return them, oldest first."""
         forgotten = []
         while self._excessive():
             write = self._writes.popleft()

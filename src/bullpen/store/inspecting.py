@@ -1,7 +1,7 @@
-"""Reading a database to the last byte: is it sound, and what does it hold?
+"""Reads a database completely: is it valid, and what does it contain?
 
-``load`` is how one is opened; ``inspect`` is for copies, which nobody writes to. What is
-found sound by one is found sound by the other.
+``load`` is used to open one; ``inspect`` is for copies, which have no writer. Both agree on
+whether a database is valid.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _SELECT_LOG = "SELECT revision, key, verb, value FROM log ORDER BY revision"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a sound database holds."""
+    """The content of a valid database."""
 
     revision: int
-    """The newest."""
+    """The newest revision."""
 
     keys: int
 
 
 def inspect(path: Path, *, check: Check = anything) -> Content:
-    """What the database at ``path`` holds, after reading all of it. Raises ``Refused``."""
+    """The content of the database at ``path``, after reading all of it. Raises ``Refused``."""
     with file.refusals(path):
         file.check_header(path)
         uri = f"{path.absolute().as_uri()}?immutable=1"

@@ -1,9 +1,8 @@
-"""A store made of a ledger, a fan-out and some journal that makes writes durable.
+"""A store made of a ledger, a fan-out and a journal that makes writes durable.
 
-Accepted writes are collected until the event loop has run everything that is
-ready, handed to the journal as one batch, and acknowledged when the journal
-says so. This module keeps the order of things; what durable means is the
-journal's business.
+Accepted writes are collected until the event loop has run everything that is ready, handed
+to the journal as one batch, and acknowledged when the journal reports them. This module
+keeps the order; the journal defines what durable means.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from bullpen.store.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Accepted writes on their way to the disk, and history that may leave it."""
+    """Accepted writes to be made durable, and history that may be deleted."""
 
     writes: list[Write]
     forgotten: list[Forgotten]
     attempt: int
-    """Grows with every failure. A failed attempt takes all of its batches with it."""
+    """Incremented with every failure. A failed attempt fails all of its batches."""
 
 
 class Journal(Protocol):
@@ -38,7 +37,7 @@ class Journal(Protocol):
     def submit(self, batch: Batch) -> None: ...
 
     def close(self) -> None:
-        """Finish everything submitted, release everything held, then report ``closed``."""
+        """Finish everything submitted, release all resources, then report ``closed``."""
 
 
 class Listener(Protocol):
@@ -46,10 +45,10 @@ class Listener(Protocol):
         """The ``count`` oldest submitted writes are durable."""
 
     def failed(self, cause: str) -> None:
-        """No write of this attempt that has not been reported committed is durable."""
+        """No write of this attempt that was not reported as committed is durable."""
 
     def closed(self) -> None:
-        """The journal has ended. What was not reported committed never will be."""
+        """The journal has ended. Writes not reported as committed never will be."""
 
 
 class JournaledStore:
@@ -61,7 +60,7 @@ class JournaledStore:
         self._ledger = ledger
         self._fanout = Fanout(revision=ledger.revision, watches_max=limits.watches_max)
         self._outbox: list[Write] = []
-        # The oldest is the oldest pending write's; bounded with the ledger's pending writes.
+        # The first belongs to the oldest pending write; bounded with the ledger's pending writes.
         self._waiting: deque[asyncio.Future[Entry]] = deque()
         self._forgotten = ledger.trim()
         self._attempt = 0
@@ -141,7 +140,7 @@ class JournaledStore:
         return future
 
     def _flush(self) -> None:
-        # Empty when a failure or close() came first.
+        # It is empty if a failure or close() came first.
         if self._outbox:
             batch = Batch(self._outbox, self._forgotten, self._attempt)
             self._outbox, self._forgotten = [], []

@@ -1,9 +1,9 @@
-"""Keys in order, so that everything under a prefix is found without looking at the rest.
+"""Keys in order, so that the keys under a prefix are found without visiting the others.
 
-Keys are kept in one sorted list per bucket, which is the text up to and
-including the second slash (``group/plural/``), or the whole key when it has
-fewer. Buckets never overlap, so going through them in order is going through
-all keys in order, and adding a key moves only the keys of its own kind.
+Keys are kept in one sorted list per bucket, which is the text up to and including the
+second slash (``group/plural/``), or the whole key when it has fewer. Buckets never overlap,
+so iterating over them in order visits all keys in order, and adding a key moves only the
+keys of its own kind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import chain, groupby
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run of neighbours in one bucket. Valid until a key is added or removed."""
+    """A range of neighbours in one bucket. Valid until a key is added or removed."""
 
     keys: list[str]
     start: int
@@ -38,7 +38,7 @@ class Keys:
         self._names = sorted(self._buckets)
 
     def add(self, key: str) -> None:
-        """Add a key that is not there."""
+        """Add a key that is not present."""
         name = bucket(key)
         members = self._buckets.get(name)
         if members is None:
@@ -48,7 +48,7 @@ class Keys:
             insort(members, key)
 
     def remove(self, key: str) -> None:
-        """Remove a key that is there."""
+        """Remove a key that is present."""
         name = bucket(key)
         members = self._buckets[name]
         del members[bisect_left(members, key)]
@@ -93,7 +93,7 @@ def _span(members: list[str], prefix: str, after: str) -> Span:
 
 
 def _matching(ordered: list[str], prefix: str, start: int) -> tuple[int, int]:
-    """Where the run of texts that begin with ``prefix`` starts and stops."""
+    """Start and end of the range of texts that begin with ``prefix``."""
     length = len(prefix)
     start = bisect_left(ordered, prefix, start)
     return start, bisect_right(ordered, prefix, start, key=lambda text: text[:length])

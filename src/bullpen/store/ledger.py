@@ -1,10 +1,9 @@
-"""The model both stores answer from: what is durable, what was accepted, what came before.
+"""The in-memory model of both stores: durable state, accepted writes, history.
 
-Everything is in memory and every call is synchronous. The ledger decides whether
-a write is accepted and which revision it gets; it does not make anything
-durable, wake anybody or know about time. Whoever does make writes durable tells
-it so with ``commit``, in the order they were accepted, or takes all of them back
-with ``rollback``.
+Every call is synchronous. The ledger decides whether a write is accepted and which revision
+it gets; it does not make anything durable, wake any task or know about time. The code that
+makes writes durable reports it with ``commit``, in the order they were accepted, or undoes
+all of them with ``rollback``.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Ledger:
         return None if write.change.verb is Verb.DELETED else write.entry
 
     def put(self, key: str, encode: Encode, expect: int) -> Write:
-        """Accept a write to a key, or say why not."""
+        """Accept a write to a key, or raise."""
         head = self.head(key)
         if expect != ABSENT:
             _compare(key, head, expect)
@@ -74,7 +73,7 @@ class Ledger:
         return self._accept(key, Verb.CREATED, encode, None)
 
     def delete(self, key: str, encode: Encode, expect: int) -> Write:
-        """Accept the removal of a key, or say why not."""
+        """Accept the removal of a key, or raise."""
         head = self.head(key)
         _compare(key, head, expect)
         return self._accept(key, Verb.DELETED, encode, head)
@@ -89,14 +88,14 @@ class Ledger:
         return writes
 
     def trim(self) -> list[Forgotten]:
-        """Forget history beyond the limits, and say what that was, oldest first."""
+        """Drop history beyond the limits, and return it, oldest first."""
         return self._history.trim()
 
     def rollback(self) -> None:
         """No accepted write became durable.
 
-        Their revisions are not given out again: a caller that saw one through
-        ``head`` must not find it on somebody else's write.
+        Their revisions are not reused: a caller that saw one through ``head`` must not find it on
+        another write.
         """
         self._pending.clear()
         self._pending_bytes = 0
@@ -110,7 +109,7 @@ class Ledger:
         return changes
 
     def scan(self, prefix: str, after: str, limit: int | None, at: int | None) -> Page:
-        """A page of the state now, or as it was at a retained revision."""
+        """A page of the current state, or of the state at a retained revision."""
         if at is None or at == self.revision:
             keys = self._keys.under(prefix, after)
             entries = tuple(map(self._entries.__getitem__, islice(keys, limit)))
@@ -155,7 +154,7 @@ class Ledger:
         return Page(entries, at, remaining)
 
     def _undo(self, prefix: str, after: str, at: int) -> dict[str, Entry | None]:
-        """What each key that changed after ``at`` held then; None for nothing."""
+        """The value at ``at`` of each key that changed since; None if it did not exist."""
         past: dict[str, Entry | None] = {}
         for write in self._history.newest_first(at):
             key = write.change.key
@@ -201,6 +200,6 @@ def _compare(key: str, head: Entry | None, expect: int) -> None:
 
 
 def _check_text(key: str) -> None:
-    # Half a surrogate pair cannot be stored, and would fail its whole batch.
+    # An unpaired surrogate cannot be stored, and would fail its whole batch.
     if not key or (not key.isascii() and key != key.encode(errors="replace").decode()):
         raise BadRequest(f"{key!r} is not valid text", key=key)

@@ -1,4 +1,4 @@
-"""The named maximum of everything a store keeps besides the objects themselves."""
+"""The limits of everything a store keeps besides the objects themselves."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much past, how many unfinished writes and how many watchers a store holds.
+    """Limits of a store's history, pending writes and watches.
 
-    The past is for watchers that were away for a moment. All of it is read at each start,
-    so it is kept short: a minute of a lab in which ten leases a second come and go.
+    The history is for watchers that were disconnected for a moment. All of it is read at each
+    start, so it is kept short: a minute of a lab with ten leases a second.
     """
 
     history_count_max: int = 50_000
     """Changes kept for watchers that resume and for paging through a snapshot."""
 
     history_bytes_max: int = 16 * MIB
-    """Bytes kept only because those changes are: superseded and deleted values."""
+    """Bytes kept only for those changes: superseded and deleted values."""
 
     pending_count_max: int = 10_000
-    """Writes accepted and not yet durable; the next one is told to back off."""
+    """Writes accepted and not yet durable; further ones are rejected."""
 
     pending_bytes_max: int = 64 * MIB
     """Bytes of those writes."""
 
     watches_max: int = 20_000
-    """Open watches; the next one is told to back off."""
+    """Open watches; further ones are rejected."""
 
     def __post_init__(self) -> None:
         assert self.history_count_max >= 0

@@ -1,10 +1,10 @@
-"""One owner per file, found out at once.
+"""Exclusive ownership of a file, without waiting.
 
-A file beside the database is locked for as long as the store is open. The
-database itself is not used for this: closing any handle to it would drop the
-locks SQLite holds on it in this process. The lock goes with its process, also
-after ``kill -9``, unless a child that was forked and never executed anything
-else outlives it. The file stays, because removing it would let two owners in.
+A file beside the database is locked while the store is open. The database itself is not
+used for this: closing any handle to it would drop the locks SQLite holds on it in this
+process. The lock is released when its process ends, also after ``kill -9``, unless a forked
+child that never called exec outlives it. The file is kept, because removing it would allow
+two owners.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FileLock:
 
     @classmethod
     def take(cls, path: Path) -> FileLock:
-        """Own ``path`` or raise ``Refused`` naming the process that does."""
+        """Lock ``path`` or raise ``Refused`` naming the process that holds it."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ class FileLock:
                 f"{path.with_suffix('')} is in use by process {owner or 'unknown'}; "
                 "stop that one first, or choose another data directory",
             ) from None
-        # A courtesy to whoever comes second; a full disk must not keep us out.
+        # The pid is informational; a full disk must not prevent the lock.
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode())

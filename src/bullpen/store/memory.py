@@ -1,7 +1,7 @@
-"""A store that lives and dies with its process, for tests and the simulator.
+"""A store without persistence, for tests and the simulator.
 
-It differs from the SQLite store only in what durable means: a write is durable
-on the next turn of the event loop. No thread, no file, no clock.
+It differs from the SQLite store only in what durable means: a write is durable on the next
+turn of the event loop. No thread, no file, no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class MemoryStore(JournaledStore):
 
 
 class _Nowhere:
-    """A journal that keeps nothing. The store submits on the turn after a write was accepted."""
+    """A journal that stores nothing. The store submits on the turn after the write."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener

@@ -1,7 +1,7 @@
-"""A copy without its past: the newest value of each key, and nothing of what was deleted.
+"""A copy without history: the newest value of each key, without deleted keys.
 
-The history is for watchers that resume, and nobody resumes from a backup. It may be hundreds
-of times as large as what there is.
+The history is for watchers that resume, and no watcher resumes from a backup. It may be
+hundreds of times as large as the current state.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ VACUUM;
 
 
 def prune(path: Path, *, leap: int = 0) -> None:
-    """Rewrite a copy that nobody else uses; its newest revision moves ahead by ``leap``.
+    """Rewrite a copy in place; its newest revision is advanced by ``leap``.
 
-    Raises ``apsw.Error``; the copy is of no use then.
+    Raises ``apsw.Error``; the copy is unusable then.
     """
     with contextlib.closing(apsw.Connection(str(path))) as connection:
-        # Whatever happens to this file before it is complete, its original is still there.
+        # If this file is lost before it is complete, its original still exists.
         connection.pragma("synchronous", "off")
         connection.pragma("journal_mode", "off")
-        # Secrets are in it, and the place for temporary files may be on any disk.
+        # The data contains secrets, and the directory of temporary files may be on any disk.
         connection.pragma("temp_store", "memory")
         connection.execute(_PRUNE.format(leap=leap)).fetchall()

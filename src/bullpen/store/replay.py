@@ -1,9 +1,8 @@
-"""From the rows of the log to the ledger they describe.
+"""Replays the rows of the log to a ledger.
 
-The log holds one row per retained change, and the rows of older changes only
-while they still are some key's value. Replaying it in order gives the state,
-and for each retained change what came before it. A log that contradicts itself
-is refused rather than guessed at.
+The log holds one row per retained change, and the rows of older changes only while they are
+the current value of a key. Replaying it in order gives the state, and the previous value
+for each retained change. An inconsistent log is refused, not repaired.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ VERBS = (Verb.CREATED, Verb.UPDATED, Verb.DELETED)
 
 
 def row(write: Write) -> Row:
-    """How the log keeps a write."""
+    """The row of a write in the log."""
     change = write.change
     code = 2 if change.verb is Verb.DELETED else 1 if write.before else 0
     return change.revision, change.key, code, change.value
@@ -37,7 +36,7 @@ class Contradiction(Exception):
 
 
 def anything(value: bytes) -> object:
-    """A ``Check`` for values of which nothing is known."""
+    """A ``Check`` that accepts all values."""
     return value
 
 

@@ -1,9 +1,9 @@
-"""A database made from a backup, such that no revision is ever given out twice.
+"""A database created from a backup, without ever reusing a revision.
 
-Between the backup and the damage revisions were given out that the backup knows nothing
-of, and watchers and clients hold on to them. So the restored state begins far ahead of
-where the backup ends, without a history: whoever resumes from an older revision is told
-that it is gone and reads again.
+After the backup and before the damage, revisions were issued that the backup does not
+contain, and watchers and clients still hold them. So the restored state starts far ahead of
+the backup's last revision, without a history: a watcher that resumes from an older revision
+gets Gone and lists again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bullpen.store.pruning import prune
 from bullpen.store.replay import Check, anything
 
 REVISION_LEAP = 10**12
-"""More than can have been given out since the backup: three years of 10,000 a second."""
+"""More than can have been issued since the backup: three years of 10,000 a second."""
 
 
 def rebuild(backup: Path, target: Path, *, check: Check = anything) -> Content:
-    """Write the database a backup stands for to ``target``; what it holds.
+    """Write the database of a backup to ``target``; returns its content.
 
-    Raises ``Refused`` and leaves nothing when the backup is not sound.
+    Raises ``Refused`` and leaves no file when the backup is invalid.
     """
     inspecting.inspect(backup, check=check)
     try:

@@ -1,9 +1,9 @@
-"""The durable store: a ledger in memory, a log in SQLite, one thread that writes.
+"""The durable store: a ledger in memory, a log in SQLite, one writer thread.
 
-Reads never touch the disk. A write is acknowledged after the transaction it
-shares with others has been synced. One that failed did not happen, with one
-exception nobody can rule out: the disk took the data, failed to sync it, and the
-process died before the next commit.
+Reads never touch the disk. A write is acknowledged after the transaction it shares with
+others has been synced. A failed write did not happen, with one exception that cannot be
+excluded: the disk took the data, failed to sync it, and the process died before the next
+commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bullpen.store.writer import Writer
 
 
 class SqliteStore(JournaledStore):
-    """Made by ``open``; ends with ``close``."""
+    """Created by ``open``; released by ``close``."""
 
     def __init__(
         self, database: Database, ledger: Ledger, limits: Limits, check: Check = anything
@@ -45,12 +45,11 @@ class SqliteStore(JournaledStore):
         vfs: str | None = None,
         check: Check = anything,
     ) -> SqliteStore:
-        """Own the database at ``path``, making it if there is none.
+        """Open or create the database at ``path`` exclusively.
 
-        Raises ``Refused``, saying what to do, when the file is in use or was made
-        by another version, and ``Damaged`` when it is damaged or not ours; every
-        value in it has to pass ``check``. ``vfs`` names the SQLite file system to
-        use instead of the operating system's.
+        Raises ``Refused``, with advice, when the file is in use or was created by another version,
+        and ``Damaged`` when it is damaged or not ours; every value in it has to pass ``check``.
+        ``vfs`` names the SQLite file system to use instead of the operating system's.
         """
         load = partial(Database.open, path, limits=limits, vfs=vfs, check=check)
         opening = asyncio.get_running_loop().run_in_executor(None, load)
@@ -64,15 +63,14 @@ class SqliteStore(JournaledStore):
     async def backup(self, path: Path) -> int:
         """Write a consistent copy to ``path`` and return its newest revision.
 
-        The copy holds at least what was durable at the call, has been read back
-        and checked, and replaces an older file at ``path`` in one step. Raises
-        ``StorageFailed`` when it could not be made and ``TooManyRequests`` while
-        another one is.
+        The copy contains at least what was durable at the call, has been read back and verified,
+        and replaces an older file at ``path`` atomically. Raises ``StorageFailed`` when it could
+        not be made and ``TooManyRequests`` while another copy is in progress.
         """
         self._check_open()
         if self._copy is not None and not self._copy.done():
             raise TooManyRequests("a backup is already being made; wait for it")
-        # No two copies share a file, also when one was given up and lingers.
+        # Copies never share a file, even if an aborted one still exists.
         unfinished = path.with_name(f"{path.name}.partial{next(self._copies)}")
         self._copy = asyncio.get_running_loop().create_future()
         self._writer.copy(Order(unfinished, self._copy))
@@ -80,7 +78,7 @@ class SqliteStore(JournaledStore):
             await self._copy
             return await asyncio.to_thread(copying.publish, unfinished, path, self._check)
         except asyncio.CancelledError:
-            # The writer removes what it has not finished; this is for the rest.
+            # The writer removes unfinished copies; this removes the others.
             unfinished.unlink(missing_ok=True)
             raise
 
@@ -91,7 +89,7 @@ class SqliteStore(JournaledStore):
 
 
 def _discard(opening: asyncio.Future[tuple[Database, Ledger]]) -> None:
-    """Nobody waits for the store any more; let go of what was opened for it."""
+    """The caller was cancelled; close what was opened for it."""
     if not opening.cancelled() and opening.exception() is None:
         database, _ = opening.result()
         database.close()

@@ -1,10 +1,10 @@
-"""Whether a write-ahead log lost commits that SQLite would pass over in silence.
+"""Detects lost commits in a write-ahead log that SQLite would silently ignore.
 
-SQLite takes the first frame whose checksum is wrong for the end of the log: that is
-right after a crash, when the last commit was never synced, and wrong when the disk
-spoiled something in the middle. The two are told apart by what follows. A commit is
-begun only after the one before it was synced, so two commits behind the first bad
-frame prove that the first of them had been acknowledged.
+SQLite takes the first frame with a wrong checksum for the end of the log. That is correct
+after a crash, when the last commit was never synced, and wrong when the disk corrupted the
+middle of the log. The frames that follow distinguish the two. A commit starts only after
+the previous one was synced, so two commits after the first bad frame prove that the first
+of them had been acknowledged.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ UNSYNCED_COMMITS_MAX = 1
 
 
 def problem(wal: Path, *, valid_frames: int) -> str:
-    """What is wrong with the log, given how many of its frames SQLite accepted; or nothing."""
+    """The error in the log, given the number of frames SQLite accepted; or empty."""
     if not wal.exists():
         return ""
     with wal.open("rb") as file:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size or not any(header):
-            # The header itself was never synced, so no commit came after it.
+            # The header itself was never synced, so no commit followed it.
             return ""
         magic, _, page_size, _, *salts, first, second = _HEADER.unpack(header)
         if magic not in _MAGIC or _checksum(header[:24], big=magic & 1 == 1) != (first, second):
@@ -44,7 +44,7 @@ def problem(wal: Path, *, valid_frames: int) -> str:
 
 
 def _commits(frame: bytes, salts: list[int]) -> bool:
-    """Whether this frame ends a commit of the present log and not of an earlier one."""
+    """Whether this frame ends a commit of the current log and not of an earlier one."""
     if len(frame) < _FRAME.size:
         return False
     _, pages_after, first, second, _, _ = _FRAME.unpack(frame)
@@ -52,7 +52,7 @@ def _commits(frame: bytes, salts: list[int]) -> bool:
 
 
 def _checksum(data: bytes, *, big: bool) -> tuple[int, int]:
-    """SQLite's own, over the words of a header."""
+    """SQLite's checksum, over the words of a header."""
     words = struct.unpack(f"{'>' if big else '<'}{len(data) // 4}I", data)
     first = second = 0
     for even, odd in zip(words[::2], words[1::2], strict=True):

@@ -1,9 +1,8 @@
-"""The thread that owns the database: it takes what is queued, commits it once, reports once.
+"""The thread that owns the database: takes all queued writes, commits and reports once.
 
-Everything accepted while one commit was under way goes into the next, so the
-busier the store, the more writes share a sync. When a commit fails, all that
-was accepted up to the moment the event loop hears of it fails with it, because
-a later write may build on an earlier one.
+Writes accepted during one commit go into the next, so the busier the store, the more writes
+share a sync. When a commit fails, all writes accepted before the event loop learns of it
+fail too, because a later write may build on an earlier one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Stop:
-    """The last thing a writer is told."""
+    """The last job of a writer."""
 
 
 Job = Batch | Order | Stop
@@ -38,7 +37,7 @@ RETRY_SECONDS = 1.0
 
 
 class Trouble:
-    """Something that fails for a while. Logged when it begins and when it has passed."""
+    """A temporary failure. Logged when it begins and when it has passed."""
 
     def __init__(self, begins: str, ends: str) -> None:
         self._begins = begins
@@ -69,8 +68,8 @@ class Writer:
         self._checkpoints = Trouble("checkpoints fail", "checkpoints succeed again")
         self._orphaned = False
         self._copier = Copier(database, self._post)
-        # A daemon, because a commit that is cut off is as safe as a crash, and a
-        # process that cannot exit is not.
+        # A daemon thread, because an interrupted commit is as safe as a crash, and a process that
+        # cannot exit is not.
         self._thread = Thread(target=self._run, name="bullpen-store", daemon=True)
         self._thread.start()
 
@@ -84,7 +83,7 @@ class Writer:
         self._inbox.put(Stop())
 
     def _run(self) -> None:
-        # Also when a bug ends this thread, so that no caller waits for it for ever.
+        # Also when a bug ends this thread, so that no caller waits for ever.
         with contextlib.ExitStack() as last:
             last.callback(self._post, self._ended)
             last.callback(self._close)
@@ -96,11 +95,11 @@ class Writer:
         try:
             self._database.close()
         except apsw.Error as error:
-            # Nothing is lost: what was not moved to the database is in its log.
+            # Nothing is lost: pages that were not checkpointed are in the write-ahead log.
             log.warning("the last checkpoint failed", extra={"cause": repr(error)})
 
     def _take(self) -> list[Job]:
-        """Everything queued; waits for something unless there is something else to do."""
+        """All queued jobs; waits for one unless there is other work."""
         taken: list[Job] = []
         if not self._copier.busy:
             try:
@@ -114,13 +113,13 @@ class Writer:
                 return taken
 
     def _patience(self) -> float | None:
-        """How long to wait for work before the log is emptied; None for ever."""
+        """How long to wait for work before a checkpoint; None for ever."""
         if not self._database.checkpoint_due:
             return None
         return RETRY_SECONDS if self._checkpoints.lasting else IDLE_SECONDS
 
     def _serve(self, taken: list[Job]) -> bool:
-        """Do what was queued, then a little of what can wait. False once told to stop."""
+        """Process the jobs, then some deferred work. False once told to stop."""
         self._commit([item for item in taken if isinstance(item, Batch)])
         self._checkpoint(idle=not taken)
         for item in taken:
@@ -138,7 +137,7 @@ class Writer:
             return
         try:
             self._database.commit(writes)
-        except Exception as error:  # whatever it is, somebody is waiting for an answer
+        except Exception as error:  # any error must be reported to the caller
             self._commits.met(error)
             self._failed_attempt = live[-1].attempt
             cause = str(error)
@@ -160,7 +159,7 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            # The loop was closed under an open store: nobody is left to answer to.
+            # The loop was closed while the store was open, so there is no caller to report to.
             self._orphaned = True
 
     def _ended(self) -> None:
