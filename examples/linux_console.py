@@ -1,4 +1,4 @@
-"""Run inside `jmp shell`: boots Linux, logs in and looks at the disk before writing to it.
+"""Run inside `jmp shell`: boots Linux, logs in and checks that the disk is empty before writing to it.
 
     jmp shell -l os=linux -- python examples/linux_console.py
 """
@@ -31,4 +31,4 @@ with env() as target:
             after(console, "\nused it is")
     finally:
         target.power.off()
-print("\nLinux answered, and nobody had used its disk before.")
+print("\nLinux booted, and its disk was empty.")

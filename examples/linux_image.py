@@ -2,9 +2,9 @@
 
     python examples/linux_image.py images
 
-The packages are downloaded and unpacked, never installed: nothing on this machine changes
-but the directory named. The guest is Debian's cloud kernel, BusyBox and the modules of a
-virtio disk; it asks for a login on its serial console, `root` without a password.
+The script downloads and unpacks the packages but never installs them: it changes only the
+given directory. The guest consists of Debian's cloud kernel, BusyBox and the modules for a
+virtio disk. Log in on its serial console as `root` without a password.
 """
 
 import gzip
