@@ -1,4 +1,4 @@
-"""Run inside `jmp shell`: boots Linux, logs in and checks that the disk is empty before writing to it.
+"""Run inside `jmp shell`: boots Linux, logs in, checks that the disk is empty and writes to it.
 
     jmp shell -l os=linux -- python examples/linux_console.py
 """

@@ -90,7 +90,7 @@ def test_status_tells_what_is_going_on(service: Service) -> None:
         (("get", "exporter", "missing"), 3, "not found"),
         (("scale", "client/x", "--replicas", "1"), 2, "cannot be scaled"),
         (("scale", "x", "--replicas", "1"), 2, "RESOURCE/NAME"),
-        (("delete", "client"), 2, "say which"),
+        (("delete", "client"), 2, "specify which objects to delete"),
         (("apply", "-f", "/nonexistent.yaml"), 5, "cannot be read"),
         (("get", "exporters", "-l", "a in"), 5, "selector"),
         (("events", "--for", "x"), 2, "RESOURCE/NAME"),

@@ -55,4 +55,4 @@ def test_what_is_not_installed_is_named_with_the_command_that_installs_it(tmp_pa
     assert done.returncode == Exit.LACKING
     assert "sandbox.programs: bubblewrap is not installed" in done.stdout
     for package in ("bubblewrap", "qemu-utils", "qemu-system"):
-        assert f"to mend it: apt-get install {package}" in done.stdout
+        assert f"to fix it: apt-get install {package}" in done.stdout

@@ -179,5 +179,5 @@ def test_a_spoiled_backup_is_passed_over_and_can_be_asked_for_in_vain(lab: Lab) 
     assert (service.data / "state.db").exists(), "what is refused changes nothing"
     done = service.bullpen("restore").stdout
     assert second in done
-    assert "Lost is what was written after it was made" in done
+    assert "when the backup was made, are lost" in done
     service.start()

@@ -26,8 +26,8 @@ FIELD_MANAGER = "bullpen"
 )
 @connected
 @namespaced
-@click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
-@click.option("--force-conflicts", is_flag=True, help="Take fields over from other managers.")
+@click.option("--dry-run", is_flag=True, help="Validate only; change nothing.")
+@click.option("--force-conflicts", is_flag=True, help="Take over fields that other managers own.")
 @output("table", "json", "yaml", "name")
 def apply(
     paths: tuple[str, ...],

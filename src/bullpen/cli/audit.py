@@ -20,15 +20,15 @@ HEADERS = ("time", "who", "verb", "what", "namespace", "from", "outcome")
 
 @click.command()
 @data_option
-@click.option("--who", default="", help="Only of this user; * and ? match any text.")
-@click.option("--what", default="", help="Only this verb, resource or RESOURCE/NAME.")
-@click.option("--since", default="", help="Only newer: a duration such as 2h, or a time.")
+@click.option("--who", default="", help="Only requests of this user; * and ? are wildcards.")
+@click.option("--what", default="", help="Only requests with this verb, resource or RESOURCE/NAME.")
+@click.option("--since", default="", help="Only newer requests: a duration such as 2h, or a time.")
 @output("table", "json")
 def audit(data: Path | None, who: str, what: str, since: str, output: str) -> None:
     """Show the audit log of a data directory, oldest first.
 
     The service need not be running. With -o json the events are printed as they are stored,
-    one to a line, in the form of audit.k8s.io/v1.
+    one per line, in the format of audit.k8s.io/v1.
     """
     from bullpen.app.datadir import Layout
     from bullpen.audit.reading import Query, read

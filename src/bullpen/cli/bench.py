@@ -13,14 +13,14 @@ from bullpen.cli.options import output
 from bullpen.cli.rendering import echo_document
 
 BENCHMARKS = {
-    "store": "Durable writes, against bare group-committed SQLite.",
+    "store": "Durable writes, against plain group-committed SQLite.",
     "apiserver": "Durable writes and watch fan-out over HTTPS.",
     "lease": "Leases over gRPC, against an empty call and one durable commit.",
     "growth": "Cost of a lease by the size of the lab and the length of the queue.",
     "pool": "Exporters of a pool, against starting them by hand; cost by the size of a pool.",
     "router": "Bytes through the router, against a plain TCP relay.",
-    "startup": "The command, and the service after kill -9 with 1,000 exporters.",
-    "shell": "jmp shell from the prompt and back, against one without a service.",
+    "startup": "Start of the command, and of the service after kill -9 with 1,000 exporters.",
+    "shell": "A complete jmp shell, against one without a service.",
 }
 
 
@@ -34,9 +34,9 @@ BENCHMARKS = {
 )
 @output("table", "json")
 def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) -> None:
-    """Run the benchmarks NAMED, or all. Every figure is a ratio to its reference.
+    """Run the named benchmarks, or all of them. Every figure is a ratio to its reference.
 
-    One that could not run is named, and the exit code is then 1.
+    If a benchmark cannot run, the command names it and exits with 1.
     """
     import uvloop
 
@@ -58,7 +58,7 @@ def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) 
             failed.append(name)
             click.echo(f"{name} could not run: {type(error).__name__}: {error}", err=True)
         stolen[name] = host.times().share_since(before)
-        click.echo(f"{name}: {stolen[name]:.1%} of all time was taken by the host", err=True)
+        click.echo(f"{name}: {stolen[name]:.1%} of the CPU time was stolen by the host", err=True)
     if output == "json":
         echo_document([result.document() for result in results], "json")
     else:

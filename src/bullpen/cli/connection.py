@@ -50,8 +50,8 @@ class Api:
         path = data / "kubeconfig"
         if not path.exists():
             raise errors.Unreachable(
-                f"{data} has no kubeconfig: no service was started there."
-                " Run 'bullpen up', or name its directory with --data or $BULLPEN_DATA"
+                f"{data} has no kubeconfig: no service was started with this data directory."
+                " Run 'bullpen up', or name its data directory with --data or $BULLPEN_DATA"
             )
         return cls.from_kubeconfig(path)
 
@@ -169,4 +169,4 @@ def resource_named(word: str) -> Resource:
         if wanted in names and (not group or resource.group == group):
             return resource
     known = ", ".join(dict.fromkeys(resource.plural for resource in RESOURCES))
-    raise errors.NotFound(f"there is no resource {word!r}; known are {known}")
+    raise errors.NotFound(f"there is no resource {word!r}; the known resources are {known}")

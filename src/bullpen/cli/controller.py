@@ -25,13 +25,13 @@ from bullpen.cli.joining import (
     show_default=True,
     envvar="BULLPEN_PORT",
     type=click.IntRange(0, 65535),
-    help="Port of the gRPC services; 0 takes a free one.",
+    help="Port of the gRPC services; 0 chooses a free port.",
 )
 @click.option(
     "--endpoint",
     default="",
     envvar="BULLPEN_ENDPOINT",
-    help="host:port clients and exporters use, if another.",
+    help="host:port that clients and exporters connect to, if different.",
 )
 @click.option(
     "--login-port",
@@ -39,7 +39,7 @@ from bullpen.cli.joining import (
     show_default=True,
     envvar="BULLPEN_LOGIN_PORT",
     type=click.IntRange(-1, 65535),
-    help="Port of the login discovery; -1 for none.",
+    help="Port of the login discovery; -1 disables it.",
 )
 @served_over_tls
 @config_option
@@ -54,7 +54,7 @@ def controller(
     verbose: bool,
     **join: Any,
 ) -> None:
-    """Run the controller of a cluster; of several replicas one leads, the others stand by."""
+    """Run the controller of a cluster. One of several replicas leads, the others are standbys."""
     import uvloop
 
     from bullpen.app import logs

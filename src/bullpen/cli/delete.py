@@ -16,16 +16,16 @@ from bullpen.errors import NotFound
 @click.argument("names", nargs=-1)
 @connected
 @namespaced
-@click.option("-f", "--filename", "paths", multiple=True, help="Delete what these manifests name.")
-@click.option("-l", "--selector", default="", help="Delete what matches.")
+@click.option("-f", "--filename", "paths", multiple=True, help="Delete the objects in a file.")
+@click.option("-l", "--selector", default="", help="Delete the objects that match.")
 @click.option("--all", "everything", is_flag=True, help="Delete all of RESOURCE in the namespace.")
-@click.option("--ignore-not-found", is_flag=True, help="Absent objects are no error.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
 @click.option(
     "--cascade",
     type=click.Choice(["background", "foreground", "orphan"]),
     default="background",
     show_default=True,
-    help="What happens to the objects these own.",
+    help="What happens to owned objects.",
 )
 def delete(
     resource: str | None,
@@ -38,7 +38,7 @@ def delete(
     ignore_not_found: bool,
     cascade: str,
 ) -> None:
-    """Delete objects of RESOURCE by NAME, by label, or as manifests name them."""
+    """Delete objects of RESOURCE by name or by label, or the objects in manifests."""
     targets: list[tuple[str, str]] = []
     if paths:
         for kind, document in manifests.read(paths):
@@ -52,10 +52,10 @@ def delete(
             query = {"labelSelector": selector} if selector else None
             chosen = [item["metadata"]["name"] for item in list_all(api, kind, namespace, query)]
         elif not chosen:
-            raise click.UsageError("say which: NAMES, -l SELECTOR or --all")
+            raise click.UsageError("specify which objects to delete: NAMES, -l SELECTOR or --all")
         targets = [(path_of(kind, namespace, n), manifests.label(kind, n)) for n in chosen]
     else:
-        raise click.UsageError("say what to delete: RESOURCE NAME…, or -f FILE")
+        raise click.UsageError("specify what to delete: RESOURCE NAME…, or -f FILE")
     body = {"propagationPolicy": cascade.capitalize()}
     for path, label in targets:
         try:

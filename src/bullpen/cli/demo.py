@@ -50,7 +50,7 @@ class Stage:
             shlex.split(command), cwd=self.directory, env=self.environment, check=False
         )
         if done.returncode:
-            raise click.ClickException(f"that exited with {done.returncode}; the demo ends here")
+            raise click.ClickException(f"the command exited with {done.returncode}; demo aborted")
 
     @contextlib.contextmanager
     def running(self, command: str, log: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -78,7 +78,7 @@ FILES = ("uboot-pool.yaml", "console.py")
 
 @click.command()
 def demo() -> int:
-    """A pool of virtual boards from nothing: warm, leased, booted, refilled, and gone again."""
+    """Start a pool of virtual boards, lease one, let the pool grow and shrink, and clean up."""
     with tempfile.TemporaryDirectory(prefix="bullpen-demo-") as directory:
         stage = Stage(Path(directory))
         for name in FILES:
@@ -92,7 +92,7 @@ def demo() -> int:
         if service.returncode:
             click.echo((stage.directory / "up.log").read_text(), err=True)
             return Exit.FAILED
-    click.echo("\nStopped cleanly; nothing is left behind. Your own: bullpen up --data ./lab")
+    click.echo("\nStopped cleanly; nothing is left behind. To start a lab: bullpen up --data ./lab")
     return Exit.OK
 
 
@@ -105,20 +105,20 @@ def _started(service: subprocess.Popen[bytes], stage: Stage) -> bool:
 
 def _tell(stage: Stage) -> None:
     api = Api.from_data(stage.data)
-    stage.show("Two manifests make a pool of U-Boot boards", "bullpen apply -f uboot-pool.yaml")
+    stage.show("Two manifests define a pool of U-Boot boards", "bullpen apply -f uboot-pool.yaml")
     _until(api, "two boards to be warm", lambda pool: pool["availableReplicas"] >= 2)
-    stage.show("Two are warm", "bullpen get exporters")
+    stage.show("Two boards are warm", "bullpen get exporters")
     stage.show(
-        "Lease one with the published client and watch it boot",
+        "Lease a board with the published client and watch it boot",
         f"jmp shell --client-config {CLIENT} -l board=uboot -- python console.py",
     )
     _until(api, "the pool to be full again", lambda pool: pool["availableReplicas"] >= 2)
-    stage.show("The used one is gone, a fresh one took its place", "bullpen get exporters")
+    stage.show("A fresh board has replaced the used one", "bullpen get exporters")
     _burst(stage, api)
     _until(api, "the pool to shrink", lambda pool: pool["replicas"] == 2)
-    stage.show("Idle again, so two are left", "bullpen get exportersets")
-    stage.show("Why it did what it did", f"bullpen events --for {POOL}/uboot")
-    stage.show("All at a glance", "bullpen status")
+    stage.show("The pool is idle again and has shrunk to two boards", "bullpen get exportersets")
+    stage.show("The events explain each decision", f"bullpen events --for {POOL}/uboot")
+    stage.show("The whole lab", "bullpen status")
 
 
 def _burst(stage: Stage, api: Api) -> None:
@@ -136,9 +136,9 @@ def _burst(stage: Stage, api: Api) -> None:
         )
         for _ in range(BURST)
     ]
-    _until(api, "all to be served", lambda pool: pool["leasedReplicas"] == BURST)
-    click.echo(f"All {BURST} have a board of their own after {time.monotonic() - started:.1f} s.")
-    stage.show("They have", "bullpen get exportersets")
+    _until(api, "all leases to be assigned", lambda pool: pool["leasedReplicas"] == BURST)
+    click.echo(f"All {BURST} pipelines have a board after {time.monotonic() - started:.1f} s.")
+    stage.show("The pool has grown", "bullpen get exportersets")
     codes = [shell.wait(BURST_SECONDS_MAX) for shell in shells]
     if any(codes):
         raise click.ClickException(f"the shells exited with {codes}")

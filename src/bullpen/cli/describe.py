@@ -28,7 +28,7 @@ _HIDDEN = frozenset({"apiVersion", "kind", "metadata"})
 @namespaced
 @output("table", "json", "yaml")
 def describe(resource: str, name: str, api: Api, namespace: str, output: str) -> None:
-    """Show one object of RESOURCE and what happened to it."""
+    """Show one object of RESOURCE and its events."""
     kind = resource_named(resource)
     document = api.request("GET", path_of(kind, namespace, name))
     about = f"involvedObject.uid={document['metadata']['uid']}"

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @data_option
 @output("table", "json", "yaml")
 def doctor(data: Path | None, output: str) -> int:
-    """Say what this machine lacks to run virtual targets, and what to do about it.
+    """Check whether this machine can run virtual targets, and show how to fix problems.
 
-    Run it as the user that the service runs as. Ends with code 11 if something is missing.
+    Run it as the user that the service runs as. Exits with 11 if something is missing.
     """
     from bullpen.app.diagnosis import examine
 
@@ -48,4 +48,4 @@ def _echo(found: tuple[Finding, ...]) -> None:
     click.echo(table(("check", "status", "about"), [[x.name, x.status, x.about] for x in found]))
     for finding in found:
         if finding.problem:
-            click.echo(f"\n{finding.name}: {finding.problem}\n  to mend it: {finding.remedy}")
+            click.echo(f"\n{finding.name}: {finding.problem}\n  to fix it: {finding.remedy}")

@@ -22,8 +22,8 @@ HEADERS = ("last seen", "type", "reason", "object", "message")
 @connected
 @namespaced
 @click.option("-A", "--all-namespaces", is_flag=True, help="Across all namespaces.")
-@click.option("--for", "target", default="", help="Only about RESOURCE/NAME.")
-@click.option("-w", "--watch", is_flag=True, help="Then show new ones as they happen.")
+@click.option("--for", "target", default="", help="Only events of RESOURCE/NAME.")
+@click.option("-w", "--watch", is_flag=True, help="Then show new events as they happen.")
 @output("table", "json", "yaml")
 def events(
     api: Api, namespace: str, all_namespaces: bool, target: str, watch: bool, output: str

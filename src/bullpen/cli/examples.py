@@ -16,4 +16,4 @@ def example(name: str) -> Path:
     for place in _PLACES:
         if (place / name).exists():
             return place / name
-    raise NotFound(f"the example {name} is not part of this installation; install it again")
+    raise NotFound(f"the example {name} is missing from this installation; reinstall Bullpen")

@@ -35,7 +35,7 @@ def get(
     watch: bool,
     output: str,
 ) -> None:
-    """Show objects of RESOURCE, all of them or those NAMED."""
+    """Show all objects of RESOURCE, or the named ones."""
     kind = resource_named(resource)
     where = None if all_namespaces else namespace
     query = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v}

@@ -92,14 +92,14 @@ def _create(
         click.echo(f"{resource.singular}.{resource.group}/{name}")
     else:
         click.echo(f"{resource.singular} {name} created in namespace {namespace}")
-        click.echo(f"config written to {path}; it holds a secret, keep it to yourself")
+        click.echo(f"config written to {path}; it contains a secret token, keep it private")
         click.echo(_hint(resource.singular, path))
 
 
 def _hint(singular: str, path: Path) -> str:
     if singular == "client":
         return f"try: jmp get exporters --client-config {path}"
-    return f"next: add drivers under 'export:' in it, then run: jmp run --exporter-config {path}"
+    return f"next: add drivers under 'export:', then run: jmp run --exporter-config {path}"
 
 
 def _labels(pairs: tuple[str, ...]) -> dict[str, str]:

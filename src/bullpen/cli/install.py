@@ -17,11 +17,11 @@ from bullpen.cli.rendering import echo_document
     "--values",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="YAML file with choices, as for the Helm chart; later ones win.",
+    help="YAML file with values, as for the Helm chart. May be repeated; later files win.",
 )
 @output("yaml", "json", "name")
 def manifests(namespace: str, values: tuple[Path, ...], output: str) -> None:
-    """Print everything a cluster needs to run the service."""
+    """Print all manifests that a cluster needs to run the service."""
     from bullpen.api import yaml
     from bullpen.app.install.parts import manifests as installation
     from bullpen.core.targets.exporter_config import merged
@@ -31,7 +31,7 @@ def manifests(namespace: str, values: tuple[Path, ...], output: str) -> None:
     for path in values:
         found = yaml.load(path.read_bytes()) or {}
         if not isinstance(found, dict):
-            raise BadRequest(f"{path} holds no choices")
+            raise BadRequest(f"{path} is not a YAML mapping of values")
         chosen = merged(chosen, found)
     documents = list(installation(chosen, namespace=namespace))
     if output == "json":

@@ -22,7 +22,8 @@ _JOINING = (
         "--kubeconfig",
         type=FILE,
         envvar="BULLPEN_KUBECONFIG",
-        help="Cluster to join [default: that of the Pod, else $KUBECONFIG, else ~/.kube/config].",
+        help="Kubeconfig of the cluster"
+        " [default: $KUBECONFIG, else the Pod's service account, else ~/.kube/config].",
     ),
     click.option(
         "--context", default="", envvar="BULLPEN_CONTEXT", help="Context in the kubeconfig."
@@ -31,13 +32,13 @@ _JOINING = (
         "--namespace",
         default="",
         envvar="BULLPEN_NAMESPACE",
-        help="Where keys and coordination Leases are kept [default: that of the Pod or context].",
+        help="Namespace of keys and coordination Leases [default: that of the Pod or context].",
     ),
     click.option(
         "--watch-namespace",
         default="",
         envvar="BULLPEN_WATCH_NAMESPACE",
-        help="The only namespace to look after [default: all].",
+        help="The only namespace to manage [default: all].",
     ),
     click.option(
         "--listen",
@@ -51,16 +52,16 @@ _JOINING = (
         show_default=True,
         envvar="BULLPEN_HEALTH_PORT",
         type=click.IntRange(-1, 65535),
-        help="Port of /healthz, /readyz and /metrics; -1 for none.",
+        help="Port of /healthz, /readyz and /metrics; -1 disables it.",
     ),
     click.option("-v", "--verbose", is_flag=True, envvar="BULLPEN_VERBOSE", help="Log more."),
 )
 
 _TLS = (
     click.option("--tls-cert", type=FILE, envvar="BULLPEN_TLS_CERT", help="Server certificate."),
-    click.option("--tls-key", type=FILE, envvar="BULLPEN_TLS_KEY", help="Its private key."),
+    click.option("--tls-key", type=FILE, envvar="BULLPEN_TLS_KEY", help="Its private key file."),
     click.option(
-        "--tls-ca", type=FILE, envvar="BULLPEN_TLS_CA", help="What clients check it against."
+        "--tls-ca", type=FILE, envvar="BULLPEN_TLS_CA", help="CA certificate for clients."
     ),
 )
 
@@ -116,5 +117,5 @@ def tls_from(tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None) -
     if tls_cert and tls_key and tls_ca:
         return TlsFiles(certificate=tls_cert, key=tls_key, ca=tls_ca)
     if tls_cert or tls_key or tls_ca:
-        raise click.UsageError("--tls-cert, --tls-key and --tls-ca go together")
+        raise click.UsageError("--tls-cert, --tls-key and --tls-ca must be given together")
     return None

@@ -19,11 +19,11 @@ LOOK_SECONDS = 0.2
 @click.argument("exporter", required=False)
 @data_option
 @namespaced
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Then show new output, until Ctrl-C.")
 def logs(exporter: str | None, data: Path | None, namespace: str, follow: bool) -> None:
     """Show the log of EXPORTER, a virtual target that runs on this machine.
 
-    Without a name, list the directories that reclaimPolicy Retain kept of targets that are gone.
+    Without a name, list the directories of former targets that reclaimPolicy Retain kept.
     """
     from bullpen.placements.local.layout import Layout
 
@@ -54,6 +54,6 @@ def _explain(api: Api, namespace: str, exporter: str) -> None:
     """Say why there is no log: no such exporter, or one that runs elsewhere."""
     api.request("GET", path_of(resource_named("exporters"), namespace, exporter))
     raise NotFound(
-        f"exporter {exporter} is not run by this service, so its log is where 'jmp run' runs;"
-        f" 'bullpen describe exporter {exporter}' shows what is known of it here"
+        f"exporter {exporter} does not run on this machine; look at the output of its 'jmp run'."
+        f" 'bullpen describe exporter {exporter}' shows its conditions and events"
     )

@@ -14,30 +14,30 @@ from bullpen.errors import LabError
 
 COMMANDS = {
     "up": ("bullpen.cli.up:up", "Run the whole service on this machine."),
-    "demo": ("bullpen.cli.demo:demo", "Show the service doing its main job, then clean up."),
-    "status": ("bullpen.cli.status:status", "Show pools, leases, who waits, and endpoints."),
+    "demo": ("bullpen.cli.demo:demo", "Demonstrate a pool of virtual boards, then clean up."),
+    "status": ("bullpen.cli.status:status", "Show pools, exporters and leases."),
     "apply": ("bullpen.cli.apply:apply", "Create or change objects to match manifests."),
     "get": ("bullpen.cli.get:get", "Show objects."),
-    "describe": ("bullpen.cli.describe:describe", "Show one object and what happened to it."),
-    "scale": ("bullpen.cli.scale:scale", "Move a pool's ceiling."),
+    "describe": ("bullpen.cli.describe:describe", "Show one object and its events."),
+    "scale": ("bullpen.cli.scale:scale", "Set a pool's ceiling."),
     "delete": ("bullpen.cli.delete:delete", "Delete objects."),
-    "events": ("bullpen.cli.events:events", "Show what happened."),
-    "audit": ("bullpen.cli.audit:audit", "Show who changed what, and who was refused."),
-    "logs": ("bullpen.cli.logs:logs", "Show what a virtual target's exporter said."),
+    "events": ("bullpen.cli.events:events", "Show events."),
+    "audit": ("bullpen.cli.audit:audit", "Show changes and refused requests."),
+    "logs": ("bullpen.cli.logs:logs", "Show the log of a virtual target's exporter."),
     "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
     "controller": ("bullpen.cli.controller:controller", "Run the controller of a cluster."),
     "provisioner": (
         "bullpen.cli.provisioner:provisioner",
-        "Look after the pools of one provisioner, in a cluster.",
+        "Manage the pools of one provisioner in a cluster.",
     ),
-    "router": ("bullpen.cli.router:router", "Run one more router, in a process of its own."),
+    "router": ("bullpen.cli.router:router", "Run an additional router in its own process."),
     "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
-    "doctor": ("bullpen.cli.doctor:doctor", "Say what this machine lacks, and what mends it."),
+    "doctor": ("bullpen.cli.doctor:doctor", "Check this machine, and show how to fix problems."),
     "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
-    "manifests": ("bullpen.cli.install:manifests", "Print what to install in a cluster."),
+    "manifests": ("bullpen.cli.install:manifests", "Print the manifests for a cluster."),
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
-    "bench": ("bullpen.cli.bench:bench", "Run benchmarks, as ratios to references."),
+    "bench": ("bullpen.cli.bench:bench", "Run benchmarks; results are ratios to references."),
 }
 """Where each command is and what it does; only the one that is called gets imported."""
 
@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
             return None
         if not _is_installed(cmd_name):
             raise click.ClickException(
-                f"{cmd_name} is not part of an installed package; run it from a checkout"
+                f"{cmd_name} is not included in the installed package; run it from a checkout"
             )
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), name)

@@ -44,7 +44,7 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
 def _flattened(documents: tuple[object, ...], source: str) -> Iterator[Document]:
     for document in documents:
         if not isinstance(document, dict):
-            raise BadRequest(f"{source} holds something that is not an object")
+            raise BadRequest(f"{source} contains a document that is not an object")
         if document.get("kind") == "List":
             yield from _flattened(tuple(document.get("items") or ()), source)
         else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     "--provisioner",
     required=True,
     envvar="BULLPEN_PROVISIONER",
-    help="Whose pools to look after, such as qemu.jumpstarter.dev.",
+    help="Provisioner whose pools to manage, such as qemu.jumpstarter.dev.",
 )
 @joining
 @click.option(
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=IMAGE",
     envvar="BULLPEN_RUNTIME_IMAGES",
-    help="Image a target runs in, such as qemu=…; may be repeated.",
+    help="Image in which targets run, such as qemu=…; may be repeated.",
 )
 @click.option(
     "--pull-secret",
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     "--pod-service-account",
     default="",
     envvar="BULLPEN_POD_SERVICE_ACCOUNT",
-    help="Service account of the Pods; none of them gets a token.",
+    help="Service account of the Pods; its token is never mounted.",
 )
 @click.option(
     "--tls-ca",
     type=FILE,
     envvar="BULLPEN_TLS_CA",
-    help="What exporters check the controller against [default: what the controller published].",
+    help="CA certificate for exporters [default: the one that the controller publishes].",
 )
 @config_option
 def provisioner(
@@ -81,7 +81,7 @@ def provisioner(
     verbose: bool,
     **join: Any,
 ) -> None:
-    """Look after the pools of one provisioner; of several replicas one leads."""
+    """Manage the pools of one provisioner. One of several replicas is the leader."""
     import uvloop
 
     from bullpen.app import logs
@@ -89,7 +89,7 @@ def provisioner(
     from bullpen.app.provisioner import ProvisionerSettings, run
 
     if placement == "local" and data is None:
-        raise click.UsageError("--placement local needs --data")
+        raise click.UsageError("--placement local requires --data")
     pods = _pods(exporter_image, runtime_image, pull_secret, pod_service_account)
     settings = ProvisionerSettings(
         provisioner=provisioner,
@@ -111,7 +111,7 @@ def _pods(
 
     pairs = [text.partition("=") for text in runtimes]
     if not all(name and found for name, _, found in pairs):
-        raise click.UsageError("--runtime-image is NAME=IMAGE")
+        raise click.UsageError("write --runtime-image as NAME=IMAGE")
     return PodSettings(
         exporter_image=image,
         runtime_images={name: found for name, _, found in pairs},

@@ -25,9 +25,9 @@ _COLUMNS = ("name", "made", "bytes", "revision", "objects", "sound")
 @click.option("--list", "listing", is_flag=True, help="Show the backups; change nothing.")
 @output("table", "json", "yaml")
 def restore(data: Path | None, chosen: str, listing: bool, output: str) -> None:
-    """Put a backup in the place of the database of a service that is not running.
+    """Replace the database of a stopped service with a backup.
 
-    What was written after the backup was made is lost. The database that was there is kept.
+    Changes after the backup was made are lost. The replaced database is kept.
     """
     from bullpen.app.datadir import Layout
     from bullpen.app.localaudit import record_restore
@@ -84,10 +84,10 @@ def _document(done: Restored) -> Document:
 def _echo(done: Restored, root: Path) -> None:
     click.echo(f"Restored {done.backup}: {done.content.keys} objects.")
     click.echo(
-        f"Lost is what was written after it was made, which is after revision "
-        f"{done.backup_revision}. The lab goes on at revision {done.content.revision},"
-        " so that no revision is given out twice."
+        f"Changes after revision {done.backup_revision}, when the backup was made, are lost."
+        f" The lab continues at revision {done.content.revision},"
+        " so that no revision is used twice."
     )
     if done.set_aside:
-        click.echo(f"The database that was there is kept in {done.set_aside}.")
+        click.echo(f"The replaced database is kept in {done.set_aside}.")
     click.echo(f"Start the service: bullpen up --data {root}")

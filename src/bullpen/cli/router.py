@@ -33,13 +33,13 @@ IN_A_POD = "KUBERNETES_SERVICE_HOST"
     show_default=True,
     envvar="BULLPEN_PORT",
     type=click.IntRange(0, 65535),
-    help="Port; 0 takes a free one.",
+    help="Port; 0 chooses a free port.",
 )
 @click.option(
     "--endpoint",
     default="",
     envvar="BULLPEN_ENDPOINT",
-    help="host:port clients use for it, if another.",
+    help="host:port that clients and exporters connect to, if different.",
 )
 @click.option(
     "--drain",
@@ -47,7 +47,7 @@ IN_A_POD = "KUBERNETES_SERVICE_HOST"
     show_default=True,
     envvar="BULLPEN_DRAIN",
     type=click.FloatRange(0),
-    help="Seconds that streams may go on once it is told to stop.",
+    help="Seconds for which streams may continue after SIGTERM.",
 )
 @served_over_tls
 def router(
@@ -63,10 +63,10 @@ def router(
     verbose: bool,
     **join: Any,
 ) -> None:
-    """Run a router of its own, for a service or a cluster; streams go to the least loaded one.
+    """Run an additional router in its own process; new streams go to the least loaded router.
 
-    With --data or $BULLPEN_DATA it belongs to the service there, with --kubeconfig or in a
-    Pod to a cluster.
+    With --data or $BULLPEN_DATA it serves the lab in that data directory; with --kubeconfig,
+    or in a Pod, it serves the lab in the cluster.
     """
     import uvloop
 

@@ -13,9 +13,9 @@ from bullpen.cli.options import connected, namespaced
 @click.argument("target")
 @connected
 @namespaced
-@click.option("--replicas", type=click.IntRange(0), required=True, help="New ceiling; 0 = none.")
+@click.option("--replicas", type=click.IntRange(0), required=True, help="New ceiling; 0 for none.")
 def scale(target: str, api: Api, namespace: str, replicas: int) -> None:
-    """Set how many members TARGET (RESOURCE/NAME, such as exporterset/rpi4) may have."""
+    """Set the maximum number of members of TARGET (RESOURCE/NAME, such as exporterset/rpi4)."""
     word, slash, name = target.partition("/")
     if not slash or not name:
         raise click.UsageError("write TARGET as RESOURCE/NAME, such as exporterset/rpi4")

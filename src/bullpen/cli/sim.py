@@ -21,26 +21,26 @@ PROGRESS_SECONDS = 0.5
 
 @click.command()
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
-@click.option("--runs", default=1, show_default=True, help="How many seeds; 0 goes on for ever.")
+@click.option("--runs", default=1, show_default=True, help="Number of seeds; 0 runs without end.")
 @click.option(
     "--home",
     type=click.Choice([home.value for home in Home]),
     default=Home.EMBEDDED.value,
     show_default=True,
-    help="Where the objects live.",
+    help="Where objects are stored.",
 )
 @click.option(
     "--size",
     type=click.Choice([size.value for size in Size]),
     default=Size.USUAL.value,
     show_default=True,
-    help="How much happens in a run: small ones are many different runs, large ones many leases.",
+    help="Size of a run: small sizes give many different runs, large sizes many leases.",
 )
-@click.option("--until", type=float, default=None, help="Stop after so many seconds.")
-@click.option("--leases", type=int, default=None, help="Stop after so many leases.")
-@click.option("--jobs", default=1, show_default=True, help="Processes that run seeds.")
+@click.option("--until", type=float, default=None, help="Stop after this many seconds.")
+@click.option("--leases", type=int, default=None, help="Stop after this many leases.")
+@click.option("--jobs", default=1, show_default=True, help="Number of processes.")
 @click.option("--shrink", is_flag=True, help="Make a failing run as short as possible.")
-@click.option("--trace", default=40, show_default=True, help="Last lines to show of a failure.")
+@click.option("--trace", default=40, show_default=True, help="Trace lines to show of a failure.")
 @output("text", "json")
 def sim(
     seed: int,
@@ -54,7 +54,7 @@ def sim(
     trace: int,
     output: str,
 ) -> int:
-    """Run seeds and check every promise after every commit. Exits 10 when one is broken."""
+    """Run seeds and check every promise after every commit. Exits with 10 if one is broken."""
     seeds = itertools.count(seed) if runs == 0 else range(seed, seed + runs)
     click.echo(f"seed {seed}, {runs or 'all following'} {size} runs, {home} home", err=True)
     began = shown = time.monotonic()
@@ -120,5 +120,5 @@ def _failed(outcome: Outcome, trace: int, output: str) -> int:
         click.echo(f"  {found}")
     steps = ", ".join(f"{step.number} {step.act}" for step in plan.steps)
     click.echo(f"steps ({len(plan.steps)}): {steps}")
-    click.echo(f"again: {again}")
+    click.echo(f"to reproduce: {again}")
     return Exit.VIOLATED

@@ -19,7 +19,7 @@ from bullpen.errors import Unavailable
 @connected
 @output("table", "json", "yaml")
 def status(api: Api, output: str) -> int:
-    """Show pools, leases, who waits, and endpoints. Exit 0 when healthy, 8 when not."""
+    """Show pools, exporters, and active and waiting leases. Exits with 8 if not healthy."""
     report = gather(api)
     if output == "table":
         _echo(report)

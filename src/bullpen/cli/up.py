@@ -18,7 +18,7 @@ from bullpen.cli.options import data_option
     "manifests",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Apply this manifest once the service is up. May be repeated.",
+    help="Apply this manifest once the service is running. May be repeated.",
 )
 @data_option
 @click.option(
@@ -34,7 +34,7 @@ from bullpen.cli.options import data_option
     show_default=True,
     envvar="BULLPEN_PORT_BASE",
     type=click.IntRange(0, 65000),
-    help="First port; 0 takes free ones.",
+    help="First port; 0 chooses free ports.",
 )
 @click.option(
     "--config",
@@ -82,4 +82,4 @@ def _announce(endpoints: Document, applied: list[str]) -> None:
     click.echo(f"  kubectl --kubeconfig {endpoints['kubeconfig']} get exporters")
     click.echo(f"  jmp get exporters --client-config {endpoints['client']}")
     click.echo(f"  bullpen status --data {Path(endpoints['kubeconfig']).parent}")
-    click.echo("Ctrl-C stops it.")
+    click.echo("Press Ctrl-C to stop.")

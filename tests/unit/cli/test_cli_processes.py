@@ -32,19 +32,19 @@ def test_every_setting_has_a_variable_and_both_are_in_the_reference(command: cli
         pytest.param(
             controller,
             ["--tls-cert", __file__],
-            "--tls-cert, --tls-key and --tls-ca go together",
+            "--tls-cert, --tls-key and --tls-ca must be given together",
             id="half a certificate",
         ),
         pytest.param(
             provisioner,
             ["--provisioner", "mock.jumpstarter.dev", "--placement", "local"],
-            "--placement local needs --data",
+            "--placement local requires --data",
             id="nowhere to put targets",
         ),
         pytest.param(
             provisioner,
             ["--provisioner", "mock.jumpstarter.dev", "--runtime-image", "qemu"],
-            "--runtime-image is NAME=IMAGE",
+            "write --runtime-image as NAME=IMAGE",
             id="an image without a name",
         ),
     ],
