@@ -1,7 +1,8 @@
 """Control groups: how much memory, how many processes and how much CPU an instance gets.
 
 Both versions are supported: version 1 with a tree for each controller, version 2 if its
-controllers are enabled for the service's own group.
+controllers are enabled for the service's own group, or if systemd delegated that group to the
+service (``Delegate=yes``) and it can enable them itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ PROCESSES = "cgroup.procs"
 REMOVE_TRIES_MAX = 5
 REMOVE_PAUSE_SECONDS = 0.002
 """A group is busy until the kernel has released the last process in it."""
+SUBTREE = "cgroup.subtree_control"
+
+OWN = "service"
+"""The service's group below one that was delegated to it; beside it are those of instances."""
+
+DELEGATION_MARKS = ("user.delegate", "trusted.delegate")
+"""Extended attributes that systemd sets on a group that it delegates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +66,51 @@ def find(*, mounts: str | None = None, membership: str | None = None) -> Trees:
                 found[name] = _below(point, root, own[name])
         elif kind == "cgroup2" and "" in own:
             place = _below(point, root, own[""])
+            place = place.parent if place.name == OWN else place
             for name in _enabled(place):
                 found.setdefault(name, place)
     absent = [name for name in CONTROLLERS if name not in found]
     if absent:
         raise CgroupsMissing(f"the controllers {', '.join(absent)} are not there for this process")
     return Trees(version=2 if len(set(found.values())) == 1 else 1, places=found)
+
+
+def settle(*, mounts: str | None = None, membership: str | None = None) -> None:
+    """Turn controllers on in a group of version 2 that systemd has delegated to this service.
+
+    Such a group has processes or controllers for groups below it, never both, so everything in
+    it moves to a group of its own first. Does nothing in any other group, which may have
+    processes of others. Raises ``OSError``.
+    """
+    mounts = MOUNTS.read_text() if mounts is None else mounts
+    membership = MEMBERSHIP.read_text() if membership is None else membership
+    path = _own(membership).get("")
+    for root, point, kind, _ in _mounted(mounts):
+        if kind != "cgroup2" or path is None:
+            continue
+        place = _below(point, root, path)
+        if _is_delegated(place) and not set(CONTROLLERS) <= _enabled(place):
+            _move_down(place)
+            _turn_on(place)
+
+
+def _is_delegated(place: Path) -> bool:
+    for mark in DELEGATION_MARKS:
+        with contextlib.suppress(OSError):
+            if os.getxattr(place, mark) == b"1":
+                return True
+    return False
+
+
+def _move_down(place: Path) -> None:
+    (place / OWN).mkdir(exist_ok=True)
+    for process in (place / PROCESSES).read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (place / OWN / PROCESSES).write_text(process)
+
+
+def _turn_on(place: Path) -> None:
+    (place / SUBTREE).write_text(" ".join(f"+{name}" for name in CONTROLLERS))
 
 
 def _own(membership: str) -> dict[str, str]:
@@ -88,7 +135,7 @@ def _below(point: str, root: str, path: str) -> Path:
 
 def _enabled(place: Path) -> set[str]:
     with contextlib.suppress(OSError):
-        words = (place / "cgroup.subtree_control").read_text().split()
+        words = (place / SUBTREE).read_text().split()
         return set(words) & set(CONTROLLERS)
     return set()
 
@@ -106,8 +153,7 @@ class Cgroups:
         for place in self._directories():
             place.mkdir(exist_ok=True)
             if self._version == 2:
-                wanted = " ".join(f"+{name}" for name in CONTROLLERS)
-                (place / "cgroup.subtree_control").write_text(wanted)
+                _turn_on(place)
 
     def make(self, name: str, limits: Limits) -> tuple[str, ...]:
         """Create the groups of one instance; returns their paths."""

@@ -25,7 +25,8 @@ BUBBLEWRAP = "apt-get install bubblewrap"
 ROOT = "run the service as root, or let it have namespaces of its own"
 GROUPS = (
     "run the service as root in a group with the controllers memory, pids and cpu; with version 2"
-    " they must be in the cgroup.subtree_control of that group"
+    " they must be in the cgroup.subtree_control of that group, or systemd must delegate it"
+    " (Delegate=yes, as in the units of `bullpen service install`)"
 )
 
 
@@ -115,6 +116,7 @@ def _failure(command: tuple[str, ...]) -> str:
 
 def _limits(data: Path) -> tuple[Cgroups | None, Layer]:
     try:
+        cgroups.settle()
         found = Cgroups(cgroups.find(), data)
         found.prepare()
     except (CgroupsMissing, OSError) as error:
