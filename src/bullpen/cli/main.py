@@ -32,6 +32,7 @@ COMMANDS = {
         "Manage the pools of one provisioner in a cluster.",
     ),
     "router": ("bullpen.cli.router:router", "Run an additional router in its own process."),
+    "service": ("bullpen.cli.service:service", "Install systemd units for this machine."),
     "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
     "doctor": ("bullpen.cli.doctor:doctor", "Check this machine, and show how to fix problems."),
     "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
