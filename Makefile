@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist release lint types imports unit bench soak crash fuzz lock chart format
+.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit bench soak crash fuzz lock chart format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -64,6 +64,9 @@ format: setup ## Format the code
 
 dist: setup ## Build the wheel and the source archive into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
+
+docs: setup ## Build the documentation into site/, with links checked
+	@$(BIN)/python scripts/docs
 
 release: setup ## Build and prove what a release consists of: DRY=1 without a tag, IMAGE=0, BASE=IMAGE
 	@DRY="$(DRY)" IMAGE="$(IMAGE)" BASE="$(BASE)" $(BIN)/python scripts/release
