@@ -18,6 +18,9 @@ MARK = "# Written by `bullpen service install`, sha256:"
 DESCRIPTORS = 65_536
 """What the service wants; ``app.descriptors`` raises its own limit as far as this one allows."""
 
+START_SECONDS_MAX = 600
+"""For reading a large database and finding it sound."""
+
 STOP_SECONDS_MAX = 90
 """For ending every virtual target and writing the last backup."""
 
@@ -97,7 +100,10 @@ Description=Bullpen, a device-lab service
 {_after_network(choices)}RequiresMountsFor={_path(choices.data)}
 
 [Service]
-Type=exec
+# Started means that it answers, so that exporters on this machine start after it.
+Type=notify
+NotifyAccess=main
+TimeoutStartSec={START_SECONDS_MAX}
 ExecStart={" ".join(map(word, command))}
 Restart=on-failure
 RestartSec=2

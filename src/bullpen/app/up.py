@@ -15,6 +15,7 @@ from bullpen.api import yaml
 from bullpen.api.document import Document
 from bullpen.app.datadir import DataDirectory
 from bullpen.app.localaudit import applied_event
+from bullpen.app.notifying import READY, STOPPING, notify
 from bullpen.app.publishing import publish
 from bullpen.app.wiring import Settings, World, apply, running
 from bullpen.errors import BadRequest
@@ -72,6 +73,8 @@ async def _serve(
         endpoints = await publish(service, directory.layout)
         gc.freeze()
         announce(endpoints, applied)
+        notify(READY)
         await stop.wait()
+        notify(STOPPING)
         log.info("stopping", extra={"key": settings.data})
     log.info("stopped", extra={"key": settings.data})
