@@ -105,22 +105,26 @@ def install(
 
 @service.command()
 @_place
-@click.option("--force", is_flag=True, help="Remove units that a person has changed.")
+@click.option("--force", is_flag=True, help="Remove units that are changed or enabled.")
 @output("table", "json", "yaml")
 def uninstall(user: bool, directory: Path | None, force: bool, output: str) -> None:
-    """Remove both units. The data directory and what runs are left alone."""
+    """Remove both units. The data directory is left alone.
+
+    Units that a person has changed, or that are still enabled, are kept unless --force is given.
+    """
     from bullpen.app.units import EXPORTER, SERVICE
 
     place = directory or _units_directory(user=user)
     found = {name: _read(place / name) for name in (SERVICE, EXPORTER)}
     if not force:
+        _refuse_enabled(place, user=user)
         _refuse_changed(place, found)
     rows = []
     for name, text in found.items():
         if text is not None:
             _remove(place / name)
         rows.append((name, str(place / name), "removed" if text is not None else "absent"))
-    _tell(rows, _next_after_uninstall(user=user), output)
+    _tell(rows, [f"{_systemctl(user=user)} daemon-reload"], output)
 
 
 @service.command()
@@ -193,10 +197,24 @@ def _refuse_changed(place: Path, found: dict[str, str | None]) -> None:
     ]
     if changed:
         raise Conflict(
-            f"{' and '.join(changed)} was changed since it was installed, or is from elsewhere, and"
-            " nothing was done. Keep changes in a drop-in (systemctl edit), or use --force to"
-            " discard them"
+            f"changed since it was installed, or from elsewhere: {', '.join(changed)}. Nothing was"
+            " done. Keep changes in a drop-in (systemctl edit), or use --force to discard them"
         )
+
+
+def _refuse_enabled(place: Path, *, user: bool) -> None:
+    """systemd keeps links to what it starts by itself; they must not outlive the units."""
+    names = ("bullpen.service", "bullpen-exporter@*.service")
+    enabled = sorted({path.name for name in names for path in place.glob(f"*.wants/{name}")})
+    if enabled:
+        raise Conflict(
+            f"{', '.join(enabled)} would be left enabled without a unit, and nothing was done."
+            f" First run: {_systemctl(user=user)} disable --now {' '.join(enabled)}"
+        )
+
+
+def _systemctl(*, user: bool) -> str:
+    return "systemctl --user" if user else "systemctl"
 
 
 def _outcome(before: str | None, after: str) -> str:
@@ -206,7 +224,7 @@ def _outcome(before: str | None, after: str) -> str:
 
 
 def _next_after_install(*, user: bool) -> list[str]:
-    systemctl = "systemctl --user" if user else "systemctl"
+    systemctl = _systemctl(user=user)
     commands = [
         f"{systemctl} daemon-reload",
         f"{systemctl} enable --now bullpen.service",
@@ -215,14 +233,6 @@ def _next_after_install(*, user: bool) -> list[str]:
     if user:
         commands.append(f"loginctl enable-linger {shlex.quote(os.environ.get('USER', ''))}".strip())
     return commands
-
-
-def _next_after_uninstall(*, user: bool) -> list[str]:
-    systemctl = "systemctl --user" if user else "systemctl"
-    return [
-        f"{systemctl} stop bullpen.service 'bullpen-exporter@*.service'",
-        f"{systemctl} daemon-reload",
-    ]
 
 
 def _tell(rows: list[tuple[str, str, str]], commands: list[str], form: str) -> None:

@@ -128,3 +128,16 @@ def test_uninstall_removes_both_units_and_nothing_else(tmp_path: Path) -> None:
     result = run("uninstall", "--directory", tmp_path, "-o", "json")
     assert [unit["outcome"] for unit in json.loads(result.output)["units"]] == ["removed"] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["other.service"]
+
+
+def test_units_that_are_enabled_are_not_removed(tmp_path: Path) -> None:
+    install(tmp_path)
+    wants = tmp_path / "multi-user.target.wants"
+    wants.mkdir()
+    (wants / "bullpen-exporter@desk.service").symlink_to(tmp_path / EXPORTER)
+    refused = run("uninstall", "--directory", tmp_path)
+    assert isinstance(refused.exception, LabError)
+    assert "systemctl disable --now bullpen-exporter@desk.service" in refused.exception.message
+    assert (tmp_path / SERVICE).exists()
+    assert run("uninstall", "--directory", tmp_path, "--force").exit_code == 0
+    assert not (tmp_path / SERVICE).exists()
