@@ -274,3 +274,19 @@ def test_whoever_covers_a_role_may_do_all_that_it_allows(
                         )
                         if index.decide(holder, asked).allowed:
                             assert index.decide(writer, asked).allowed, asked
+
+
+def test_masters_have_every_rule() -> None:
+    assert index_with().rules_of(User(name="root", groups=(MASTERS,)), "") == (
+        authorization.EVERYTHING
+    )
+
+
+def test_a_binding_that_goes_leaves_the_other_bindings_of_its_subject() -> None:
+    alice = subject("User", "alice")
+    one, other = (cluster_binding("reader", alice, name=name) for name in ("one", "other"))
+    index = index_with(cluster_role("reader", rule("list")), one, other)
+    index.observe_binding(one, None)
+    assert index.decide(ALICE, lists()).allowed
+    index.observe_binding(other, None)
+    assert not index.decide(ALICE, lists()).allowed

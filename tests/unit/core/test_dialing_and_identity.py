@@ -8,10 +8,11 @@ import pytest
 
 from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
-from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.core.leases.dial import Verdict, gate
 from bullpen.identity import subjects as identity
 from bullpen.identity.subjects import Role
+from bullpen.kit.clock import EPOCH
 
 LEASE = Lease(
     metadata=ObjectMeta(name="l1", namespace="lab"),
@@ -92,3 +93,27 @@ def test_a_migrated_object_keeps_its_old_subject() -> None:
     assert str(found) == "client:old:alice:u0"
     assert identity.usernames(found, "dex:alice") == {"internal:client:old:alice:u0", "dex:alice"}
     assert identity.secret_name(Role.EXPORTER, "e1") == "e1-exporter"
+
+
+def test_a_lease_without_an_exporter_waits() -> None:
+    waiting = replace(LEASE, status=LeaseStatus())
+    found = gate(waiting, None, client="alice", listening=False)
+    assert (found.verdict, found.message) == (
+        Verdict.WAIT,
+        "lease l1 has no exporter yet: not ready",
+    )
+
+
+def test_an_exporter_that_said_it_shuts_down_is_final_while_it_still_listens() -> None:
+    going = exporter(S.OFFLINE)
+    online = Condition(
+        type="Online",
+        status=ConditionStatus.FALSE,
+        reason="StatusReported",
+        message="bye",
+        last_transition_time=EPOCH,
+    )
+    going = replace(going, status=replace(going.status, conditions=(online,)))
+    found = gate(LEASE, going, client="alice", listening=True)
+    assert found.verdict is Verdict.FAILED_PRECONDITION
+    assert "is shutting down" in found.message

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.core.pools.forecast import BOOT_ASSUMED, lead, typical
+from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, ExporterSetStatus, Template
+from bullpen.api.meta import LabelSelector, ObjectMeta
+from bullpen.core.pools.forecast import BOOT_ASSUMED, lead, reported, typical
 
 SECOND = timedelta(seconds=1)
 
@@ -24,3 +27,17 @@ def test_a_boot_across_a_clock_that_was_set_back_is_not_counted() -> None:
 
 def test_what_was_never_measured_is_assumed() -> None:
     assert lead(None) > BOOT_ASSUMED
+
+
+def test_a_pool_that_reports_no_trouble_starts_one() -> None:
+    calm = ExporterSet(
+        metadata=ObjectMeta(name="uboot", namespace="lab", generation=2),
+        spec=ExporterSetSpec(
+            virtual_target_class_name="uboot",
+            selector=LabelSelector(match_labels={"board": "uboot"}),
+            template=Template(),
+        ),
+        status=ExporterSetStatus(observed_generation=2),
+    )
+    assert reported(calm) == "pool uboot starts one"
+    assert reported(replace(calm, status=ExporterSetStatus())) == "pool uboot is new"

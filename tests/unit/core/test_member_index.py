@@ -67,3 +67,9 @@ def test_a_crew_is_made_once() -> None:
     member_index = MemberIndex((member(0),))
     assert MemberIndex.of(member_index) is member_index
     assert list(MemberIndex.of((member(0),))) == list(member_index)
+
+
+def test_a_member_index_is_a_sequence_in_the_order_of_arrival() -> None:
+    first, second = member(1), member(0, leased=True)
+    found = MemberIndex((first, second))
+    assert (found[0], found[-1], found[:1]) == (first, second, (first,))

@@ -394,3 +394,20 @@ def test_nobody_waits_while_a_free_exporter_would_do(lab: Lab) -> None:
 def test_only_spot_leases_are_evicted(lab: Lab) -> None:
     spot = {o.name for o in lab.offers if o.holder and o.holder_spot}
     assert {d.exporter for d in schedule(lab) if isinstance(d, Evict)} <= spot
+
+
+def refusal(lab: Lab) -> Refuse:
+    (found,) = schedule(lab)
+    assert isinstance(found, Refuse)
+    return found
+
+
+def test_a_refusal_for_want_of_a_policy_says_for_how_many_exporters() -> None:
+    nobody = enforced(rule(exporters=parse_labels("board=imx8")))
+    named = request(exporter="e1")
+    lab = a_lab(offers=(offer(), offer("e2")), requests=(named,), policies=nobody)
+    assert refusal(lab).message == "no policy gives alice access to exporter e1"
+    lab = a_lab(offers=(offer(), offer("e2")), requests=(request(),), policies=nobody)
+    assert refusal(lab).message == (
+        "no policy gives alice access to any of the 2 exporters that match"
+    )

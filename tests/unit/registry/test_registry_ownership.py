@@ -165,6 +165,9 @@ class TestKinship:
         assert kin.remove(self.B) == (self.A,)
         assert kin.remove(self.A) == ()
 
+    def test_forgetting_what_was_never_known_touches_nobody(self) -> None:
+        assert Kinship(RESOURCES).remove(self.A) == ()
+
     def test_a_change_of_nothing_that_matters_touches_nobody(self) -> None:
         kin = Kinship(RESOURCES)
         kin.put(self.A, stored("a", "x"))

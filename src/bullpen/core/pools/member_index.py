@@ -28,10 +28,6 @@ class MemberSubset:
         yield from self.unusual
 
     @property
-    def usual(self) -> int:
-        return self._index.usual
-
-    @property
     def leased(self) -> int:
         return self._index.usual_leased + sum(m.leased for m in self.unusual)
 

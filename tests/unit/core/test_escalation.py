@@ -1,0 +1,38 @@
+"""Nobody grants more than they have; one sentence per test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject
+from bullpen.core.rbac.authorization import COVERED_MAX, AccessIndex, User
+from bullpen.core.rbac.escalation import binding_refusal, role_refusal
+
+ALICE = User(name="alice")
+POWERFUL = ClusterRole(
+    metadata=ObjectMeta(name="powerful"),
+    policy_rules=(PolicyRule(verbs=("*",), api_groups=("*",), resources=("*",)),),
+)
+BINDING = ClusterRoleBinding(
+    metadata=ObjectMeta(name="b"),
+    subjects=(Subject(kind="User", name="bob", namespace=""),),
+    role_ref=RoleRef(kind="ClusterRole", name="powerful"),
+)
+
+
+def test_a_role_or_binding_that_grants_what_it_did_may_be_written_by_anybody() -> None:
+    index = AccessIndex()
+    assert role_refusal(index, ALICE, POWERFUL, None)
+    annotated = replace(POWERFUL, metadata=ObjectMeta(name="powerful", annotations={"a": "b"}))
+    assert role_refusal(index, ALICE, annotated, POWERFUL) is None
+    assert binding_refusal(index, ALICE, BINDING, None)
+    assert binding_refusal(index, ALICE, BINDING, BINDING) is None
+
+
+def test_a_role_with_too_many_rules_to_check_is_refused() -> None:
+    names = tuple(f"r{number}" for number in range(COVERED_MAX + 1))
+    large = PolicyRule(verbs=("get",), api_groups=("",), resources=names)
+    found = role_refusal(AccessIndex(), ALICE, replace(POWERFUL, policy_rules=(large,)), None)
+    assert found is not None
+    assert "too many to check; split the role" in found
