@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from bullpen.kit.clock import EPOCH
 from bullpen.registry import expiry
 from bullpen.registry.expiry import LIFETIME, EventSweeper, Stored, surplus
 from bullpen.registry.options import DeleteOptions
-from bullpen.store.base import Store
+from bullpen.store.base import Entry, Store
 
 SECOND = timedelta(seconds=1)
 
@@ -114,3 +115,33 @@ def test_events_of_one_moment_go_in_the_order_they_were_written(
     monkeypatch.setattr(expiry, "KEPT_MAX", 1)
     events = [Stored(EPOCH, revision, f"e{revision}") for revision in (3, 1, 2)]
     assert [event.key for event in surplus(events, now=EPOCH)] == ["e1", "e2"]
+
+
+async def test_a_sweep_that_fails_is_logged_and_tried_again(
+    sweeper: EventSweeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(expiry, "EVERY_SECONDS", 0)
+    again = asyncio.Event()
+    sweeps: list[int] = []
+
+    async def sweep() -> None:
+        sweeps.append(1)
+        if len(sweeps) > 1:
+            again.set()
+            return
+        raise ExceptionGroup("deleting", [StorageFailed("the disk is full")])
+
+    monkeypatch.setattr(sweeper, "sweep", sweep)
+    running = asyncio.create_task(sweeper.run())
+    async with asyncio.timeout(30):
+        await again.wait()
+    running.cancel()
+    assert [record.message for record in caplog.records] == ["old events not deleted"]
+
+
+@pytest.mark.parametrize("value", [b"{", b'{"metadata":{"creationTimestamp":"yesterday"}}'])
+def test_an_event_that_cannot_be_read_is_left_alone(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert expiry._stored(Entry("core/events/default/a", value, 1)) is None
+    assert [record.message for record in caplog.records] == ["event cannot be read"]

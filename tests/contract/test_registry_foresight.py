@@ -125,3 +125,15 @@ async def _refused(objects: RegistryObjects) -> bool:
     except StorageFailed:
         return True
     return False
+
+
+async def test_a_listener_that_fails_does_not_fail_the_write(
+    store: SlowStore, objects: RegistryObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_namespace: str, _name: str, _new: Lease | None) -> None:
+        raise OverflowError("a defect")
+
+    objects.foresee(Lease, broken)
+    store.disk.slow = False
+    assert (await objects.create(lease())).metadata.uid
+    assert {record.message for record in caplog.records} == {"foreseen change not processed"}

@@ -324,3 +324,23 @@ class TestSteadiness:
         await lab.collect(until=lambda: not lab.exists(LEASE, "grandchild"))
         assert not failures
         await store.close()
+
+
+async def test_an_object_that_cannot_be_indexed_or_settled_is_logged_and_stops_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = GarbageCollector(lab.registry)
+    key = "core/secrets/default/a"
+    assert collector._learn(key, b"{") == ()
+    await collector._look_after("of an unknown kind")
+
+    async def broken(_place: object) -> None:
+        raise OverflowError("a defect")
+
+    monkeypatch.setattr(collector, "_settle", broken)
+    await collector._look_after(key)
+    assert list(collector._failed) == [key], "it is tried again"
+    assert [record.message for record in caplog.records] == [
+        "object not indexed",
+        "garbage collection of an object failed",
+    ]

@@ -217,3 +217,13 @@ def test_an_annotation_that_is_not_json_excuses_nothing() -> None:
     claims = managing.updated((), compare(SCHEMA, {}, live), updater("x"), time=TIME)
     with pytest.raises(Conflict):
         applied(Applied(document=live, claims=claims), thing(size=2), "kubectl")
+
+
+def test_without_an_annotation_nothing_excuses_kubectl() -> None:
+    live = thing(size=1)
+    claims = managing.updated((), compare(SCHEMA, {}, live), updater("x"), time=TIME)
+    before = Applied(document=live, claims=claims)
+    with pytest.raises(Conflict):
+        applied(before, thing(size=2), "kubectl")
+    forced = applied(before, thing(size=2), "kubectl", force=True)
+    assert "annotations" not in forced.document["metadata"]

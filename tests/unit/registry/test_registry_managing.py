@@ -135,3 +135,10 @@ def test_a_claimant_is_printed_as_kubernetes_prints_it() -> None:
     assert str(claimant("m")) == '"m" using v1'
     status = Claimant(manager="m", api_version="v1", applied=True, subresource="status")
     assert str(status) == '"m" with subresource "status"'
+
+
+def test_a_claim_without_a_time_is_written_without_one() -> None:
+    claim = Claim(claimant=claimant("x"), fields={"f:spec": {}}, time="")
+    (entry,) = managing.write((claim,))
+    assert "time" not in entry
+    assert managing.read([entry]) == (claim,)

@@ -135,6 +135,9 @@ def test_references_and_finalizers_leave_no_empty_lists_behind() -> None:
     assert released(document, "x") == {"metadata": {"ownerReferences": [{"uid": "a"}]}}
     assert disowned(document, ("b",)) == document
     assert released({"metadata": {}}, "x") == {"metadata": {}}
+    assert released({"metadata": {"finalizers": ["x", "y"]}}, "x") == {
+        "metadata": {"finalizers": ["y"]}
+    }
 
 
 def stored(uid: str, *owners: str, deleting: bool = False) -> bytes:

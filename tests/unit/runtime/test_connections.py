@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+import ssl
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from bullpen.app.config import ConnectionConfig
 from bullpen.app.descriptors import RESERVED, shares
-from bullpen.runtime.connections import Bounds, Door, Guest
+from bullpen.runtime.connections import Bounds, Door, Guest, accepting
 from bullpen.services.grpc.guard import Connection, surplus
 
 
@@ -123,3 +126,99 @@ def test_a_socket_of_this_process_is_recognised_by_its_port() -> None:
                 assert (found.descriptor, found.received) == (accepted.fileno(), 5)
                 guard._shut_down(found.descriptor, port)
                 assert caller.recv(1) == b""
+
+
+def test_an_address_whose_connections_are_all_busy_gets_no_more() -> None:
+    door = Door("port", Bounds(total=10, per_address=2))
+    for visitor in visitors(door, 2):
+        visitor.busy()
+    assert not door.admit(Visitor(door))
+    assert door.admit(Visitor(door, "b"))
+
+
+def test_refusals_are_logged_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    door = Door("port", Bounds(total=1, per_address=1))
+    visitors(door, 1)[0].busy()
+    for _ in range(5):
+        assert not door.admit(Visitor(door))
+    assert [vars(record)["count"] for record in caplog.records] == [1, 2, 4]
+
+
+class Echo(asyncio.Protocol):
+    """A protocol that says when its connection is lost."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guest.left()
+
+
+async def test_over_real_sockets_an_idle_connection_is_closed_for_a_newer_one() -> None:
+    door = Door("port", Bounds(total=1, per_address=1))
+    async with asyncio.timeout(30):
+        listener = _listener()
+        port = listener.getsockname()[1]
+        async with accepting(listener, Echo, door, tls=None):
+            first, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await first.readexactly(5) == b"hello"
+            second, other = await asyncio.open_connection("127.0.0.1", port)
+            assert await second.readexactly(5) == b"hello"
+            with contextlib.suppress(ConnectionResetError):
+                assert await first.read() == b""
+            for each in (writer, other):
+                each.close()
+                with contextlib.suppress(ConnectionError):
+                    await each.wait_closed()
+    assert door.displaced == 1
+
+
+class Watched(Door):
+    """A door that says when the last guest has left."""
+
+    def __init__(self, name: str, bounds: Bounds) -> None:
+        super().__init__(name, bounds)
+        self.emptied = asyncio.Event()
+
+    def left(self, guest: Guest) -> None:
+        super().left(guest)
+        if self.open:
+            self.emptied.clear()
+        else:
+            self.emptied.set()
+
+    def admit(self, guest: Guest) -> bool:
+        admitted = super().admit(guest)
+        self.emptied.clear()
+        return admitted
+
+
+async def test_over_real_sockets_a_handshake_that_fails_or_is_pushed_out_leaves_nothing() -> None:
+    door = Watched("port", Bounds(total=1, per_address=1))
+    listener = _listener()
+    port = listener.getsockname()[1]
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    async with asyncio.timeout(30), accepting(listener, Echo, door, tls=tls):
+        silent, waits = await asyncio.open_connection("127.0.0.1", port)
+        garbage, speaks = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await silent.read() == b"", "it gave way during its handshake"
+        speaks.write(b"GET / HTTP/1.1\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            await garbage.read()
+        for each in (waits, speaks):
+            each.close()
+            with contextlib.suppress(ConnectionError):
+                await each.wait_closed()
+        await door.emptied.wait()
+    assert door.displaced == 1
+
+
+def _listener() -> socket.socket:
+    found = socket.socket()
+    found.bind(("127.0.0.1", 0))
+    return found

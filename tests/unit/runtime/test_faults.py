@@ -130,3 +130,33 @@ async def test_a_part_that_fails_is_started_again(caplog: pytest.LogCaptureFixtu
     await supervise("events", run, retry=lambda failures: timedelta(0))
     assert len(starts) == 3
     assert [record.message for record in caplog.records] == ["part failed and is started again"] * 2
+
+
+def test_dropping_the_faults_of_an_object_that_has_none_tells_nobody() -> None:
+    faults = Faults()
+    told: list[ObjectKey] = []
+    faults.listen(told.append)
+    faults.drop(key())
+    assert told == []
+
+
+async def test_a_failed_pass_over_an_object_that_is_gone_leaves_no_fault() -> None:
+    faults = Faults()
+    looked = asyncio.Event()
+
+    def subject(_key: str) -> None:
+        looked.set()
+
+    loop: ReconcileLoop[str] = ReconcileLoop(
+        _Failing(),
+        clock=VirtualClock(),
+        retry=lambda failures: timedelta(hours=1),
+        faults=faults,
+        subject=subject,
+    )
+    running = asyncio.create_task(loop.run())
+    loop.add("a")
+    async with asyncio.timeout(30):
+        await looked.wait()
+    running.cancel()
+    assert not faults.all()
