@@ -292,6 +292,14 @@ class TestWatch:
         await lab.create(SECRET, secret("a"))
         assert told(await watch.next()) == [("ADDED", "a")]
 
+    async def test_goes_on_waiting_when_a_change_does_not_match(self, lab: Lab) -> None:
+        watch = lab.registry.watch(SECRET, "default", fields=parse_fields("metadata.name=a"))
+        waiting = asyncio.create_task(watch.next())
+        for name in ("b", "c", "d", "a"):
+            await asyncio.sleep(0)
+            await lab.create(SECRET, secret(name))
+        assert told(await waiting) == [("ADDED", "a")]
+
     async def test_decodes_nothing_that_was_written_lately(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:

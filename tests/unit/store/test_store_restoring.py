@@ -10,6 +10,7 @@ import pytest
 from sqlite_helpers import KEY, fill, opened, overwrite, state
 
 from bullpen.errors import Damaged, Gone, Refused
+from bullpen.store import restoring
 from bullpen.store.restoring import REVISION_LEAP, rebuild
 from bullpen.store.sqlite import SqliteStore
 
@@ -135,3 +136,19 @@ async def test_frames_of_an_older_log_behind_a_short_new_one_are_no_damage(tmp_p
         for name in ("store.db", "store.db-wal"):
             shutil.copyfile(directory / name, directory / f"left-{name}")
     assert await revision_of(directory / "left-store.db") == 1200
+
+
+async def test_a_restore_that_fails_half_way_leaves_no_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await fill(store, 5)
+        await store.backup(tmp_path / "backup.db")
+
+    def full(_target: Path, *, leap: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(restoring, "prune", full)
+    with pytest.raises((OSError, Refused)):
+        rebuild(tmp_path / "backup.db", tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()

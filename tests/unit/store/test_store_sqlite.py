@@ -12,8 +12,9 @@ import pytest
 from faulty import Disk
 from sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
-from bullpen.errors import Gone
+from bullpen.errors import Gone, Refused
 from bullpen.store import database as database_module
+from bullpen.store import sqlite
 from bullpen.store.base import ABSENT, Change
 from bullpen.store.database import Database
 from bullpen.store.file import WAL_BYTES_MAX
@@ -234,3 +235,13 @@ async def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
 async def test_the_bundled_sqlite_has_no_known_corruption_bug() -> None:
     """3.51.3 fixed the reset of the write-ahead log racing a checkpoint."""
     assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
+
+
+async def test_an_open_that_nobody_waits_for_may_fail_or_be_cancelled() -> None:
+    """What was opened is let go; where nothing was opened there is nothing to do."""
+    loop = asyncio.get_running_loop()
+    failed, cancelled = loop.create_future(), loop.create_future()
+    failed.set_exception(Refused("it is in use"))
+    cancelled.cancel()
+    for opening in (failed, cancelled):
+        sqlite._discard(opening)
