@@ -220,9 +220,7 @@ def _difference(resource: Resource, old: Document, new: Document) -> Comparison:
 
 
 def _managed_part(document: Document) -> Document:
-    """The document without fields that no manager can own; empty stays empty."""
-    if not document:
-        return document
+    """The document without fields that no manager can own."""
     kept = {
         key: value
         for key, value in (document.get("metadata") or {}).items()

@@ -16,7 +16,7 @@ import pytest
 from mounts import tmpfs
 from sqlite_helpers import fill, opened, overwrite
 
-from bullpen.errors import Refused
+from bullpen.errors import Damaged, Refused
 from bullpen.store.sqlite import SqliteStore
 
 
@@ -271,3 +271,21 @@ async def test_another_process_is_refused_and_told_who_holds_the_file(tmp_path: 
     assert refused.returncode == 1
     assert f"in use by process {os.getpid()}" in refused.stderr
     assert "database is locked" not in refused.stderr
+
+
+async def test_rows_that_break_a_rule_of_their_table_are_damage(tmp_path: Path) -> None:
+    """SQLite reads every page of such a database without an error; only its check notices."""
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await fill(store, 3)
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.execute("PRAGMA writable_schema = ON")
+    tables = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'")
+    for name, text in tables.fetchall():
+        head, _, tail = text.rpartition(")")
+        changed = f"{head}, CHECK (0)){tail}"
+        connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (changed, name))
+    connection.close()
+    with pytest.raises(Damaged, match="CHECK constraint failed"):
+        await SqliteStore.open(path)
