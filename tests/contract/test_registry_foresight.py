@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
+from bullpen.store.base import ABSENT
 from bullpen.store.journaled import Batch, JournaledStore, Listener
 from bullpen.store.ledger import Ledger
 from bullpen.store.limits import DEFAULT_LIMITS
@@ -137,3 +139,28 @@ async def test_a_listener_that_fails_does_not_fail_the_write(
     store.disk.slow = False
     assert (await objects.create(lease())).metadata.uid
     assert {record.message for record in caplog.records} == {"foreseen change not processed"}
+
+
+async def test_a_watch_leaves_out_an_object_that_cannot_be_read(
+    store: SlowStore, objects: RegistryObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.disk.slow = False
+    changes = objects.watch(Lease, since=store.revision)
+    odd = b'{"metadata":{"name":"odd","namespace":"default"},"spec":{"duration":[]}}'
+    key = "jumpstarter.dev/leases/default/odd"
+    await store.put(key, lambda _: odd, expect=ABSENT)
+    await objects.create(lease())
+    assert [change.value.metadata.name for change in await changes.next()] == ["a"]
+    assert {record.message for record in caplog.records} == {
+        "object cannot be read and is left out"
+    }
+
+
+async def test_an_update_of_what_was_read_long_ago_needs_no_cache(
+    store: SlowStore, objects: RegistryObjects
+) -> None:
+    store.disk.slow = False
+    made = await objects.create(lease())
+    objects._recent.clear()
+    spec = replace(made.spec, release=True)
+    assert (await objects.update(replace(made, spec=spec))).spec.release
