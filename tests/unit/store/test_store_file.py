@@ -283,7 +283,7 @@ async def test_rows_that_break_a_rule_of_their_table_are_damage(tmp_path: Path) 
     connection.execute("PRAGMA writable_schema = ON")
     tables = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'")
     for name, text in tables.fetchall():
-        head, _, tail = text.rpartition(")")
+        head, _, tail = str(text).rpartition(")")
         changed = f"{head}, CHECK (0)){tail}"
         connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (changed, name))
     connection.close()
