@@ -177,6 +177,39 @@ async def test_over_real_sockets_an_idle_connection_is_closed_for_a_newer_one() 
     assert door.displaced == 1
 
 
+class Working(Echo):
+    """A protocol whose connection is busy from its beginning."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._guest.busy()
+        super().connection_made(transport)
+
+
+async def test_over_real_sockets_a_newcomer_is_closed_while_all_others_are_busy() -> None:
+    door = Door("port", Bounds(total=1, per_address=1))
+    listener = _listener()
+    port = listener.getsockname()[1]
+    async with asyncio.timeout(30), accepting(listener, Working, door, tls=None):
+        first, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await first.readexactly(5) == b"hello"
+        second, other = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await second.read() == b""
+        for each in (writer, other):
+            each.close()
+            with contextlib.suppress(ConnectionError):
+                await each.wait_closed()
+    assert (door.displaced, door.refused) == (0, 1)
+
+
+def test_a_guest_that_has_not_entered_can_be_told_to_leave() -> None:
+    nowhere: Any = None
+    door = Door("port")
+    guest = Guest(door, nowhere, "a")
+    assert door.admit(guest)
+    guest.leave()
+
+
 class Watched(Door):
     """A door that says when the last guest has left."""
 

@@ -13,6 +13,7 @@ from bullpen.api.meta import ObjectMeta
 from bullpen.errors import Conflict, NotFound, StorageFailed
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
+from bullpen.runtime import events as module
 from bullpen.runtime.events import Events
 
 CLIENT = Client(metadata=ObjectMeta(name="a", namespace="lab", uid="1"))
@@ -64,3 +65,15 @@ async def test_an_event_that_cannot_be_written_is_logged_and_the_next_one_is(
     await written(disk, 2)
     assert disk.calls == [("create", 1), ("create", 1)]
     assert [record.message for record in caplog.records] == ["event not written"]
+
+
+async def test_only_the_events_of_lately_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED_MAX", 1)
+    disk: Any = Disk()
+    ids = RandomIds(random.Random(1))
+    events = Events(disk, clock=VirtualClock(), ids=ids, component="test")
+    for reason in ("One", "Other", "One"):
+        events.emit(CLIENT, reason=reason, message="it happened")
+        for alike in events._taken():
+            await events._write_alike(alike)
+    assert disk.calls == [("create", 1)] * 3
