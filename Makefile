@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit bench soak crash fuzz lock chart format
+.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench soak crash fuzz lock chart format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ imports: setup ## Imports point down only
 unit: setup ## Unit and contract tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -n 2 -m "not slow and not real" \
 	    --ignore tests/real --ignore tests/cluster $(T)
+
+coverage: setup ## Branches of core, store, registry and runtime that the unit and contract tests take
+	@$(BIN)/python scripts/coverage
 
 test-cluster: setup ## The contract and the stories in the cluster of KUBECONFIG=FILE
 	@test -n "$(KUBECONFIG)" || { echo "say which cluster: make test-cluster KUBECONFIG=FILE"; exit 2; }
