@@ -663,7 +663,7 @@ def test_a_class_that_is_missing_is_said_and_nothing_churns() -> None:
         assert world.reason("Available") == "VirtualTargetClassNotFound"
         assert "spec.virtualTargetClassName" in world.condition("Available").message
         await world.ask("job")
-        await world.until(lambda: "no VirtualTargetClass fake" in world.waits("job"))
+        await world.until(lambda: "VirtualTargetClass fake does not exist" in world.waits("job"))
         await world.make_class()
         await world.until(lambda: world.got("job") and world.available(2))
 
@@ -690,7 +690,7 @@ def test_a_class_of_another_provisioner_is_said() -> None:
         await world.until(lambda: world.status().conditions)
         said = world.condition("Degraded")
         assert said.reason == "ProvisionerNotFound"
-        assert "spec.provisioner: mars.jumpstarter.dev is not here" in said.message
+        assert "spec.provisioner: mars.jumpstarter.dev is not available" in said.message
         assert not world.names()
 
     World().run(story)
@@ -705,7 +705,7 @@ def test_two_drivers_of_one_name_never_reach_a_member() -> None:
         with suppress(Invalid):
             await world.make_set(min_replicas=1, template=template)
             await world.until(lambda: world.status().conditions)
-            assert "more than one is called a" in world.condition("Degraded").message
+            assert "several drivers are named a" in world.condition("Degraded").message
         assert not world.names()
 
     World().run(story)

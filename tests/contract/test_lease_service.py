@@ -188,7 +188,7 @@ def test_the_end_can_be_moved_by_its_owner_only(world: LabWorld) -> None:
             assert not world.lease("l").status.ended
             await asyncio.sleep(HOUR.total_seconds())
             assert await world.ended("l") == "Expired"
-            with pytest.raises(Precondition, match="is over"):
+            with pytest.raises(Precondition, match="has ended"):
                 await world.leases.update(world.client(), "l", longer)
 
     world.run(story)
@@ -409,7 +409,7 @@ def test_a_client_at_its_limit_of_waiting_leases_is_refused_and_others_are_not(
             found = await asyncio.gather(*at_once, return_exceptions=True)
             refused = [error for error in found if isinstance(error, TooManyRequests)]
             assert len(refused) == 7, "also when all come at once"
-            assert "alice has 3 waiting leases and may have 3" in refused[0].message
+            assert "alice has 3 waiting leases, the limit is 3" in refused[0].message
             assert "leases.maxWaitingPerClient" in refused[0].message
             await create(world, "bob")
             waiting = sorted(lease.metadata.name for lease in found if isinstance(lease, Lease))
@@ -428,7 +428,7 @@ def test_a_client_at_its_limit_of_active_leases_gets_no_other_and_is_handed_none
         async with world.player("e1"), world.player("e2"):
             await create(world, lease_id="mine")
             await create(world, "bob", lease_id="his")
-            with pytest.raises(TooManyRequests, match="alice has 1 active leases and may have 1"):
+            with pytest.raises(TooManyRequests, match="alice has 1 active leases, the limit is 1"):
                 await create(world)
             with pytest.raises(TooManyRequests, match="bob has 1 active"):
                 await world.leases.update(world.client(), "mine", Edit(client="bob"))
@@ -463,7 +463,7 @@ def test_a_full_namespace_takes_no_more_and_leases_made_as_objects_count(world: 
             for number in range(4):
                 await world.make_lease(f"by-hand-{number}", client="bob")
             await world.settle()
-            with pytest.raises(TooManyRequests, match="has 4 open leases and may have 3"):
+            with pytest.raises(TooManyRequests, match="has 4 open leases, the limit is 3"):
                 await create(world)
 
     world.run(story)

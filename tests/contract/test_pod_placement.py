@@ -82,7 +82,7 @@ async def test_a_successor_finds_everything_and_starts_nothing_twice() -> None:
 async def test_a_pod_of_somebody_else_is_left_alone() -> None:
     async with cluster() as found:
         await found.objects.create(Pod(metadata=ObjectMeta(name="a", namespace="lab")))
-        with pytest.raises(Refused, match="not ours"):
+        with pytest.raises(Refused, match="does not belong to this service"):
             await found.placement.start(WORKLOAD)
         await found.placement.stop(KEY)
         await found.placement.retire(KEY)
@@ -113,7 +113,7 @@ async def test_a_name_that_somebody_gave_back_can_be_used() -> None:
         view: Any = Selective(found.pods)
         placement = PodPlacement(found.objects, view, SETTINGS)
         theirs = await found.objects.create(Pod(metadata=ObjectMeta(name="a", namespace="lab")))
-        with pytest.raises(Refused, match="not ours"):
+        with pytest.raises(Refused, match="does not belong to this service"):
             await placement.start(WORKLOAD)
         await found.node.idle()
         await found.objects.delete(await found.objects.get(Pod, *KEY))
@@ -178,11 +178,11 @@ async def test_a_pod_that_does_not_go_is_reported_and_asked_again(
         pod = await found.objects.get(Pod, *KEY)
         kept = replace(pod.metadata, finalizers=("example.com/node",))
         await found.objects.update(replace(pod, metadata=kept))
-        with pytest.raises(Unreachable, match="still ending"):
+        with pytest.raises(Unreachable, match="still terminating"):
             await found.placement.stop(KEY)
         # Whoever asks again is not kept waiting: many Pods may be on such a node.
         monkeypatch.setattr(module, "STOP_SECONDS_MAX", 1_000.0)
-        with pytest.raises(Unreachable, match="still ending"):
+        with pytest.raises(Unreachable, match="still terminating"):
             await found.placement.stop(KEY)
 
         pod = await found.objects.get(Pod, *KEY)
@@ -221,7 +221,7 @@ async def test_what_changes_all_the_time_is_given_up_for_now() -> None:
         await found.placement.start(WORKLOAD)
         await until(found, RUNNING)
         restless: Any = Restless(found.objects)
-        with pytest.raises(Unavailable, match="changes faster"):
+        with pytest.raises(Unavailable, match="kept changing"):
             await PodPlacement(restless, found.pods, SETTINGS).retire(KEY)
 
 

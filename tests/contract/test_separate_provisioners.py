@@ -139,7 +139,7 @@ async def each_makes_its_own(apart: Apart) -> None:
     assert untouched.status.observed_generation == 0, "somebody else may yet come for it"
     said = {supply.name: supply.message for supply in apart.distant.supplies(NAMESPACE)}
     assert said["a"] == "pool a: 2 starting"
-    assert said["c"] == "pool c is new"
+    assert said["c"] == "pool c is being set up"
     assert NAMESPACE in apart.told
 
 

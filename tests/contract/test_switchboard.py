@@ -141,7 +141,7 @@ def test_who_may_not_dial_is_told_so_at_once(world: LabWorld) -> None:
                 await dial(world, lease="none")
             await world.edit_lease("one", release=True)
             await world.ended("one")
-            with pytest.raises(Precondition, match="is over"):
+            with pytest.raises(Precondition, match="has ended"):
                 await dial(world)
 
     world.run(story)

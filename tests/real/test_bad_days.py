@@ -159,7 +159,7 @@ def test_an_exporter_that_does_not_become_available_again_is_reported(
     )
     stuck = lab.condition("exporters", "slow", "Stuck")
     assert stuck["reason"] == "NotAvailable"
-    assert "says AfterLeaseHook since its lease ended" in stuck["message"]
+    assert "reports AfterLeaseHook since its lease ended" in stuck["message"]
     eventually(lambda: "ExporterStuck" in lab.events("slow"), what="an event")
     eventually(
         lambda: lab.condition("exporters", "slow", "Stuck")["status"] == "False",

@@ -113,7 +113,7 @@ async def test_a_request_for_another_namespace_is_refused(lab: Lab, alice: Path)
         ):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await caller.client(method, **fields)
-            assert "is not of namespace elsewhere" in str(refused.value.details())
+            assert "does not belong to namespace elsewhere" in str(refused.value.details())
 
 
 @pytest.mark.parametrize("kind", ["a client", "nobody"])
@@ -157,7 +157,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a selector of words": ((*CREATE, "-l", "a b c"), "unable to parse label selector 'a b c'"),
     "an open bracket": ((*CREATE, "-l", "a in ("), "closed by ')'"),
     "two values at once": ((*CREATE, "-l", "a=b,a=c"), "two values of 'a' at once"),
-    "an order": ((*CREATE, "-l", "a>1"), "is not possible in a lease's selector"),
+    "an order": ((*CREATE, "-l", "a>1"), "is not supported in a lease's selector"),
     "a filter of nothing": (("get", "exporters", "-l", "=x"), "unable to parse label selector"),
     "no time": (("create", "lease", "-l", "board=b", "--duration", "0s"), "above zero"),
     "negative time": (("create", "lease", "-l", "board=b", "--duration", "-5m"), "above zero"),

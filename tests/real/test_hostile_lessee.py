@@ -197,7 +197,7 @@ def test_the_class_says_what_its_targets_are_confined_to(lab: Lab) -> None:
     eventually(lambda: sandboxed(lab, "linux"), what="the condition")
     found = sandboxed(lab, "linux")
     log = lab.service.log.read_text()
-    missing = "a layer of the sandbox cannot be had" in log
+    missing = "sandbox layer not available" in log
     assert found["status"] == ("False" if missing else "True")
     assert found["reason"] == ("LayersMissing" if missing else "AllLayers")
     assert ("bullpen doctor" in found["message"]) is missing

@@ -68,6 +68,6 @@ def test_commands_that_need_a_checkout_say_so(installed: Path, tmp_path: Path) -
         [installed / "bullpen", "sim"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "sim is not part of an installed package; run it from a checkout" in done.stderr
+    assert "sim is not included in the installed package; run it from a checkout" in done.stderr
     listed = run(installed / "bullpen", "--help", cwd=tmp_path)
     assert "Simulate" not in listed

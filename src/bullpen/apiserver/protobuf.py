@@ -99,7 +99,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _take(data: bytes, position: int, length: int) -> bytes:
     piece = data[position : position + length]
     if len(piece) != length:
-        raise BadRequest("the protobuf body is cut short")
+        raise BadRequest("the protobuf body is truncated")
     return piece
 
 
@@ -107,7 +107,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
-            raise BadRequest("the protobuf body is cut short")
+            raise BadRequest("the protobuf body is truncated")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift

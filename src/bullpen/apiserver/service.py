@@ -211,7 +211,7 @@ class ApiService:
             case ReviewRoute() as target:
                 assert caller is not None
                 if request.method != "POST":
-                    raise MethodNotAllowed(f"{target.kind} is asked with POST")
+                    raise MethodNotAllowed(f"{target.kind} must be requested with POST")
                 question = bodies.document(request)
                 answer = await self._reviews.answer(target, question, caller.user)
                 return json_response(answer, status=201)

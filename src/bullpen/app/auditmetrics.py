@@ -16,7 +16,7 @@ class AuditMetrics(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(
-            "bullpen_audit_events", "Events taken by the audit log.", value=self._log.recorded
+            "bullpen_audit_events", "Events accepted by the audit log.", value=self._log.recorded
         )
         yield CounterMetricFamily(
             "bullpen_audit_dropped",

@@ -77,8 +77,8 @@ async def open_store(layout: Layout) -> SqliteStore:
     kept = found(layout.backups)
     if kept and not layout.database.exists():
         raise Damaged(
-            f"{layout.database} is missing, and there are backups of it. {_way_back(layout, kept)};"
-            f" to begin with an empty lab, move {layout.backups} away"
+            f"{layout.database} is missing, but there are backups of it. {_way_back(layout, kept)};"
+            f" to start with an empty lab, move {layout.backups} away"
         )
     try:
         return await SqliteStore.open(layout.database, check=readable)
@@ -90,7 +90,7 @@ def _way_back(layout: Layout, kept: Sequence[Backup]) -> str:
     if not kept:
         return f"There is no backup in {layout.backups}"
     made = times.text(kept[0].made_at)
-    return f"The way back: bullpen restore --data {layout.root} (newest backup: {made})"
+    return f"To restore a backup: bullpen restore --data {layout.root} (newest backup: {made})"
 
 
 class BackupKeeper:
@@ -139,7 +139,7 @@ class BackupKeeper:
             for backup in surplus(found(self._directory), self._schedule, now=now):
                 backup.path.unlink(missing_ok=True)
         except (LabError, OSError) as error:
-            log.warning("no backup", extra={"key": path, "cause": str(error)})
+            log.warning("backup failed", extra={"key": path, "cause": str(error)})
         else:
             log.debug("backup made", extra={"key": path, "revision": self._newest})
 

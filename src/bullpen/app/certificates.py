@@ -64,5 +64,6 @@ def _still_good(found: Certificates, hosts: tuple[str, ...], *, now: datetime) -
         return issuing.serves(found.server_chain.read_bytes(), found.ca_pem(), hosts, now=now)
     except ValueError:
         raise Refused(
-            f"{found.server_chain} or {found.ca} is not a certificate; remove it and start again"
+            f"{found.server_chain} or {found.ca} is not a certificate;"
+            " remove it and restart the service"
         ) from None

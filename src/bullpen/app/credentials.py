@@ -80,7 +80,7 @@ def _read(path: Path) -> dict[Role, str]:
         return {role: str(content[role.value]) for role in USERS}
     except (OSError, ValueError, KeyError, TypeError):
         raise Refused(
-            f"{path} cannot be read; remove it to have new tokens made at the next start"
+            f"{path} cannot be read; remove it to have new tokens created at the next start"
         ) from None
 
 

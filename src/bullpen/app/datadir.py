@@ -168,7 +168,7 @@ def _take_lock(layout: Layout) -> int:
         holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
         os.close(handle)
         raise Refused(
-            f"{layout.root} is in use by {holder}; stop that one first or choose another --data"
+            f"{layout.root} is in use by {holder}; stop it first or choose another --data"
         ) from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"bullpen up, pid {os.getpid()}\n".encode(), 0)

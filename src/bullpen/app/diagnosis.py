@@ -15,9 +15,9 @@ from bullpen.placements.local import kvm, layers
 MACHINES = ("aarch64", "arm", "riscv64", "x86_64")
 PACKAGES = {"aarch64": "qemu-system-arm", "x86_64": "qemu-system-x86"}
 LAYERS = {
-    "user": "a user of their own for virtual targets",
-    "files": "a view of files of their own for virtual targets",
-    "network": "a network of their own for machines",
+    "user": "a separate user for each virtual target",
+    "files": "a separate file system view for each virtual target",
+    "network": "a separate network for each QEMU machine",
     "programs": "bubblewrap around QEMU",
     "limits": "control groups for memory, CPU and processes",
 }
@@ -51,14 +51,14 @@ def _programs() -> Iterator[Finding]:
     own = PACKAGES.get(platform.machine(), "qemu-system-misc")
     yield Finding(
         name="qemu",
-        about=f"QEMU for {', '.join(machines)}" if machines else "QEMU, which machines run in",
+        about=f"QEMU for {', '.join(machines)}" if machines else "QEMU, which runs the machines",
         problem="" if machines else "no qemu-system-… is in PATH",
         remedy="" if machines else f"apt-get install {own}",
     )
     found = shutil.which("qemu-img")
     yield Finding(
         name="qemu-img",
-        about="qemu-img, which makes disks",
+        about="qemu-img, which creates disks",
         problem="" if found else "qemu-img is not in PATH",
         remedy="" if found else "apt-get install qemu-utils",
     )
@@ -91,10 +91,10 @@ def _kvm() -> Finding:
         return Finding(
             name="kvm",
             about=about,
-            problem="/dev/kvm is not for this user",
+            problem="this user may not open /dev/kvm",
             remedy='usermod -aG kvm "$USER", then log in again',
             needed=False,
         )
     problem = asyncio.run(kvm.try_guest(platform.machine(), accel="kvm"))
-    remedy = "nothing here: the host of this machine does not run its guests" if problem else ""
+    remedy = "none on this machine: its host does not support nested guests" if problem else ""
     return Finding(name="kvm", about=about, problem=problem, remedy=remedy, needed=False)

@@ -18,7 +18,7 @@ class FaultMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         present = GaugeMetricFamily(
             "bullpen_objects_unprocessed",
-            "Objects that cannot be processed because of a defect, by kind.",
+            "Objects that cannot be processed because of a bug, by kind.",
             labels=("kind",),
         )
         for kind, count in sorted(unprocessed(self._faults).items()):

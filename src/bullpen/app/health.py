@@ -67,7 +67,7 @@ class _Readiness(Collector):
         self._ready = ready
 
     def collect(self) -> Iterator[Metric]:
-        text = "1 if this process does its work, 0 if it starts or stands by."
+        text = "1 if this process is active, 0 if it is starting or a standby."
         yield GaugeMetricFamily("bullpen_ready", text, value=float(self._ready()))
 
 

@@ -145,7 +145,7 @@ def find_access(settings: JoinSettings, clock: Clock) -> Access:
         return incluster.load(environment)
     path = named or Path.home() / ".kube" / "config"
     if not path.exists():
-        raise Refused(f"{path} is not there; name a cluster with --kubeconfig or $KUBECONFIG")
+        raise Refused(f"{path} does not exist; name a cluster with --kubeconfig or $KUBECONFIG")
     return kubeconfig.load(path, context=settings.context, surroundings=surroundings)
 
 

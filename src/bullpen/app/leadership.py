@@ -115,9 +115,11 @@ class Leadership:
                 async with asyncio.timeout(self._timing.renewed_within.total_seconds()):
                     self._held = await self._try(gone=gone)
             except (TimeoutError, Conflict, AlreadyExists, NotFound, Unavailable) as error:
-                self._say(f"it is not known who leads: {str(error) or 'no answer'}")
+                self._say(f"the leader is unknown: {str(error) or 'no answer'}")
             if self._held is not None:
-                log.info("leading", extra={"key": self.name, "identity": self._identity})
+                log.info(
+                    "leadership acquired", extra={"key": self.name, "identity": self._identity}
+                )
                 return
             gone = await self._wait()
 
@@ -180,7 +182,7 @@ class Leadership:
         vanished = gone and found.metadata.annotations.get(ADDRESS) == self._leader
         if not vanished and not may_take(found.spec, self._identity, idle=idle):
             self._leader = found.metadata.annotations.get(ADDRESS, "")
-            self._say(f"standing by: {found.spec.holder_identity} leads")
+            self._say(f"standby: {found.spec.holder_identity} is the leader")
             return None
         taken = await self._objects.update(self._ours(found))
         log.info(
@@ -223,13 +225,15 @@ class Leadership:
             # Another writer changed it: an operator, or a replica that took the leadership.
             found = await self._objects.get(CoordinationLease, self._namespace, self.name)
             if found.spec.holder_identity != self._identity:
-                raise self._lost(f"{found.spec.holder_identity or 'nobody'} holds it now") from None
+                raise self._lost(
+                    f"{found.spec.holder_identity or 'no process'} holds it now"
+                ) from None
             self._held = found
             raise
 
     def _lost(self, why: str) -> _Lost:
         self._held = None
         return _Lost(
-            f"the leadership {self.name} was lost: {why}. Everything here stops, so that two"
-            " never act at once; started again, this process stands by"
+            f"the leadership {self.name} was lost: {why}. This process stops, so that two"
+            " leaders never act at once; after a restart it is a standby"
         )

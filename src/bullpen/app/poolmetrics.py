@@ -24,7 +24,7 @@ class PoolMetrics(Collector):
             "bullpen_pool_replicas", "Members of a pool, by state.", labels=(*LABELS, "state")
         )
         created = CounterMetricFamily(
-            "bullpen_pool_members_created", "Members a pool ever created.", labels=LABELS
+            "bullpen_pool_members_created", "Members created by a pool.", labels=LABELS
         )
         failing = GaugeMetricFamily(
             "bullpen_pool_start_failures",

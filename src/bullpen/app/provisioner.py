@@ -92,7 +92,7 @@ async def _working(
     """Everything a leader does; yields a description once it is ready."""
     clock, ids, chance = SystemClock(), RandomIds(), random.SystemRandom()
     retry = functools.partial(BACKOFF.delay, chance=chance)
-    here.health.waiting = f"waiting for ConfigMap {authority.NAME}, which the controller makes"
+    here.health.waiting = f"waiting for ConfigMap {authority.NAME}, which the controller creates"
     namespace = settings.join.watch_namespace or here.namespace
     ca_pem = await _authority(settings, here.objects, namespace)
     views = Views.of(here.objects, retry=retry)

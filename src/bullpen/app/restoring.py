@@ -72,7 +72,7 @@ def _named(layout: Layout, chosen: str) -> Path:
         if path.is_file():
             return path
     raise NotFound(
-        f"there is no backup {chosen}; bullpen restore --data {layout.root} --list shows them"
+        f"backup {chosen} does not exist; bullpen restore --data {layout.root} --list shows them"
     )
 
 

@@ -78,7 +78,9 @@ class SharedKeys:
                 return await self._objects.create(Secret(metadata=meta, data=data))
             # Another replica was first. All replicas use its key, as soon as it can be read.
             await asyncio.sleep(PAUSE_SECONDS)
-        raise Unavailable(f"secret {self._namespace}/{name} comes and goes; try again")
+        raise Unavailable(
+            f"secret {self._namespace}/{name} is repeatedly created and deleted; try again"
+        )
 
     def _part(self, name: str, found: Secret, key: str) -> bytes:
         try:
@@ -92,5 +94,5 @@ class SharedKeys:
     def _damaged(self, name: str, key: str) -> Refused:
         return Refused(
             f"secret {self._namespace}/{name} holds no usable {key};"
-            " restore it, or delete it to have a new one made"
+            " restore it, or delete it to have a new one created"
         )

@@ -49,7 +49,7 @@ def read_manifests(settings: Settings) -> tuple[Document, ...]:
             raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
         for document in found:
             if not isinstance(document, dict):
-                raise BadRequest(f"{path} holds something that is not an object")
+                raise BadRequest(f"{path} contains a document that is not an object")
             documents.append(document)
     return tuple(documents)
 

@@ -130,7 +130,7 @@ class _Pinned(AbstractResolver):
 async def checked_addresses(url: yarl.URL, sources: Sources) -> list[ResolveResult]:
     """All addresses of the URL's host; raises ``FetchRefused`` if one of them is not allowed."""
     if url.scheme not in ("http", "https") or not url.host:
-        raise FetchRefused(f"{_shown(url)} is not fetched: only http and https addresses are")
+        raise FetchRefused(f"{_shown(url)} is not fetched: only http and https URLs are supported")
     assert url.port is not None
     try:
         async with asyncio.timeout(RESOLVE_SECONDS_MAX):

@@ -85,7 +85,7 @@ def backing_name(beginning: bytes) -> str:
 
 def _read_qcow2(beginning: bytes) -> ImageHeader:
     if len(beginning) < _QCOW2_HEADER.size:
-        raise ImageRefused("the image is cut off within its qcow2 header")
+        raise ImageRefused("the image is truncated within its qcow2 header")
     _, version, backing_at, backing_length, _, size, encryption = _QCOW2_HEADER.unpack_from(
         beginning
     )
@@ -102,12 +102,14 @@ def _read_qcow2(beginning: bytes) -> ImageHeader:
 
 def _check_features(beginning: bytes) -> None:
     if len(beginning) < _QCOW2_FEATURES_AT + _QCOW2_FEATURES.size:
-        raise ImageRefused("the image is cut off within its qcow2 header")
+        raise ImageRefused("the image is truncated within its qcow2 header")
     incompatible, *_, length = _QCOW2_FEATURES.unpack_from(beginning, _QCOW2_FEATURES_AT)
     if incompatible & _DATA_FILE or _names_data_file(beginning, length):
         raise _refers("an external data file")
     if unknown := incompatible & ~_HARMLESS_FEATURES:
-        raise ImageRefused(f"the image needs qcow2 features that are not known here: {unknown:#x}")
+        raise ImageRefused(
+            f"the image needs qcow2 features that are not supported here: {unknown:#x}"
+        )
 
 
 def _names_data_file(beginning: bytes, offset: int) -> bool:

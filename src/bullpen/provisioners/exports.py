@@ -40,5 +40,5 @@ def reference_causes(
         head = driver.ref.partition(".")[0]
         if driver.ref and head not in names:
             known = ", ".join(sorted(names)) or "none"
-            message = f"Invalid value: {head!r} is no driver here; there are: {known}"
+            message = f"Invalid value: {head!r} is not a driver here; available: {known}"
             yield Cause(field=f"{path}[{index}].ref", message=message)

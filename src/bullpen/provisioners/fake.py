@@ -87,7 +87,7 @@ class FakeProvisioner:
         if found is not None:
             return found.instance
         if causes := self.check(spec.parameters, spec.drivers):
-            raise Refused(f"the parameters for {NAME} are wrong: {causes[0].field}")
+            raise Refused(f"the parameters for {NAME} are invalid: {causes[0].field}")
         running = sum(not _has_exited(machine) for machine in self._machines.values())
         if self._instances_max is not None and running >= self._instances_max:
             raise NoCapacity(f"{running} of at most {self._instances_max} instances are running")

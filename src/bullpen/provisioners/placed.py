@@ -31,7 +31,7 @@ class PlacedProvisioner:
         causes = self.check(spec.parameters, spec.drivers)
         if causes:
             problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
-            raise Refused(f"the parameters for {self.name} are wrong: {problems}")
+            raise Refused(f"the parameters for {self.name} are invalid: {problems}")
         return await self._placement.start(
             Workload(
                 key=spec.key,

@@ -29,7 +29,7 @@ def load(name: str) -> Plugin:
     if not found:
         known = ", ".join(names()) or "none"
         raise Refused(
-            f"there is no provisioner {name}; installed are: {known}."
+            f"provisioner {name} is not installed; installed: {known}."
             " Install the package that provides it"
         )
     return _loaded(found[0])

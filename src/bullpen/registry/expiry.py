@@ -80,7 +80,7 @@ class EventSweeper:
                 await self.sweep()
             except* LabError as errors:
                 cause = str(errors.exceptions[0])
-                log.warning("old events not deleted", extra={"key": "", "cause": cause})
+                log.warning("old events could not be deleted", extra={"key": "", "cause": cause})
 
     async def sweep(self) -> None:
         """Delete expired Events. Raises ``LabError`` in a group when a write fails."""

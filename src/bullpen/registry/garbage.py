@@ -62,7 +62,7 @@ class GarbageCollector:
                     tasks.create_task(self._follow(changes))
                     tasks.create_task(self._work())
             except* Gone:
-                log.info("the collector fell behind and starts over", extra={"key": ""})
+                log.info("garbage collector fell behind and lists again", extra={"key": ""})
             finally:
                 changes.close()
 
@@ -129,7 +129,7 @@ class GarbageCollector:
         except LabError as error:
             # After a conflict, the conflicting change will be delivered, unless that write fails.
             if not isinstance(error, Conflict | NotFound):
-                log.warning("garbage must wait", extra={"key": key, "why": str(error)})
+                log.warning("garbage collection delayed", extra={"key": key, "why": str(error)})
             self._retry(key)
         except Exception:
             log.exception("garbage collection of an object failed", extra={"key": key})

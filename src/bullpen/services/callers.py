@@ -62,7 +62,7 @@ class Callers:
     async def client(self, claim: Claim) -> Client:
         """The Client of the caller; raises ``Unauthorized`` or a subclass."""
         if claim.role is not Role.CLIENT:
-            raise BadRequest("this call is for clients; jumpstarter-kind must be Client")
+            raise BadRequest("only clients may make this call; jumpstarter-kind must be Client")
         client = self._views.clients.get(claim.namespace, claim.name)
         if self._outside.knows(claim.token):
             user = await self._outside.identity(claim.token)
@@ -74,7 +74,7 @@ class Callers:
     async def exporter(self, claim: Claim) -> Exporter:
         """The Exporter of the caller."""
         if claim.role is not Role.EXPORTER:
-            raise BadRequest("this call is for exporters; jumpstarter-kind must be Exporter")
+            raise BadRequest("only exporters may make this call; jumpstarter-kind must be Exporter")
         exporter = self._views.exporters.get(claim.namespace, claim.name)
         if self._outside.knows(claim.token):
             return _named(claim, exporter, await self._outside.username(claim.token))

@@ -55,7 +55,7 @@ def times(
     """Make begin, end and duration consistent; raises ``BadRequest`` if they contradict."""
     for moment in (begin, end):
         if moment is not None and abs(moment - now) > AWAY_MAX:
-            raise BadRequest(f"a lease cannot begin or end more than {AWAY_MAX.days} days away")
+            raise BadRequest(f"a lease cannot begin or end more than {AWAY_MAX.days} days from now")
     if begin is not None and end is not None:
         if duration and duration != end - begin:
             raise BadRequest("begin, end and duration contradict each other; give two of them")
@@ -67,7 +67,9 @@ def times(
     if begin is None and end is not None:
         begin = end - duration
     if begin is not None and begin + duration <= now:
-        raise BadRequest(f"a lease from {begin:%Y-%m-%d %H:%M:%S} UTC for {text(duration)} is past")
+        raise BadRequest(
+            f"a lease from {begin:%Y-%m-%d %H:%M:%S} UTC for {text(duration)} is in the past"
+        )
     return begin, end, duration
 
 
@@ -99,7 +101,7 @@ def label_selector(selector: Selector) -> LabelSelector:
     for item in selector.requirements:
         if item.operator is Operator.EQUALS:
             if labels.get(item.key, item.values[0]) != item.values[0]:
-                raise BadRequest(f"the selector asks for two values of {item.key!r} at once")
+                raise BadRequest(f"the selector requires two values of {item.key!r} at once")
             labels[item.key] = item.values[0]
         elif item.operator in _OPERATORS:
             expressions.append(
@@ -108,7 +110,7 @@ def label_selector(selector: Selector) -> LabelSelector:
                 )
             )
         else:
-            raise BadRequest(f"'{item.operator}' is not possible in a lease's selector")
+            raise BadRequest(f"'{item.operator}' is not supported in a lease's selector")
     return LabelSelector(match_labels=labels, match_expressions=tuple(expressions))
 
 

@@ -186,7 +186,7 @@ class Leases:
 
     def _edited(self, client: Client, lease: Lease, edit: Edit) -> LeaseSpec:
         if lease.status.ended:
-            raise Precondition(f"lease {lease.metadata.name} is over and cannot be changed")
+            raise Precondition(f"lease {lease.metadata.name} has ended and cannot be changed")
         if edit.begin is not None and lease.status.exporter_ref is not None:
             raise Precondition("the begin time can change only before an exporter is assigned")
         now, holder = self._clock.now(), client
@@ -245,7 +245,7 @@ class Leases:
 
     def _receiver(self, lease: Lease, to: str) -> Client:
         if lease.status.exporter_ref is None:
-            raise Precondition("only a lease that has an exporter can be handed over")
+            raise Precondition("only a lease that has an exporter can be transferred")
         client = self._views.clients.get(lease.metadata.namespace, to)
         if client is None:
             raise NotFound(f"there is no client {to} in namespace {lease.metadata.namespace}")

@@ -103,7 +103,7 @@ async def test_a_backup_that_cannot_be_made_takes_none_away(
         monkeypatch.setattr(store, "_check", unreadable)
         await keeper.make()
     assert found(layout.backups) == before
-    assert "no backup" in caplog.text
+    assert "backup failed" in caplog.text
     assert not list(layout.backups.glob("*partial*"))
 
 

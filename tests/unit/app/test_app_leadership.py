@@ -115,7 +115,7 @@ class TestTaking:
         await leader.release()
         objects.down = True
         assert not await within(0.1, claim(objects, "b", tell=said.append).acquire())
-        assert set(said) == {"it is not known who leads: nobody answers"}
+        assert set(said) == {"the leader is unknown: nobody answers"}
 
     async def test_what_is_released_is_taken_at_the_next_look(self, objects: Home) -> None:
         first, second = claim(objects, "a"), claim(objects, "b")
@@ -300,7 +300,7 @@ class TestLeading:
             tasks.create_task(lead(standby, here, work))
             await asyncio.sleep(0.1)
             assert not here.health.ready
-            assert here.health.waiting == "standing by: a leads"
+            assert here.health.waiting == "standby: a is the leader"
             here.stop.set()
         assert (await held(objects)).spec.holder_identity == "a"
 

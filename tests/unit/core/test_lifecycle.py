@@ -253,7 +253,7 @@ def test_fenced(old: Lease | None, new: Lease | None, expected: int | None) -> N
 
 @pytest.mark.parametrize("reason", ["ClientRemoved", "ExporterRemoved", "ExporterTaken"])
 def test_every_end_has_its_sentence(reason: str) -> None:
-    assert lifecycle.end_message(reason).endswith(("removed", "given to another one"))
+    assert lifecycle.end_message(reason).endswith(("removed", "assigned to another lease"))
 
 
 _ANY_TIME = st.none() | st.sampled_from(

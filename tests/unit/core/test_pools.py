@@ -326,15 +326,17 @@ def told(given_pool: Pool, boot: timedelta | None = BOOT) -> str:
             "pool rpi4: 2 of 3 starting, about 4 s",
             id="some are starting",
         ),
-        pytest.param(pool(waiting=1), "pool rpi4 starts one", id="one is about to be started"),
+        pytest.param(
+            pool(waiting=1), "pool rpi4 is starting a member", id="one is about to be started"
+        ),
         pytest.param(
             pool(*(member(n, leased=True) for n in range(4)), waiting=1),
-            "pool rpi4 is at its ceiling of 4: waiting for a release",
+            "pool rpi4 has reached its ceiling of 4: waiting for a release",
             id="the ceiling binds",
         ),
         pytest.param(
             pool(member(0, Phase.HELD, detail="the host is full"), waiting=1),
-            "pool rpi4: 1 wait for room: the host is full",
+            "pool rpi4: 1 waiting for capacity: the host is full",
             id="there is no room",
         ),
         pytest.param(

@@ -118,7 +118,7 @@ def test_a_hung_one_is_reported_and_cleared_without_touching_anything_else() -> 
     item = get(hung.status.conditions, "Stuck")
     assert item is not None
     assert item.last_transition_time == LATER
-    assert "says AfterLeaseHook since its lease ended at 00:00:00 UTC" in item.message
+    assert "reports AfterLeaseHook since its lease ended at 00:00:00 UTC" in item.message
     well = after(hung, presence.settled(hung, now=LATER + timedelta(minutes=1)))
     assert not presence.stuck(well)
     assert [c.type for c in well.status.conditions] == ["Stuck"]

@@ -389,7 +389,7 @@ def test_after_several_failures_creation_stops_and_names_the_error() -> None:
     assert made.hold is not None
     assert made.hold.reason == "StartStopped"
     assert "5 times in a row (StartFailed: no such file)" in made.hold.message
-    assert "one is tried at 12:00:10 UTC" in made.hold.message
+    assert "one member is tried at 12:00:10 UTC" in made.hold.message
 
 
 def test_what_was_ready_before_the_clock_was_set_back_is_no_success_after_a_failure() -> None:

@@ -271,12 +271,12 @@ def test_nobody_counts_on_an_exporter_that_is_stuck() -> None:
         ),
         pytest.param(
             (offer("a", holder="x"), offer("b", online=False)),
-            "2 exporters match, those online are in use",
+            "2 exporters match, all online ones are in use",
             id="one in use, one away",
         ),
         pytest.param(
             tuple(offer(f"e{n}", holder="x", online=n > 0) for n in range(12)),
-            "about 20 exporters match, those online are in use",
+            "about 20 exporters match, all online ones are in use",
             id="many in use, one away",
         ),
         pytest.param(

@@ -264,10 +264,10 @@ START_FAILED, CRASHED, LOST = ExitReason.START_FAILED, ExitReason.CRASHED, ExitR
         pytest.param(
             {"phase": "Succeeded", "containerStatuses": [ended(0, reason="Completed")]},
             ExitReason.COMPLETED,
-            "it ended well",
+            "it completed",
             id="completed without a word",
         ),
-        pytest.param({"phase": "Succeeded"}, ExitReason.COMPLETED, "it ended well", id="completed"),
+        pytest.param({"phase": "Succeeded"}, ExitReason.COMPLETED, "it completed", id="completed"),
         pytest.param(
             {
                 "phase": "Running",

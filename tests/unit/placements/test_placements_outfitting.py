@@ -73,7 +73,7 @@ async def test_a_layer_that_is_missing_is_said_once_and_gone_without(
     with caplog.at_level(logging.WARNING):
         host = Host(layers=WITHOUT_PROGRAMS, wrapper="/usr/bin/bwrap")
         made = await outfitter(monkeypatch, host)
-    assert [record.message for record in caplog.records] == ["a layer of the sandbox cannot be had"]
+    assert [record.message for record in caplog.records] == ["sandbox layer not available"]
     made.refuse()
     found = made.confinement(state(), NEEDS, Site(artifacts={}))
     assert found is not None

@@ -28,18 +28,18 @@ ABOUT: Document = {
 }
 
 COMMENTS = {
-    "image": "Of the controller, routers, provisioners and exporters.",
-    "runtimeImages": "What targets run in, by runtime.",
-    "imagePullSecrets": "As a list of objects with a name.",
-    "allNamespaces": "Labs in every namespace; else only in the one of the release.",
+    "image": "Image of the controller, routers, provisioners and exporters.",
+    "runtimeImages": "Images in which targets run, by runtime.",
+    "imagePullSecrets": "A list of objects with a name.",
+    "allNamespaces": "Manage labs in every namespace, or only in the namespace of the release.",
     "config": "Settings of the service; docs/reference/settings.md.",
     "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only. "
     "An old leader leads on for handoverSeconds while new ones start.",
     "router": "endpoint may contain $(BULLPEN_ROUTER_NAME), such as bullpen-router-0.",
-    "provisioners": "A Deployment each.",
-    "provisioner": "What all of them share.",
-    "certManager": "TLS by cert-manager; else the processes make their own authority.",
-    "networkPolicies": "targetEgress limits what targets reach; the default is everything.",
+    "provisioners": "Each gets a Deployment.",
+    "provisioner": "Settings of all provisioners.",
+    "certManager": "Use cert-manager for TLS; otherwise the processes create their own authority.",
+    "networkPolicies": "targetEgress limits connections from targets; the default allows all.",
     "podDisruptionBudgets": "For the routers.",
     "serviceMonitor": "For Prometheus' operator.",
 }

@@ -118,7 +118,7 @@ class CredentialReconciler:
                 written = await self._objects.update(replace(found, metadata=meta, data=fresh.data))
         except (AlreadyExists, NotFound):
             # The view of the Secret is stale; the change it has not seen starts a new pass.
-            raise Conflict(f"secret {name} changed meanwhile") from None
+            raise Conflict(f"secret {name} changed in the meantime") from None
         self._views.secrets.observe(written)
         self._events.emit(value, reason="CredentialCreated", message=f"token in secret {name}")
         return written

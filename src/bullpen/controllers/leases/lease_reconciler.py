@@ -267,7 +267,7 @@ class LeaseReconciler:
         status = lifecycle.handed_over(lease, epoch=epoch, maximum=longest)
         given = replace(lease, status=status)
         _, lease = await self._put_both(counted, given)
-        text = f"{before} handed the lease over to {lifecycle.holder(lease)}"
+        text = f"{before} transferred the lease to {lifecycle.holder(lease)}"
         self._events.emit(lease, reason="LeaseTransferred", message=text)
 
     async def _schedule(self, namespace: str, lab: LabIndex, news: News, now: datetime) -> None:
@@ -372,7 +372,7 @@ class LeaseReconciler:
 
     def _tell_assigned(self, lease: Lease) -> None:
         assert lease.status.exporter_ref is not None
-        text = f"got exporter {lease.status.exporter_ref.name}"
+        text = f"assigned exporter {lease.status.exporter_ref.name}"
         self._events.emit(lease, reason="LeaseAssigned", message=text)
 
     async def _evict(self, by: Lease, name: str, now: datetime) -> None:
@@ -432,7 +432,7 @@ _LOST = frozenset({"ExporterRemoved", "ExporterTaken"})
 
 def _went(what: str, name: str) -> Conflict:
     """An object the pass decided on no longer exists; the next pass decides again."""
-    return Conflict(f"{what} {name} went meanwhile")
+    return Conflict(f"{what} {name} was deleted in the meantime")
 
 
 def _taken(exporter: Exporter, lease: Lease, epoch: int) -> Exporter:

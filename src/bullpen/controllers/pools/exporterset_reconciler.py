@@ -85,7 +85,9 @@ class ExporterSetReconciler:
             Supply(
                 name=owner.metadata.name,
                 labels=profiles.labels(owner),
-                message=self._messages.get(key_of(owner), f"pool {owner.metadata.name} is new"),
+                message=self._messages.get(
+                    key_of(owner), f"pool {owner.metadata.name} is being set up"
+                ),
             )
             for owner in self._observer.sets(namespace)
         )

@@ -57,7 +57,7 @@ class Blueprints:
         namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
         found = self._views.classes.get(namespace, name)
         if found is None:
-            text = f"spec.virtualTargetClassName: there is no VirtualTargetClass {name}"
+            text = f"spec.virtualTargetClassName: VirtualTargetClass {name} does not exist"
             problem = Problem(
                 reason="VirtualTargetClassNotFound", message=f"{text} in namespace {namespace}"
             )
@@ -94,11 +94,11 @@ class Blueprints:
             return None
         if provisioner is None:
             known = ", ".join(sorted(self._provisioners)) or "none"
-            text = f"{_class(found)}: spec.provisioner: {made.provisioner} is not here"
-            return Problem(reason="ProvisionerNotFound", message=f"{text}; there are: {known}")
+            text = f"{_class(found)}: spec.provisioner: {made.provisioner} is not available"
+            return Problem(reason="ProvisionerNotFound", message=f"{text}; available: {known}")
         twice = exporter_config.duplicates(made.drivers)
         if twice:
-            text = f"spec.template.spec.drivers: more than one is called {', '.join(twice)}"
+            text = f"spec.template.spec.drivers: several drivers are named {', '.join(twice)}"
             return Problem(reason="InvalidTemplate", message=text)
         causes = provisioner.check(made.parameters, made.drivers)
         if causes:
@@ -110,10 +110,12 @@ class Blueprints:
     def _missing(self, namespace: str, found: VirtualTargetClass, made: Profile) -> Problem | None:
         """The objects that the class refers to and that do not exist."""
         if made.credentials and self._views.secrets.get(namespace, made.credentials) is None:
-            text = f"{_class(found)}: spec.credentialsSecretRef.name: there is no such Secret"
+            text = f"{_class(found)}: spec.credentialsSecretRef.name: the Secret does not exist"
             return Problem(reason="SecretNotFound", message=text)
         if made.ca_bundle is not None and self._bundle(namespace, made) is None:
-            text = f"{_class(found)}: spec.caBundleConfigMapRef: there is no such ConfigMap or key"
+            text = (
+                f"{_class(found)}: spec.caBundleConfigMapRef: the ConfigMap or key does not exist"
+            )
             return Problem(reason="ConfigMapNotFound", message=text)
         return None
 

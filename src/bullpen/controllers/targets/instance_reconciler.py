@@ -103,7 +103,7 @@ class InstanceReconciler:
             return Outcome()
         problem = await self._remove(member)
         if problem:
-            text = f"its instance may still be there: {problem}"
+            text = f"its instance may still exist: {problem}"
             self._events.emit(member, reason="InstanceLeft", message=text, warning=True)
         kept = tuple(name for name in member.metadata.finalizers if name != FINALIZER)
         try:
@@ -118,7 +118,9 @@ class InstanceReconciler:
         """Remove the instance; returns the error that prevented it, or an empty string."""
         provisioner = self._instance_view.provisioner_of(member)
         if provisioner is None:
-            return f"there is no provisioner {member.metadata.annotations.get(PROVISIONER)} here"
+            return (
+                f"provisioner {member.metadata.annotations.get(PROVISIONER)} is not available here"
+            )
         key = key_of(member)
         try:
             await provisioner.remove(key)

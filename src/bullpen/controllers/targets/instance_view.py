@@ -101,7 +101,7 @@ class InstanceView:
             return self._denied[uid][1]
         name = exporter.metadata.annotations.get(PROVISIONER, "")
         if not self.looks_after(exporter):
-            return Backing(stage=Stage.UP, detail=f"{name} looks after it", since=since)
+            return Backing(stage=Stage.UP, detail=f"managed by {name}", since=since)
         if name in self.provisioners and not self.is_known(name):
             return Backing(stage=Stage.UP, detail=f"{name} has not answered yet", since=since)
         if get(exporter.status.conditions, "Registered") is not None:

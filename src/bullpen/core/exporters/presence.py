@@ -174,7 +174,7 @@ def hung(exporter: Exporter, *, since: datetime, now: datetime) -> ExporterStatu
         "Stuck",
         status=True,
         reason="NotAvailable",
-        message=f"says {said} since its lease ended at {since:%H:%M:%S} UTC;"
+        message=f"reports {said} since its lease ended at {since:%H:%M:%S} UTC;"
         " if its hook is not running, restart the exporter",
         now=now,
     )
@@ -188,7 +188,7 @@ def settled(exporter: Exporter, *, now: datetime) -> ExporterStatus:
         "Stuck",
         status=False,
         reason="Settled",
-        message="it can be leased again",
+        message="the exporter can be leased again",
         now=now,
     )
     return replace(exporter.status, conditions=conditions)

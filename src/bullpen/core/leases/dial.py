@@ -52,17 +52,19 @@ def gate(lease: Lease, exporter: Exporter | None, *, client: str, listening: boo
         )
     if lease.status.ended:
         return Gate(
-            Verdict.FAILED_PRECONDITION, f"lease {lease.metadata.name} is over; take a new one"
+            Verdict.FAILED_PRECONDITION,
+            f"lease {lease.metadata.name} has ended; request a new lease",
         )
     assigned = lease.status.exporter_ref
     if assigned is None:
         return Gate(Verdict.WAIT, f"lease {lease.metadata.name} has no exporter yet: not ready")
     if exporter is None:
         return Gate(
-            Verdict.FAILED_PRECONDITION, f"exporter {assigned.name} was removed; take a new lease"
+            Verdict.FAILED_PRECONDITION,
+            f"exporter {assigned.name} was removed; request a new lease",
         )
     if lifecycle.handing_over(lease):
-        return Gate(Verdict.WAIT, f"lease {lease.metadata.name} is being handed over: not ready")
+        return Gate(Verdict.WAIT, f"lease {lease.metadata.name} is being transferred: not ready")
     status = exporter.status.exporter_status
     said = exporter.status.status_message or status
     if status in _FAILED:

@@ -212,7 +212,7 @@ def limited(lease: Lease, *, maximum: timedelta | None, now: datetime) -> LeaseS
         reason="MaximumDuration" if binds else "WithinMaximum",
         message=f"{text} {durations.text(maximum)}, after which the lease ends"
         if binds and maximum is not None
-        else "the lease may last as long as it asks to",
+        else "the requested duration is within the maximum",
         generation=lease.metadata.generation,
         now=now,
     )
@@ -284,8 +284,8 @@ def end_message(reason: str) -> str:
     return {
         "Released": "the lease was released",
         "Expired": "the lease reached its end time",
-        "Evicted": "a lease with a lasting right to the exporter took it",
+        "Evicted": "a lease with regular access took the exporter",
         "ClientRemoved": "the client of the lease was removed",
         "ExporterRemoved": "the exporter of the lease was removed",
-        "ExporterTaken": "the exporter of the lease was given to another one",
+        "ExporterTaken": "the exporter of the lease was assigned to another lease",
     }[reason]

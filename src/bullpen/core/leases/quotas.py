@@ -75,7 +75,7 @@ def too_many_active(
         most, where = allowance.active, _policy("maximumActiveLeases")
     if most is None or usage.active < most:
         return None
-    return f"{client} has {usage.active} active leases and may have {most}; release one. {where}"
+    return f"{client} has {usage.active} active leases, the limit is {most}; release one. {where}"
 
 
 def _too_many_waiting(
@@ -86,7 +86,7 @@ def _too_many_waiting(
         most, where = allowance.waiting, _policy("maximumWaitingLeases")
     if most is None or usage.waiting < most:
         return None
-    return f"{client} has {usage.waiting} waiting leases and may have {most}; delete one. {where}"
+    return f"{client} has {usage.waiting} waiting leases, the limit is {most}; delete one. {where}"
 
 
 def _namespace_full(quotas: Quotas, usage: Usage) -> str | None:
@@ -94,7 +94,7 @@ def _namespace_full(quotas: Quotas, usage: Usage) -> str | None:
     if most is None or usage.namespace < most:
         return None
     where = _setting("maxPerNamespace")
-    return f"the namespace has {usage.namespace} open leases and may have {most}. {where}"
+    return f"the namespace has {usage.namespace} open leases, the limit is {most}. {where}"
 
 
 def too_long(quotas: Quotas, lasts: timedelta | None) -> str | None:
@@ -138,7 +138,7 @@ def taken(rate: Rate, bucket: Bucket | None, *, now: float) -> tuple[Bucket, boo
 def too_fast(rate: Rate, *, client: str) -> str:
     """The message for a client that requests leases too quickly."""
     return (
-        f"{client} asks for leases too quickly: {rate.burst} at once, then"
+        f"{client} creates leases too quickly: {rate.burst} at once, then"
         f" {rate.per_second:g} a second; try again later."
         f" The limit is leases.createRate and leases.createBurst of the service's settings;"
         f" {OPERATOR}"

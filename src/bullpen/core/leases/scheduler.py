@@ -328,7 +328,7 @@ def _cause(options: list[_Option], *, soon: bool) -> tuple[str, str]:
     if soon or not used:
         return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
     if used < len(options):
-        return "NotAvailable", f"{subject}, those online are in use"
+        return "NotAvailable", f"{subject}, all online ones are in use"
     return "NotAvailable", f"{subject}, {'it is' if one else 'all are'} in use"
 
 

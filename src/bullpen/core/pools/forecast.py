@@ -47,10 +47,11 @@ def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) ->
     if plan.hold is not None:
         return _plain(f"pool {pool.name}: {plan.hold.message}")
     if plan.limited:
-        return f"pool {pool.name} is at its ceiling of {pool.replicas_max}: waiting for a release"
+        ceiling = pool.replicas_max
+        return f"pool {pool.name} has reached its ceiling of {ceiling}: waiting for a release"
     starting = [m for m in pool.member_index.unusual if m.phase is Phase.STARTING]
     if not starting:
-        return f"pool {pool.name} starts one"
+        return f"pool {pool.name} is starting a member"
     needed = max(len(starting), pool.waiting)
     text = f"pool {pool.name}: {_roughly(len(starting))} of {_roughly(needed)} starting"
     if boot is None:
@@ -62,12 +63,12 @@ def reported(owner: ExporterSet) -> str:
     """The same message from a set's status, for processes that do not see the pool itself."""
     name, status = owner.metadata.name, owner.status
     if status.observed_generation < owner.metadata.generation:
-        return f"pool {name} is new"
+        return f"pool {name} is being set up"
     for type_ in ("Degraded", "ScalingLimited", "Progressing"):
         found = conditions.get(status.conditions, type_)
         if found is not None and str(found.status) == "True":
             return _plain(f"pool {name}: {found.message}")
-    return f"pool {name} starts one"
+    return f"pool {name} is starting a member"
 
 
 def _remaining(starting: Sequence[Member], boot: timedelta, now: datetime) -> float:

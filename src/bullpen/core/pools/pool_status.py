@@ -238,10 +238,14 @@ def _degraded(report: Report) -> _Said:
         stopped = failures.count >= report.start_history.throttle.stop_after
         reason = "StartStopped" if stopped else "StartFailing"
         cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
-        return True, reason, f"{failures.count} failed to start in a row ({cause})"
+        return True, reason, f"{failures.count} starts failed in a row ({cause})"
     held = [m for m in report.pool.member_index.unusual if m.phase is Phase.HELD]
     if held:
-        return True, held[0].cause or "NoCapacity", f"{len(held)} wait for room: {held[0].detail}"
+        return (
+            True,
+            held[0].cause or "NoCapacity",
+            f"{len(held)} waiting for capacity: {held[0].detail}",
+        )
     return False, "Healthy", ""
 
 
@@ -250,8 +254,8 @@ def _limited(report: Report) -> _Said:
     if not plan.limited:
         return False, "WithinLimits", ""
     text = (
-        f"the ceiling is {pool.replicas_max}, {plan.wanted} are wanted:"
-        f" {_leases(pool.waiting)} waiting, {pool.available_min} to be kept warm"
+        f"the ceiling is {pool.replicas_max}, {plan.wanted} members are needed:"
+        f" {_leases(pool.waiting)} waiting, {pool.available_min} kept warm"
     )
     return True, "CeilingReached", text
 

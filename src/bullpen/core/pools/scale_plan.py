@@ -321,7 +321,7 @@ def _surplus(
         return tuple(drains), None
     if not ripe:
         return tuple(drains), Surplus(since=before.since, count=least)
-    text = f"{rest} more than the target of {sizes.target} since {before.since:%H:%M:%S} UTC"
+    text = f"{rest} above the target of {sizes.target} since {before.since:%H:%M:%S} UTC"
     drains += [_drain(m, Rule.SURPLUS, text) for m in order[above : above + ripe]]
     left = rest - ripe
     return tuple(drains), Surplus(since=now, count=left) if left else None
@@ -352,10 +352,10 @@ _ENDS = {
     Phase.FAILED: Rule.FAILED_TO_START,
     Phase.SPENT: Rule.SPENT,
 }
-_OUTDATED = "made from an older template or class"
+_OUTDATED = "created from an older template or class"
 _MEANINGS = {
     Rule.DRAINED: "disabled, and no lease holds it",
-    Rule.CRASHED: "it was ready and is no more",
+    Rule.CRASHED: "it failed after it had been ready",
     Rule.FAILED_TO_START: "it never became ready",
     Rule.SPENT: "it served its one lease",
 }

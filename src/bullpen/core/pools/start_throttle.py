@@ -190,15 +190,17 @@ def _proven(start_history: StartHistory, members: MemberSubset) -> list[datetime
 
 def _held(held: Sequence[Member]) -> Hold:
     first = min(held, key=lambda m: m.name)
-    text = first.detail or "the backend takes no more"
-    return Hold(reason=first.cause or "NoCapacity", message=f"{len(held)} wait for room: {text}")
+    text = first.detail or "the backend has no capacity"
+    return Hold(
+        reason=first.cause or "NoCapacity", message=f"{len(held)} waiting for capacity: {text}"
+    )
 
 
 def _pause(failures: Failures, throttle: StartThrottle) -> Hold:
     times = "once" if failures.count == 1 else f"{failures.count} times in a row"
     stopped = failures.count >= throttle.stop_after
     cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
-    tried = "starting has stopped, one is tried" if stopped else "the next try is"
+    tried = "starts are paused, one member is tried" if stopped else "the next try is"
     return Hold(
         reason="StartStopped" if stopped else "StartBackoff",
         message=f"failed to start {times} ({cause}); {tried} at {failures.retry_at:%H:%M:%S} UTC",

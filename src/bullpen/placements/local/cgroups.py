@@ -71,7 +71,9 @@ def find(*, mounts: str | None = None, membership: str | None = None) -> Trees:
                 found.setdefault(name, place)
     absent = [name for name in CONTROLLERS if name not in found]
     if absent:
-        raise CgroupsMissing(f"the controllers {', '.join(absent)} are not there for this process")
+        raise CgroupsMissing(
+            f"the controllers {', '.join(absent)} are not available to this process"
+        )
     return Trees(version=2 if len(set(found.values())) == 1 else 1, places=found)
 
 

@@ -97,8 +97,10 @@ def sandboxing(mode: SandboxMode, layers: Collection[Layer]) -> Sandboxing:
         )
     lacking = missing(layers)
     if not lacking:
-        return Sandboxing(complete=True, reason="AllLayers", message="every layer is in place")
-    message = f"this host does not allow {lacking}; bullpen doctor says what to do"
+        return Sandboxing(
+            complete=True, reason="AllLayers", message="all layers of the sandbox are active"
+        )
+    message = f"this host does not allow {lacking}; bullpen doctor shows the remedy"
     return Sandboxing(complete=False, reason="LayersMissing", message=message)
 
 

@@ -72,7 +72,7 @@ class Link:
             async with asyncio.timeout(seconds_max):
                 first = await anext(self._events)
         except (StopAsyncIteration, TimeoutError):
-            raise Unreachable("the zygote ended or hangs before it could serve") from None
+            raise Unreachable("the zygote exited or hung before it was ready") from None
         assert isinstance(first, Hello)
         self.hello = first
 
@@ -134,7 +134,7 @@ async def find(places: Layout) -> Link | None:
 
 def _give_up(state: ZygoteState, error: Exception) -> None:
     """Give up a zygote: its exporters end with it, and a new one is started."""
-    log.warning("zygote not taken over", extra={"key": state.process.pid, "cause": error})
+    log.warning("zygote not adopted", extra={"key": state.process.pid, "cause": error})
     processes.kill(state.process.pid, signal.SIGKILL)
 
 
@@ -212,7 +212,7 @@ def _private(path: str, flags: int) -> int:
 
 def _last_words(path: Path) -> str:
     text = path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
-    return text.rpartition("\n")[2] or "it said nothing"
+    return text.rpartition("\n")[2] or "it printed nothing"
 
 
 def is_ours(runtime: Path) -> bool:

@@ -203,12 +203,12 @@ class Service:
         if self._recycler is not None and self._recycler.problem:
             return Ending(ExitReason.RESET_FAILED, self._recycler.problem)
         if self._exporter.exit_code:
-            return Ending(ExitReason.CRASHED, "a lease hook failed and asked for the end")
+            return Ending(ExitReason.CRASHED, "a lease hook failed and requested the exit")
         if self._terminated:
             return self._failed("it was told to stop")
         if self._retired:
             return Ending(ExitReason.COMPLETED, "served its lease" if self._served else "retired")
-        return self._failed("the exporter ended by itself")
+        return self._failed("the exporter exited by itself")
 
     def _failed(self, detail: str) -> Ending:
         reason = ExitReason.CRASHED if self._registered else ExitReason.START_FAILED
@@ -220,7 +220,7 @@ def said(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, pydantic.ValidationError):
-        return f"its settings are wrong: {_problems(error)}"
+        return f"its settings are invalid: {_problems(error)}"
     if isinstance(error, grpc.aio.AioRpcError):
         return f"the service answered {error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"

@@ -62,4 +62,4 @@ class Held:
         if (verdict := ended.get(self.key)) is not None:
             self.exit(verdict.reason, verdict.detail)
         else:
-            self.exit(ExitReason.LOST, "it ended while the service was away")
+            self.exit(ExitReason.LOST, "it exited while the service was not running")

@@ -58,7 +58,7 @@ class ZygoteKeeper:
         """Connect to a previous process's zygote if it runs and has our protocol version."""
         link = await connection.find(self._places)
         if link is not None and link.hello.version != __version__:
-            log.info("zygote of another version ends", extra={"key": link.hello.version})
+            log.info("stopping the zygote of another version", extra={"key": link.hello.version})
             link.send(Quit())
             await link.ended()
             link = None
@@ -84,7 +84,7 @@ class ZygoteKeeper:
             self.link = await connection.start(self._places, self._settings)
         except Unreachable as error:
             facts = {"key": self._places.instances, "cause": error.message}
-            log.error("no zygote", extra=facts)  # noqa: TRY400 - its cause is said
+            log.error("zygote not started", extra=facts)  # noqa: TRY400 - its cause is said
             self.problem = error.message
             self._news.set()
             await asyncio.sleep(RESTART_SECONDS)

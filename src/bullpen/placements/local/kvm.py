@@ -92,7 +92,7 @@ class Kvm:
         if arch != platform.machine() or not os.access(DEVICE, os.R_OK | os.W_OK):
             return False
         problem = await try_guest(arch, accel="kvm")
-        log.info("kvm tried", extra={"key": arch, "works": not problem, "cause": problem})
+        log.info("kvm probed", extra={"key": arch, "works": not problem, "cause": problem})
         return not problem
 
     def _remembered(self) -> dict[str, bool]:
@@ -113,7 +113,7 @@ async def try_guest(arch: str, *, accel: str) -> str:
     proof = PROOFS.get(arch)
     program = shutil.which(f"qemu-system-{arch}")
     if proof is None or program is None:
-        return f"no way to try a guest of {arch} here"
+        return f"no test guest for {arch} is available"
     with tempfile.TemporaryDirectory(prefix="bullpen-kvm-") as directory:
         image = Path(directory) / "image"
         image.write_bytes(proof.image)
@@ -134,7 +134,7 @@ async def _outcome(process: asyncio.subprocess.Process, wanted: int) -> str:
         async with asyncio.timeout(PROOF_SECONDS_MAX):
             _, errors = await process.communicate()
     except TimeoutError:
-        return f"the guest did nothing within {PROOF_SECONDS_MAX:g} s"
+        return f"the test guest did not finish within {PROOF_SECONDS_MAX:g} s"
     finally:
         if process.returncode is None:
             process.kill()

@@ -18,11 +18,11 @@ from bullpen.placements.local.confinement import Layer, LayerName, user_range
 
 TRIAL_SECONDS_MAX = 10.0
 NAMESPACES = (
-    "let ordinary users have user namespaces: sysctl -w user.max_user_namespaces=10000"
+    "allow user namespaces for ordinary users: sysctl -w user.max_user_namespaces=10000"
     " kernel.apparmor_restrict_unprivileged_userns=0"
 )
 BUBBLEWRAP = "apt-get install bubblewrap"
-ROOT = "run the service as root, or let it have namespaces of its own"
+ROOT = "run the service as root, or allow it to create namespaces"
 GROUPS = (
     "run the service as root in a group with the controllers memory, pids and cpu; with version 2"
     " they must be in the cgroup.subtree_control of that group, or systemd must delegate it"
@@ -71,7 +71,7 @@ def _user(user: int) -> Layer:
     for path in _unreadable():
         return Layer(
             name=LayerName.USER,
-            problem=f"{path} cannot be read by other users, and instances run as others",
+            problem=f"{path} cannot be read by other users, but instances run as other users",
             remedy=f"chmod -R o+rX {path}",
         )
     return _tried(LayerName.USER, _as(user), ROOT)

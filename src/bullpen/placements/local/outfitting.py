@@ -72,7 +72,7 @@ class Outfitter:
         for layer in self._host.layers:
             if layer.problem:
                 facts = {"key": layer.name, "cause": layer.problem, "remedy": layer.remedy}
-                log.warning("a layer of the sandbox cannot be had", extra=facts)
+                log.warning("sandbox layer not available", extra=facts)
 
     def close(self) -> None:
         if self._host is not None and self._host.cgroups is not None:
@@ -84,7 +84,7 @@ class Outfitter:
         if lacking and self._settings.mode is SandboxMode.REQUIRED:
             raise Refused(
                 f"this host does not allow the sandbox that sandbox.mode requires ({lacking});"
-                " bullpen doctor says what to do"
+                " bullpen doctor shows the remedy"
             )
 
     def user(self, taken: Collection[int]) -> int:
@@ -94,7 +94,7 @@ class Outfitter:
             return 0
         found = free_user(host.users, taken)
         if not found:
-            raise NoCapacity(f"all {len(host.users)} users for instances are taken")
+            raise NoCapacity(f"all {len(host.users)} users for instances are in use")
         return found
 
     def confinement(self, state: State, needs: Needs, site: Site) -> Confinement | None:
@@ -129,8 +129,7 @@ def _check_readable(files: Iterable[Path]) -> None:
     for path in files:
         if path.exists() and not path.stat().st_mode & stat.S_IROTH:
             raise Refused(
-                f"{path} cannot be read by instances, which run as users of their own;"
-                f" chmod o+r {path}"
+                f"{path} cannot be read by instances, which run as other users; chmod o+r {path}"
             )
 
 

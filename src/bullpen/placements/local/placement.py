@@ -137,7 +137,7 @@ class LocalPlacement:
             disk_bytes=capacity.free_disk(self.layout.instances),
         )
         if problem:
-            raise NoCapacity(f"this host has no room for {'/'.join(workload.key)}: {problem}")
+            raise NoCapacity(f"this host has no capacity for {'/'.join(workload.key)}: {problem}")
         return self._accept(workload)
 
     async def stop(self, key: Key) -> None:
@@ -209,7 +209,7 @@ class LocalPlacement:
         except LabError as error:
             self._exit(held, ExitReason.START_FAILED, error.message)
         except OSError as error:
-            self._exit(held, ExitReason.START_FAILED, f"its directory cannot be made: {error}")
+            self._exit(held, ExitReason.START_FAILED, f"its directory cannot be created: {error}")
         except Exception as error:
             log.exception("launch failed", extra={"key": held.key})
             self._exit(held, ExitReason.START_FAILED, f"{type(error).__name__}: {error}")
@@ -264,7 +264,7 @@ class LocalPlacement:
             await asyncio.to_thread(layout.keep_evidence, held.directory)
         except OSError as error:
             # Not final: removal tries again and reports to its caller.
-            log.warning("not cleaned", extra={"key": held.key, "cause": error})
+            log.warning("instance directory not cleaned", extra={"key": held.key, "cause": error})
 
     async def _kill(self, held: Iterable[Held]) -> None:
         """Kill processes whose zygote can no longer do it."""
@@ -285,7 +285,7 @@ class LocalPlacement:
             await self.stop(key)
         except StorageFailed as error:
             # No process runs any more; the next start finds the files and tries again.
-            log.warning("not removed", extra={"key": key, "cause": error.message})
+            log.warning("instance not removed", extra={"key": key, "cause": error.message})
 
     # Events of the zygote
 
@@ -308,7 +308,7 @@ class LocalPlacement:
         lost = [held for held in self._held.values() if held.spawned and not held.gone.is_set()]
         await self._kill(lost)
         for held in lost:
-            self._exit(held, ExitReason.LOST, "the process that keeps all exporters ended")
+            self._exit(held, ExitReason.LOST, "the process that holds all exporters exited")
 
     # Taking over from a previous process
 
@@ -328,7 +328,7 @@ class LocalPlacement:
         await self._kill(lost)
         if self._held:
             facts = {"key": self.layout.instances, "held": len(self._held), "ended": len(lost)}
-            log.info("instances taken over", extra=facts)
+            log.info("instances adopted", extra=facts)
 
     def _tell(self, key: Key) -> None:
         for listener in self._listeners:

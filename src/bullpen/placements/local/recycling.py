@@ -66,7 +66,7 @@ async def reset(temporary: Path, *, token: str) -> str:
             break
         await asyncio.sleep(RESET_LOOK_SECONDS)
     else:
-        return f"processes of the last lease cannot be ended: {others}"
+        return f"processes of the last lease cannot be stopped: {others}"
     left = await asyncio.to_thread(_empty, temporary)
     return f"files of the last lease cannot be erased: {', '.join(left)}" if left else ""
 

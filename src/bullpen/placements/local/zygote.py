@@ -214,7 +214,7 @@ class Zygote:
 
     def _spawn(self, command: Spawn) -> None:
         if command.key in self._children:
-            self._refuse(command.key, "the one before it has not ended yet")
+            self._refuse(command.key, "the previous instance has not exited yet")
             return
         try:
             child = self._fork(command)

@@ -153,7 +153,7 @@ def _failed_before(pod: Pod) -> _State | None:
 def _unexplained(pod: Pod) -> _State:
     status = pod.status
     if status.phase == "Succeeded":
-        return _exited(ExitReason.COMPLETED, "it ended well")
+        return _exited(ExitReason.COMPLETED, "it completed")
     return _exited(ExitReason.LOST, _said(status.reason or "Failed", status.message))
 
 
@@ -168,7 +168,7 @@ def _verdict(terminated: Terminated, otherwise: ExitReason) -> _State:
     if terminated.reason in ("StartError", "ContainerCannotRun"):
         return _exited(ExitReason.START_FAILED, _said(terminated.reason, terminated.message))
     if not terminated.exit_code and not terminated.signal:
-        return _exited(ExitReason.COMPLETED, "it ended well")
+        return _exited(ExitReason.COMPLETED, "it completed")
     code = f"{terminated.reason or 'Error'}, exit code {terminated.exit_code}"
     return _exited(otherwise, _said(code, terminated.message))
 

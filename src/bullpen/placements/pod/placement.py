@@ -64,7 +64,9 @@ class PodPlacement:
         await self._pods.synced()
         found = self._pods.get(*workload.key) or await self._make(workload)
         if not phases.is_ours(found):
-            raise Refused(f"there is a Pod {'/'.join(workload.key)} that is not ours")
+            raise Refused(
+                f"the Pod {'/'.join(workload.key)} exists and does not belong to this service"
+            )
         return phases.instance(found)
 
     async def stop(self, key: Key) -> None:
@@ -197,13 +199,15 @@ async def _pause(attempt: int) -> None:
 
 def _unending(pod: Pod) -> Unreachable:
     node = pod.spec.get("nodeName", "no node")
-    return Unreachable(f"Pod {'/'.join(phases.key_of(pod))} is still ending, on {node}")
+    return Unreachable(f"Pod {'/'.join(phases.key_of(pod))} is still terminating, on {node}")
 
 
 def _too_fast(value: Kind | None) -> Unavailable:
     assert value is not None
     meta = meta_of(value)
-    return Unavailable(f"{value.kind} {meta.namespace}/{meta.name} changes faster than we write")
+    return Unavailable(
+        f"{value.kind} {meta.namespace}/{meta.name} kept changing while it was being written"
+    )
 
 
 def _is_over(pod: Pod) -> bool:

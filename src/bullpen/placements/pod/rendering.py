@@ -87,7 +87,7 @@ def pod(workload: Workload, settings: PodSettings) -> Pod:
     """The Pod of an instance. Raises ``Refused`` for an impossible workload."""
     if workload.retain:
         raise Refused(
-            "reclaimPolicy Retain cannot be kept in a cluster: the disks of a Pod go with it;"
+            "reclaimPolicy Retain is not supported in a cluster: the disks of a Pod go with it;"
             " use Delete, and a log collector for what it prints"
         )
     hosting = workload.hosting

@@ -178,7 +178,7 @@ def _named(path: str, collection: str, client: Client) -> str:
 
 def _own(namespace: str, client: Client) -> str:
     if namespace != client.metadata.namespace:
-        raise Forbidden(f"client {client.metadata.name} is not of namespace {namespace}")
+        raise Forbidden(f"client {client.metadata.name} does not belong to namespace {namespace}")
     return namespace
 
 

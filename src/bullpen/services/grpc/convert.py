@@ -143,7 +143,7 @@ def span_of(message: Any, field: str) -> timedelta | None:
     try:
         found: timedelta = getattr(message, field).ToTimedelta()
     except (ValueError, OverflowError):
-        raise BadRequest(f"{field} is not a duration that makes sense") from None
+        raise BadRequest(f"{field} is not a valid duration") from None
     return found
 
 

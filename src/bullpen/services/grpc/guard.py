@@ -83,7 +83,7 @@ class Guard:
         if gone:
             self.displaced += len(gone)
             log.warning(
-                "connections give way that did least",
+                "least active connections closed in favour of new ones",
                 extra={"key": self.name, "count": len(gone), "total": self.displaced},
             )
 

@@ -36,7 +36,7 @@ def _token(found: list[str]) -> str:
 def _one(headers: dict[str, list[str]], name: str) -> str:
     found = headers.get(name, [])
     if len(found) != 1 or not found[0]:
-        raise BadRequest(f"the header {name} must be sent once")
+        raise BadRequest(f"the header {name} must be sent exactly once")
     return found[0]
 
 

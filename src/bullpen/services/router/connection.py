@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
         while size - at >= frames.HEAD_SIZE:
             length, kind, flags, stream = frames.parse_head(view, at)
             if length > self._limits.frame_size_max:
-                raise ProtocolError(frames.FRAME_SIZE_ERROR, "a frame over the agreed size")
+                raise ProtocolError(frames.FRAME_SIZE_ERROR, "frame exceeds the maximum size")
             start = at + frames.HEAD_SIZE
             if size - start < length:
                 break
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         leg = self.legs.get(stream)
         if leg is None:
             if not 0 < stream <= self._last:
-                raise ProtocolError(frames.PROTOCOL_ERROR, "DATA on a stream that never was")
+                raise ProtocolError(frames.PROTOCOL_ERROR, "DATA on a stream that was never opened")
             # The stream has just ended; its bytes must still be credited to the connection's
             # window.
             self.credited(size)
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
 
     def _other(self, kind: int, flags: int, stream: int, body: memoryview) -> None:
         if self._block is not None and kind != frames.CONTINUATION:
-            raise ProtocolError(frames.PROTOCOL_ERROR, "a header block was interrupted")
+            raise ProtocolError(frames.PROTOCOL_ERROR, "header block interrupted by another frame")
         if kind == frames.HEADERS:
             self._headers(flags, stream, body)
         elif kind == frames.CONTINUATION:
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         elif kind == frames.WINDOW_UPDATE:
             self._window_update(stream, body)
         elif kind == frames.PUSH_PROMISE:
-            raise ProtocolError(frames.PROTOCOL_ERROR, "clients do not push")
+            raise ProtocolError(frames.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
         elif kind in (frames.SETTINGS, frames.PING, frames.RST_STREAM, frames.PRIORITY):
             self._count()
             self._control_frame(kind, flags, stream, body)
@@ -263,7 +263,7 @@ class Connection(asyncio.Protocol):
                 self._settings(body)
         elif kind == frames.PING:
             if len(body) != 8:
-                raise ProtocolError(frames.FRAME_SIZE_ERROR, "a PING has eight bytes")
+                raise ProtocolError(frames.FRAME_SIZE_ERROR, "PING length is not 8")
             if not flags & frames.ACK:
                 self.write(frames.ping_ack(body))
         elif kind == frames.RST_STREAM:
@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
         for key, value in frames.parse_settings(body):
             if key == frames.SETTING_WINDOW:
                 if value > frames.WINDOW_LARGEST:
-                    raise ProtocolError(frames.FLOW_CONTROL_ERROR, "a window over the largest")
+                    raise ProtocolError(frames.FLOW_CONTROL_ERROR, "flow-control window too large")
                 change, self.send_window_initial = value - self.send_window_initial, value
                 for leg in self.legs.values():
                     leg.send_window += change
@@ -293,16 +293,16 @@ class Connection(asyncio.Protocol):
     def _window_update(self, stream: int, body: memoryview) -> None:
         increment = int.from_bytes(body, "big") & frames.WINDOW_LARGEST
         if len(body) != 4 or not increment:
-            raise ProtocolError(frames.PROTOCOL_ERROR, "a WINDOW_UPDATE of nothing")
+            raise ProtocolError(frames.PROTOCOL_ERROR, "WINDOW_UPDATE with increment 0")
         if stream == 0:
             self.send_window += increment
             if self.send_window > frames.WINDOW_LARGEST:
-                raise ProtocolError(frames.FLOW_CONTROL_ERROR, "a window over the largest")
+                raise ProtocolError(frames.FLOW_CONTROL_ERROR, "flow-control window too large")
             self._unblock()
         elif (leg := self.legs.get(stream)) is not None:
             leg.send_window += increment
             if leg.send_window > frames.WINDOW_LARGEST:
-                raise ProtocolError(frames.FLOW_CONTROL_ERROR, "a window over the largest")
+                raise ProtocolError(frames.FLOW_CONTROL_ERROR, "flow-control window too large")
             leg.send_more()
 
     def _unblock(self) -> None:
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
 
     def _continuation(self, flags: int, stream: int, body: memoryview) -> None:
         if self._block is None or self._block[0] != stream:
-            raise ProtocolError(frames.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+            raise ProtocolError(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._count()
         self._block[2].extend(body)
         self._finish_block(complete=bool(flags & frames.END_HEADERS))
@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
         assert self._block is not None
         stream, flags, block = self._block
         if len(block) > self._limits.header_bytes_max:
-            raise ProtocolError(frames.ENHANCE_YOUR_CALM, "headers over the limit")
+            raise ProtocolError(frames.ENHANCE_YOUR_CALM, "header block too large")
         if not complete:
             return
         self._block = None
@@ -338,7 +338,9 @@ class Connection(asyncio.Protocol):
             unpacked = self._hpack.decode(bytes(block), raw=True)
             headers = {_text(item[0]): _text(item[1]) for item in unpacked}
         except (HPACKError, UnicodeDecodeError):
-            raise ProtocolError(frames.COMPRESSION_ERROR, "headers that do not unpack") from None
+            raise ProtocolError(
+                frames.COMPRESSION_ERROR, "header block cannot be decoded"
+            ) from None
         ended = bool(flags & frames.END_STREAM)
         leg = self.legs.get(stream)
         if leg is not None:
@@ -350,7 +352,7 @@ class Connection(asyncio.Protocol):
 
     def _request(self, stream: int, headers: dict[str, str], *, ended: bool) -> None:
         if not stream % 2 or stream <= self._last:
-            raise ProtocolError(frames.PROTOCOL_ERROR, "a stream number out of turn")
+            raise ProtocolError(frames.PROTOCOL_ERROR, "stream id out of order")
         self._last = stream
         if len(self.legs) >= self._limits.streams_max:
             self.write(frames.rst_stream(stream, frames.REFUSED_STREAM))

@@ -52,7 +52,7 @@ def settings(values: dict[int, int]) -> bytes:
 
 def parse_settings(body: memoryview) -> list[tuple[int, int]]:
     if len(body) % 6:
-        raise ProtocolError(FRAME_SIZE_ERROR, "SETTINGS of an odd length")
+        raise ProtocolError(FRAME_SIZE_ERROR, "SETTINGS length is not a multiple of 6")
     return list(_PAIR.iter_unpack(body))
 
 
@@ -105,7 +105,7 @@ def unpadded(body: memoryview, flags: int) -> memoryview:
     if not flags & PADDED:
         return body
     if not body or body[0] >= len(body):
-        raise ProtocolError(PROTOCOL_ERROR, "padding longer than its frame")
+        raise ProtocolError(PROTOCOL_ERROR, "padding exceeds the frame")
     return body[1 : len(body) - body[0]]
 
 

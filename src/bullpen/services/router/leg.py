@@ -181,7 +181,7 @@ class Leg:
         if peer is None:
             return
         if cut_short:
-            peer.finish(CANCELLED, "the other side left before all it sent had arrived")
+            peer.finish(CANCELLED, "the other side disconnected before all its data had arrived")
         elif said_all:
             peer.hush()
         else:

@@ -52,7 +52,7 @@ class Pairing(Generic[L]):
         """
         self._forget(now)
         if self._fences.get(ticket.lease, -1) >= ticket.epoch:
-            raise Unauthorized("the lease of this stream is over")
+            raise Unauthorized("the lease of this stream has ended")
         use = (ticket.stream, ticket.role)
         if use in self._used:
             raise Unauthorized("this stream token was already used")

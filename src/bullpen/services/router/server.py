@@ -71,7 +71,7 @@ class Router:
                     connection.drain()
                 await asyncio.sleep(DRAIN_SECONDS)
                 for connection in tuple(self._connections):
-                    connection.abort(0, "the router stops")
+                    connection.abort(0, "the router is stopping")
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
