@@ -55,11 +55,9 @@ class File(Struct):
 
     path: str = field(default="", metadata=about("Absolute path on the host.", pattern="^/"))
     url: str = field(
-        default="", metadata=about("Where to fetch it.", pattern="^(https?|file)://[^ ]+$")
+        default="", metadata=about("URL to fetch the file from.", pattern="^(https?|file)://[^ ]+$")
     )
-    digest: str = field(
-        default="", metadata=about("What the fetched file must be.", pattern=_DIGEST)
-    )
+    digest: str = field(default="", metadata=about("Digest of the fetched file.", pattern=_DIGEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +92,18 @@ class Disk(Struct):
 
     name: str = field(
         metadata=about(
-            "By which it is flashed; the machine boots from `root` first.",
+            "Name for flashing; the machine boots from `root` first.",
             required=True,
             pattern=_NAME,
             max_length=30,
         )
     )
     base: Base | None = field(
-        default=None, metadata=about("What is on it; it is never written to.")
+        default=None, metadata=about("Initial content of the disk; it is never written to.")
     )
     size: int | str = field(
-        default="", metadata=about("Its size, if not the base's.", pattern=_QUANTITY)
+        default="",
+        metadata=about("Size of the disk; that of the base by default.", pattern=_QUANTITY),
     )
 
 
@@ -136,7 +135,9 @@ class HostForward(Struct):
 class QemuParameters(Struct):
     """Parameters of QEMU targets."""
 
-    arch: Arch | None = field(default=None, metadata=about("The guest's; the host's by default."))
+    arch: Arch | None = field(
+        default=None, metadata=about("Architecture of the guest; the host's by default.")
+    )
     machine_type: str = field(
         default="",
         metadata=about(
@@ -147,17 +148,15 @@ class QemuParameters(Struct):
     accel: Accel = field(
         default=Accel.AUTO,
         metadata=about(
-            "kvm, tcg, or auto: KVM if a guest was seen to run with it on this host.",
+            "kvm, tcg, or auto: KVM if a test guest ran with it on this host.",
             defaulted=True,
         ),
     )
-    resources: Resources = field(
-        default=Resources(), metadata=about("How much of a machine it is.")
-    )
-    firmware: Firmware | None = field(default=None, metadata=about("What the machine runs first."))
-    kernel: File | None = field(default=None, metadata=about("A kernel to start without firmware."))
-    initrd: File | None = field(default=None, metadata=about("Its initial RAM disk."))
-    append: str = field(default="", metadata=about("Its command line."))
+    resources: Resources = field(default=Resources(), metadata=about("CPUs, memory and storage."))
+    firmware: Firmware | None = field(default=None, metadata=about("Firmware of the machine."))
+    kernel: File | None = field(default=None, metadata=about("Kernel to boot without firmware."))
+    initrd: File | None = field(default=None, metadata=about("Initial RAM disk of the kernel."))
+    append: str = field(default="", metadata=about("Command line of the kernel."))
     disks: tuple[Disk, ...] = field(
         default=(), metadata=about("Disks.", list_keys=("name",), max_items=DISKS_MAX)
     )
@@ -172,7 +171,7 @@ class QemuParameters(Struct):
     network: NetworkAccess = field(
         default=NetworkAccess.RESTRICTED,
         metadata=about(
-            "What the guest reaches: restricted, nothing at all; user, what the host reaches.",
+            "Network access of the guest. restricted: none; user: that of the host.",
             defaulted=True,
         ),
     )
@@ -186,5 +185,7 @@ class QemuParameters(Struct):
     )
     extra_arguments: tuple[str, ...] = field(
         default=(),
-        metadata=about("Further arguments for QEMU, last on its line.", max_items=ARGUMENTS_MAX),
+        metadata=about(
+            "Additional QEMU arguments, at the end of its command line.", max_items=ARGUMENTS_MAX
+        ),
     )
