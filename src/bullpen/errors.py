@@ -4,10 +4,10 @@ LabError
 ├── Rejected            the request is wrong; retrying it unchanged is useless
 │   ├── BadRequest          it cannot be understood at all
 │   ├── Invalid             a field fails validation; ``causes`` names each one
-│   ├── Unauthorized        nobody knows who is asking
+│   ├── Unauthorized        the caller could not be authenticated
 │   ├── Forbidden           the caller is known and may not do this
 │   ├── NotFound            the named object does not exist
-│   ├── AlreadyExists       an object of this name is already there
+│   ├── AlreadyExists       an object of this name already exists
 │   ├── Conflict            the object changed since it was read; read again first
 │   ├── Gone                the asked-for revision has been compacted away
 │   ├── TooLarge            the body or the object is over its limit
@@ -15,13 +15,13 @@ LabError
 │   ├── NotAcceptable       no representation the caller accepts
 │   └── UnsupportedMediaType  the body is in a form this path does not take
 ├── Unavailable         try again later; the caller did nothing wrong
-│   ├── NoCapacity          there is no room for another one
+│   ├── NoCapacity          there is no capacity for another one
 │   ├── Unreachable         the backend did not answer
 │   ├── TooManyRequests     a bound was reached; back off
 │   ├── TimedOut            the deadline passed first
 │   └── StorageFailed       the disk refused; nothing was acknowledged
 └── Refused             the other side understood and said no; an operator must act
-    └── Damaged             a file is not what was written; it was left as it was found
+    └── Damaged             a file is corrupt; it was left unchanged
 
 ``reason`` is CamelCase, stable and machine-readable: it becomes a Condition
 reason, a metric label and part of the public API. The message is for people
@@ -36,7 +36,7 @@ from typing import ClassVar
 
 
 class LabError(Exception):
-    """Base of the tree: a stable ``reason``, a sentence, and the facts behind it."""
+    """Base of the tree: a stable ``reason``, a sentence, and the underlying facts."""
 
     reason: ClassVar[str] = "InternalError"
 
@@ -60,7 +60,7 @@ class BadRequest(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing wrong with one field, in Kubernetes' own cause vocabulary."""
+    """One error in one field, in Kubernetes' own cause vocabulary."""
 
     field: str
     """Path of the field, such as ``spec.policies[0].priority``."""
@@ -96,7 +96,7 @@ class AlreadyExists(Rejected):
 
 
 class Conflict(Rejected):
-    """The object changed, or another field manager owns what was applied."""
+    """The object changed, or another field manager owns an applied field."""
 
     reason = "Conflict"
 
@@ -106,7 +106,7 @@ class Conflict(Rejected):
 
 
 class Gone(Rejected):
-    # Kubernetes' word for a compacted revision; clients branch on it.
+    # Kubernetes' reason for a compacted revision; clients branch on it.
     reason = "Expired"
 
 
@@ -159,7 +159,7 @@ class Damaged(Refused):
 
 
 def of_reason(reason: str, message: str, causes: tuple[Cause, ...] = ()) -> LabError | None:
-    """The error an API server's answer stands for, by its reason; None for a reason not ours."""
+    """The error for an API server's response, by its reason; None for an unknown reason."""
     if reason == Invalid.reason:
         return Invalid(message, causes=causes)
     if reason == Conflict.reason:

@@ -1,1 +1,1 @@
-"""The audit log: who changed what, who was refused what, in Kubernetes' audit.k8s.io/v1 form."""
+"""The audit log: changes and refusals, in Kubernetes' audit.k8s.io/v1 form."""

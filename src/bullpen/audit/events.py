@@ -26,7 +26,7 @@ GROUPS_MAX = 100
 DECISION = "authorization.k8s.io/decision"
 REASON = "authorization.k8s.io/reason"
 SUPPRESSED = "bullpen.jumpstarter.dev/suppressed"
-"""How many refusals of unauthenticated callers were left out before this one."""
+"""How many refusals of unauthenticated callers were omitted before this one."""
 
 ANONYMOUS = User(name="system:anonymous", groups=("system:unauthenticated",))
 
@@ -78,7 +78,7 @@ class AuditEvent:
 
     user: User
     impersonated: User | None = None
-    """The user that was acted as; rights were checked against this one."""
+    """The impersonated user, whose rights were checked."""
 
     source: str = ""
     user_agent: str = ""
@@ -97,7 +97,7 @@ class AuditEvent:
 
 class AuditSink(Protocol):
     def record(self, event: AuditEvent) -> None:
-        """Take note of ``event``; never blocks and never fails."""
+        """Record ``event``; never blocks and never fails."""
 
 
 class NoAudit:
@@ -119,7 +119,7 @@ def kept_query(query: Mapping[str, str]) -> str:
 
 
 def public_message(error: LabError) -> str:
-    """What an error says, without values that came from a body: a field may hold a secret."""
+    """An error's message, without values that came from a body: a field may hold a secret."""
     if isinstance(error, errors.Invalid):
         return ", ".join(dict.fromkeys(cause.field for cause in error.causes if cause.field))
     if isinstance(error, errors.BadRequest):

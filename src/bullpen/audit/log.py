@@ -1,6 +1,6 @@
 """The audit log as files: JSON lines, written by a thread, rotated by size, count and age.
 
-``record`` puts an event into a bounded queue and returns. When the disk is stuck or full,
+``record`` puts an event into a bounded queue and returns. When the disk hangs or is full,
 events are dropped, counted and reported in the service's own log, because a lab that stops
 working when its log cannot be written would be worse.
 """
@@ -26,15 +26,17 @@ ROTATED = "audit-*.log"
 QUEUE_MAX = 10_000
 BATCH_MAX = 500
 GATHER_SECONDS = 0.05
-"""How long the thread waits for more events after the first, so that it wakes seldom."""
+"""How long the thread waits for more events after the first, so that it wakes rarely."""
 
 CLOSE_SECONDS_MAX = 5.0
 REPORT_PAUSE = timedelta(minutes=1)
 """At most one log line about dropped events in this time."""
 
 ANONYMOUS_PER_MINUTE_MAX = 60
-"""Refusals of unauthenticated callers that are recorded; a flood of them must not push
-everything else out of the log."""
+"""Refusals of unauthenticated callers that are recorded per minute.
+
+A flood of them must not displace all other events from the log.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +60,10 @@ class AuditLog:
         self._budget = _AnonymousBudget()
         self._closing = threading.Event()
         self.recorded = 0
-        """Events taken so far."""
+        """Events accepted so far."""
 
         self.dropped = 0
-        """Events lost because the queue was full or the disk refused."""
+        """Events lost because the queue was full or a write failed."""
 
         self._reported = 0
         self._report_after: datetime | None = None
@@ -70,7 +72,7 @@ class AuditLog:
         self._thread.start()
 
     def record(self, event: AuditEvent) -> None:
-        """Take note of ``event``; never blocks and never fails."""
+        """Record ``event``; never blocks and never fails."""
         allowed = self._budget.take(event)
         if allowed is None:
             return
@@ -81,7 +83,7 @@ class AuditLog:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write what is queued and stop, within ``CLOSE_SECONDS_MAX``."""
+        """Write the queued events and stop, within ``CLOSE_SECONDS_MAX``."""
         self._closing.set()
         try:
             self._queue.put(None, timeout=CLOSE_SECONDS_MAX)
@@ -152,7 +154,7 @@ class AuditLog:
 
 
 class _AnonymousBudget:
-    """Lets only so many events of unauthenticated callers through in a minute."""
+    """Limits the events of unauthenticated callers per minute."""
 
     def __init__(self) -> None:
         self._minute: datetime | None = None
@@ -160,7 +162,7 @@ class _AnonymousBudget:
         self._suppressed = 0
 
     def take(self, event: AuditEvent) -> AuditEvent | None:
-        """The event to record, with how many were left out before it; None for none."""
+        """The event to record, with the number omitted before it; None to omit it."""
         if not event.anonymous:
             return event
         minute = event.completed.replace(second=0, microsecond=0)

@@ -16,10 +16,10 @@ from bullpen.kit import times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which events are wanted; all conditions must hold."""
+    """A filter of events; all conditions must hold."""
 
     who: str = ""
-    """Pattern for the user, or for the user that was acted as."""
+    """Pattern for the user or the impersonated user."""
 
     what: str = ""
     """A verb, a resource, or RESOURCE/NAME, each with patterns."""
@@ -43,7 +43,7 @@ class Query:
 
 
 def users(event: Document) -> tuple[str, ...]:
-    """The user who asked, then the one that was acted as."""
+    """The authenticated user, then the impersonated one."""
     found = (event.get("user") or {}, event.get("impersonatedUser") or {})
     return tuple(str(user["username"]) for user in found if user.get("username"))
 
@@ -68,7 +68,7 @@ def _names(event: Document) -> Iterator[str]:
 
 
 def read(directory: Path, query: Query) -> Iterator[Document]:
-    """The events that match; a line that was cut short by a crash is passed over."""
+    """The matching events; a line that was truncated by a crash is skipped."""
     for path in (*sorted(directory.glob(ROTATED)), directory / CURRENT):
         try:
             with path.open("rb") as file:

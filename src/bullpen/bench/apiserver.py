@@ -1,8 +1,7 @@
 """Durable writes and watch fan-out over HTTPS, as clients see them.
 
-The server runs in a process of its own with everything that is behind it in ``bullpen up``.
-The clients send prepared requests and look at nothing but lengths, to leave the other core
-to the server.
+The server runs in a process of its own with all parts of ``bullpen up``. The clients send
+prepared requests and check nothing but lengths, to leave the other core to the server.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ async def _watches(server: Served, certs: Certificates, rounds: int) -> tuple[Re
 
 
 async def _event_time(writer: _Connection, last: _Connection, number: int) -> float:
-    """From sending a write to the last watcher's event; the write itself is in it."""
+    """Time from sending a write to the last watcher's event, including the write itself."""
     body = _configmap("seen", number, labels={"seen": "yes"})
     request = _request("PUT" if number else "POST", f"{PATH}/seen" if number else PATH, body)
     started = time.perf_counter()
@@ -168,7 +167,7 @@ async def _event_time(writer: _Connection, last: _Connection, number: int) -> fl
 
 
 async def _crowd(pipe: Connection, port: int, certs: Certificates, count: int) -> None:
-    """Many watchers that read and do not look, not even under the encryption."""
+    """Many watchers that read without decoding, and even without decrypting."""
     context = ssl.create_default_context(cafile=str(certs.ca))
     request = _request("GET", f"{PATH}?watch=true&labelSelector=seen", b"")
     epoll = select.epoll()
@@ -188,7 +187,7 @@ async def _crowd(pipe: Connection, port: int, certs: Certificates, count: int) -
 
 
 def _absolute(name: str, samples: list[float], unit: str, goal: Goal) -> Result:
-    """A figure whose goal is not a ratio: compared with one of its own unit."""
+    """A figure whose goal is not a ratio: compared with a value of the same unit."""
     found = percentile(samples, 0.99)
     return Result(
         name=name,
@@ -203,14 +202,14 @@ def _absolute(name: str, samples: list[float], unit: str, goal: Goal) -> Result:
 
 
 class _Connection:
-    """HTTP/1.1 with as little looking as possible."""
+    """HTTP/1.1 with as little parsing as possible."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def call(self, request: bytes) -> int:
-        """Send; the status once the whole answer is there."""
+        """Send a request; returns the status once the whole response was received."""
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         at = head.index(b"content-length: ") + 16
@@ -222,7 +221,7 @@ class _Connection:
         await self._reader.readuntil(b"\r\n\r\n")
 
     async def event(self) -> None:
-        """One event: a chunk that ends with a line's end."""
+        """One event: a chunk that ends with a newline."""
         size = int((await self._reader.readline()).strip() or b"0", 16)
         await self._reader.readexactly(size + 2)
 

@@ -1,8 +1,8 @@
-"""What one lease costs, by the size of the lab and by how many others wait.
+"""The cost of one lease, by the size of the lab and by the number of waiting leases.
 
 The lease controller, its views and the service in front of it are the real ones, the
-objects are in memory and the exporters are only said to be connected, so that the figures
-are time of the processor and nothing else.
+objects are in memory and the exporters only count as connected, so that the figures are
+processor time and nothing else.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def _costs(exporters: int, waiting: int, rounds: int, cycles: int) -> list
 
 
 class Lab:
-    """A settled lab in which one lease after the other is taken and given back."""
+    """A settled lab in which leases are taken and released one after the other."""
 
     def __init__(self, leases: Leases, client: Client, views: Views) -> None:
         self._leases = leases
@@ -130,7 +130,7 @@ class Lab:
                 task.cancel()
 
     async def cycles(self, count: int) -> float:
-        """Seconds of processor that one lease costs, from its asked to its end."""
+        """Processor seconds of one lease, from its request to its end."""
         began = time.process_time()
         for _ in range(count):
             lease = await self._leases.create(self._client, REQUEST)
@@ -144,7 +144,7 @@ class Lab:
         return found is None or found.status.ended
 
     def has_told(self, count: int) -> bool:
-        """Whether so many leases have been told that they wait."""
+        """Whether this many leases have a status that says they wait."""
         return sum(bool(lease.status.conditions) for lease in self._views.leases.all()) >= count
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -157,7 +157,7 @@ class Lab:
 async def _fill(
     objects: RegistryObjects, connections: Connections, count: int, clock: SystemClock
 ) -> None:
-    """Exporters that are ready and connected; one is taken for good, for others to wait for."""
+    """Exporters that are ready and connected; one is leased permanently, for others to wait for."""
     for number in range(count):
         labels = {"bench": "busy" if number == 0 else "free", "number": str(number)}
         meta = ObjectMeta(name=f"e{number}", namespace=NAMESPACE, labels=labels)

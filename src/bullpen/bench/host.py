@@ -1,4 +1,4 @@
-"""Time that a virtual machine's host took away, which neither side of a comparison can help."""
+"""Steal time of a virtual machine, which neither side of a comparison can influence."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 STAT = Path("/proc/stat")
 STEAL = 7
-"""Place among the times of a processor: user, nice, system, idle, iowait, irq, softirq, steal."""
+"""Index in the times of a processor: user, nice, system, idle, iowait, irq, softirq, steal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Ticks of all processors since the machine was started."""
+    """Ticks of all processors since boot."""
 
     stolen: int
     total: int

@@ -1,7 +1,7 @@
-"""A lab to measure: ``bullpen up`` in one process, its exporters in another, callers in this one.
+"""A lab to measure: ``bullpen up`` in one process, exporters in another, callers in this one.
 
-The exporters hold a Status stream each, are always willing, and come back when the service
-does. The callers are the published stubs.
+The exporters hold a Status stream each, are always available, and reconnect when the
+service restarts. The callers use the published stubs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Lab:
 
 
 class Caller:
-    """A client that asks as ``jmp`` does: create, then look until it is ready."""
+    """A client that behaves like ``jmp``: create a lease, then poll until it is ready."""
 
     def __init__(self, channel: Any, token: str) -> None:
         self._stub = client_pb2_grpc.ClientServiceStub(channel)
@@ -110,9 +110,9 @@ def _headers(kind: str, name: str, token: str) -> tuple[tuple[str, str], ...]:
 
 @contextlib.contextmanager
 def service(directory: Path, port_base: int = 0) -> Iterator[Lab]:
-    """``bullpen up`` until the block ends, as anybody would run it but for the rate of creating.
+    """``bullpen up`` until the block ends, with default settings except the creation rate.
 
-    One client is everybody here.
+    A single client acts for all users here.
     """
     data = directory / "lab"
     (directory / "config.yaml").write_text("leases: {createRate: 0}\n")
@@ -143,7 +143,7 @@ def _lab(data: Path, process: subprocess.Popen[str]) -> Lab:
 
 
 async def populate(lab: Lab, exporters: int) -> tuple[str, dict[str, str]]:
-    """Make a client and exporters; the client's token, and theirs by name."""
+    """Create a client and exporters; returns the client's token, and theirs by name."""
     async with ClusterObjects(kubeconfig.load(lab.kubeconfig), manager="bench") as objects:
         await objects.create(Client(metadata=ObjectMeta(name=CLIENT, namespace=NAMESPACE)))
         for number in range(exporters):
@@ -170,7 +170,7 @@ async def token(objects: ClusterObjects, name: str) -> str:
 async def config_of_new_exporter(
     objects: ClusterObjects, lab: Lab, name: str, directory: Path
 ) -> Path:
-    """A config file for ``jmp run``, with a power switch that does nothing behind it."""
+    """A config file for ``jmp run``, with a mock power driver."""
     meta = ObjectMeta(name=name, namespace=NAMESPACE, labels={"bench": name})
     await objects.create(Exporter(metadata=meta))
     text = exporter_config(
@@ -195,7 +195,7 @@ async def online(objects: ClusterObjects, name: str) -> None:
 
 
 async def export(pipe: Connection, lab: Lab, tokens: dict[str, str]) -> None:
-    """Exporters; says so whenever all of them have become connected."""
+    """Run exporters; reports whenever all of them have connected."""
     channels = [lab.channel() for _ in range(CHANNELS)]
     crowd = _Crowd(pipe, len(tokens))
     async with asyncio.TaskGroup() as tasks:
@@ -222,7 +222,7 @@ class _Crowd:
 async def _stay(channel: Any, headers: tuple[tuple[str, str], ...], crowd: _Crowd) -> None:
     stub = jumpstarter_pb2_grpc.ControllerServiceStub(channel)
     while True:
-        # The service was killed; it comes back.
+        # The service was killed; it will be restarted.
         with contextlib.suppress(grpc.aio.AioRpcError):
             await _connect(stub, headers, crowd)
         await asyncio.sleep(RETRY_SECONDS)

@@ -33,7 +33,7 @@ HAND_OVER_P99 = Goal(3, at_least=False)
 
 
 async def run(*, rounds: int) -> tuple[Result, ...]:
-    """One at a time, steadily, all at once, and from one to the next."""
+    """One at a time, at a steady rate, all at once, and from one lease to the next."""
     with (
         tempfile.TemporaryDirectory() as directory,
         service(Path(directory)) as lab,
@@ -108,7 +108,7 @@ async def _warm(caller: Caller, count: int) -> list[float]:
 
 
 async def _sustained(caller: Caller) -> list[float]:
-    """Leases that come at a steady rate and do not wait for each other."""
+    """Leases at a steady rate that do not wait for each other."""
     samples: list[float] = []
 
     async def one() -> None:
@@ -137,7 +137,7 @@ async def _burst(caller: Caller) -> float:
 
 
 async def _hand_overs(caller: Caller) -> list[float]:
-    """From giving a lease back to the waiting one being ready."""
+    """Time from the release of a lease until the waiting lease is ready."""
     samples = []
     held = await caller.lease("bench-0=yes")
     for _ in range(HAND_OVERS):
@@ -158,7 +158,7 @@ async def _timed(act: Callable[[], Awaitable[object]]) -> float:
 
 
 class Reference:
-    """One empty gRPC call and one durable commit: the least a lease could cost."""
+    """One empty gRPC call and one durable commit: the minimum cost of a lease."""
 
     def __init__(self, store: SqliteStore, channel: Any) -> None:
         self._store = store

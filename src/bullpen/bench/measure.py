@@ -1,8 +1,8 @@
 """How a benchmark compares: repeated, interleaved, and only ever as a ratio.
 
-Wall-clock figures of one machine mean little on another and swing on a busy
-one. So ours and the reference take turns within one run, each round gives one
-ratio, and the result is the median ratio with its spread.
+Wall-clock figures of one machine mean little on another and vary on a busy one. So ours and
+the reference alternate within one run, each round gives one ratio, and the result is the
+median ratio with its spread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Result:
 
     name: str
     unit: str
-    """Of ``ours`` and ``reference``; the ratio has none."""
+    """Unit of ``ours`` and ``reference``; the ratio has none."""
 
     ours: float
     reference: float
@@ -43,7 +43,7 @@ class Result:
     ratio_min: float
     ratio_max: float
     goal: Goal | None
-    """None for a figure that is only worth knowing."""
+    """None for a figure that is only informative."""
 
     details: Mapping[str, float] = field(default_factory=dict)
 
@@ -72,8 +72,7 @@ async def interleaved(
 ) -> list[list[Sample]]:
     """The samples of each contender, round by round.
 
-    The order turns around every round, so that neither side always has the
-    warmer machine.
+    The order is reversed every round, so that neither side always has the warmer machine.
     """
     samples: list[list[Sample]] = [[] for _ in contenders]
     for number in range(rounds):
@@ -114,7 +113,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def render(results: Sequence[Result]) -> str:
-    """A table for people."""
+    """A table for users."""
     header = ("benchmark", "ratio", "spread", "goal", "reached", "ours", "reference", "unit", "")
     rows = [header, *map(_row, results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
@@ -142,5 +141,5 @@ _REACHED = {True: "yes", False: "no", None: ""}
 
 
 def figure(value: float) -> str:
-    """A number as people like to read it."""
+    """A number in readable form."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

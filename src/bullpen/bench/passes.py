@@ -1,7 +1,7 @@
-"""What one change in a pool costs, by the size of the pool: pools without machines.
+"""The cost of one change in a pool, by the size of the pool: pools without machines.
 
 The controllers are the real ones, the objects are in memory, the backend is the fake, and
-everything runs on one core, so that the figures are time of the processor and nothing else.
+everything runs on one core, so that the figures are processor time and nothing else.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _costs(size: int, rounds: int) -> list[float]:
 
 
 class Pool:
-    """A settled pool in which one member after the other is leased and given back."""
+    """A settled pool in which members are leased and released one after the other."""
 
     def __init__(self, objects: RegistryObjects, views: Views, size: int) -> None:
         self._objects = objects
@@ -111,7 +111,7 @@ class Pool:
                 task.cancel()
 
     async def changes(self) -> float:
-        """Seconds of processor that one change costs, from its write to the pool's new counts."""
+        """Processor seconds of one change, from its write to the pool's new counts."""
         began = time.process_time()
         for _ in range(CHANGES // 2):
             name = f"{POOL}-{self._next % self._size}"
@@ -143,7 +143,7 @@ class Pool:
 async def _fill(
     objects: RegistryObjects, provisioner: FakeProvisioner, size: int, now: datetime
 ) -> None:
-    """A set with members that are ready, and the instances behind them."""
+    """A set with ready members, and their instances."""
     cls = await objects.create(
         VirtualTargetClass(
             metadata=ObjectMeta(name=POOL, namespace=NAMESPACE),

@@ -1,7 +1,7 @@
 """Pools of exporters on this machine, against starting ``jmp run`` by hand.
 
-The exporters are real processes with a mock driver behind them, so that what is measured
-is what a pool costs and not what boots in it. ``passes`` measures pools without machines.
+The exporters are real processes with a mock driver, so that the cost of a pool is measured
+and not the boot of a target. ``passes`` measures pools without machines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OWN_MEMORY = Goal(1, at_least=False)
 
 
 async def run(*, rounds: int) -> tuple[Result, ...]:
-    """From nothing, many at once, how much each takes, and how a pass grows."""
+    """From zero, many at once, the memory of each, and how a pass grows."""
     with (
         tempfile.TemporaryDirectory() as directory,
         service(Path(directory)) as lab,
@@ -74,7 +74,7 @@ class Bench:
         )
         await self._pool("zero", count=0)
         by_hand, from_zero = [], []
-        await self._from_zero()  # the first one waits for the zygote to have loaded everything
+        await self._from_zero()  # the first one waits until the zygote has loaded everything
         for number in range(rounds):
             by_hand.append(await self._by_hand(f"by-hand-{number}"))
             from_zero.append(await self._from_zero())
@@ -101,7 +101,7 @@ class Bench:
             return time.perf_counter() - began
 
     async def _from_zero(self) -> float:
-        """Seconds from asking until ready, with no member there; leaves none behind."""
+        """Seconds from the request until ready, without an existing member; leaves none behind."""
         began = time.perf_counter()
         lease = await self._caller.lease("pool=zero")
         taken = time.perf_counter() - began
@@ -110,7 +110,7 @@ class Bench:
         return taken
 
     async def _many(self) -> tuple[float, float]:
-        """Seconds until all are ready, and what each has for itself in MiB."""
+        """Seconds until all are ready, and the private memory of each in MiB."""
         began = time.perf_counter()
         await self._pool("many", count=MEMBERS)
         await self._until("many", ready=MEMBERS)
@@ -147,7 +147,7 @@ class Bench:
 
 
 def _private_bytes(pid: int) -> int:
-    """Memory that would be free if this process ended."""
+    """Memory that would be freed if this process ended."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     fields = (line.split() for line in lines if line.startswith("Private_"))
     return sum(int(field[1]) * 1024 for field in fields)

@@ -1,4 +1,4 @@
-"""Servers in processes of their own, so that measuring does not cost the measured."""
+"""Servers in processes of their own, so that measuring does not slow them down."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Served:
 
     pid: int
     facts: Any
-    """What it said once it was ready, usually its port."""
+    """What the server sent once it was ready, usually its port."""
 
     pipe: Connection
 
     async def hear(self, seconds_max: float) -> Any:
-        """What it says next."""
+        """The next message of the server."""
         if not await asyncio.to_thread(self.pipe.poll, seconds_max):
             raise TimeoutError(f"process {self.pid} said nothing for {seconds_max:g} s")
         return self.pipe.recv()
 
     def resident(self) -> int:
-        """Bytes of memory it holds."""
+        """Resident memory in bytes."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * 4096
 
 
 Serve = Callable[..., Coroutine[Any, Any, None]]
-"""Serves until cancelled; gets a pipe to say where, then its arguments."""
+"""Serves until cancelled; gets a pipe to report its address, then its arguments."""
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def program(name: str, *arguments: str) -> Iterator[None]:
 
 
 def seconds(*command: str) -> float:
-    """How long a command takes that must succeed."""
+    """The duration of a command, which must succeed."""
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began

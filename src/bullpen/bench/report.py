@@ -1,7 +1,7 @@
-"""Figures for people: a table and a plot, kept in a Markdown file between two marks.
+"""Figures for users: a table and a plot, kept in a Markdown file between two marks.
 
-What stands around the marks is written by hand and stays. The plot shows each ratio
-against its goal on one scale: everything right of the line has reached it.
+The text around the marks is written by hand and kept. The plot shows each ratio against its
+goal on one scale: everything right of the line has reached it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = ("bullpen", "grpcio", "uvloop", "msgspec", "jumpstarter-cli")
 
 ROW, LEFT, WIDTH, MARGIN = 22, 330, 420, 30
 DECADES = 2
-"""How far the scale reaches to either side of the goal, in powers of ten."""
+"""Range of the scale on either side of the goal, in powers of ten."""
 
 
 def write(
@@ -31,7 +31,7 @@ def write(
 ) -> None:
     """Put the figures between the marks of ``path``; raises ``BadRequest`` without marks.
 
-    ``stolen``: the part of all time that the machine's host took, by benchmark.
+    ``stolen``: the share of steal time of the machine, by benchmark.
     """
     text = path.read_text()
     if BEGIN not in text or END not in text:
@@ -67,7 +67,7 @@ def _row(result: Result) -> str:
 
 
 def machine(now: datetime) -> str:
-    """What was measured on, with what, and when."""
+    """The machine, the versions and the time of the measurement."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return (

@@ -1,7 +1,7 @@
 """Bytes through the router, against the same bytes through a plain relay in Python.
 
-Both ends speak the same few frames in both cases, so that only the thing in the middle
-differs. The published gRPC client is much slower than either.
+Both ends use the same few frames in both cases, so that only the middle differs. The
+published gRPC client is much slower than either.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class _End:
         return count
 
     async def _read(self) -> int:
-        """Take what has come; how much of it was DATA."""
+        """Read what has been received; returns how much of it was DATA."""
         data = self._buffer + await self.reader.read(1 << 20)
         at = count = 0
         while len(data) - at >= frames.HEAD_SIZE:
@@ -210,7 +210,7 @@ class _RelayedEnd(_End):
 
 
 async def _pump(sender: _End, receiver: _End, size: int) -> float:
-    """Bytes per second of messages of ``size``, one way, for a while."""
+    """Bytes per second of messages of ``size``, in one direction, for a while."""
     payload = os.urandom(size)
     burst = max(1, CHUNK // size)
     received = 0
@@ -220,7 +220,7 @@ async def _pump(sender: _End, receiver: _End, size: int) -> float:
         while time.perf_counter() < deadline:
             for _ in range(burst):
                 await sender.send(payload)
-            await asyncio.sleep(0)  # sending alone need not let anybody else run
+            await asyncio.sleep(0)  # sending alone does not let other tasks run
 
     async def receive() -> None:
         nonlocal received
@@ -254,7 +254,7 @@ async def _ping(sender: _End, receiver: _End) -> list[float]:
 async def _pair(
     kind: type[_End], port: int, certs: Certificates | None
 ) -> AsyncIterator[tuple[_End, _End]]:
-    """Two ends that met in the middle."""
+    """Two ends that were paired in the middle."""
     context = None
     if certs is not None:
         context = ssl.create_default_context(cafile=str(certs.ca))
@@ -299,7 +299,7 @@ async def _serve_relay(pipe: Connection, certs: Certificates | None) -> None:
 
 
 class _Relay(asyncio.Protocol):
-    """The plainest relay: the first 36 bytes say whom to meet, the rest is passed on."""
+    """The simplest relay: the first 36 bytes identify the pair, the rest is passed on."""
 
     def __init__(self, waiting: dict[bytes, _Relay]) -> None:
         self._waiting = waiting

@@ -1,7 +1,7 @@
 """``jmp shell`` from the prompt and back, against the same shell without any service.
 
-Most of both is the client's own start. What is left over is what a lab costs somebody who
-sits in front of it: a lease, a connection through the router, and giving it back.
+Most of both is the client's own start. The difference is what a lab costs an interactive
+user: a lease, a connection through the router, and its release.
 """
 
 from __future__ import annotations

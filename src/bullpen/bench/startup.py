@@ -1,7 +1,7 @@
-"""How soon it is there: the command, the service, and the service again after ``kill -9``.
+"""Startup times: the command, the service, and the service again after ``kill -9``.
 
-A restart counts from the kill until every exporter is connected again and somebody has
-got a lease, so it contains the exporters' own retries.
+A restart counts from the kill until every exporter is connected again and a client has got
+a lease, so it includes the exporters' own retry intervals.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def _restarts(rounds: int, exporters: int) -> list[float]:
 
 
 async def _restart(directory: Path, client: str, crowd: Served) -> float:
-    """Seconds from starting a killed service until everybody is back; kills it again."""
+    """Seconds from starting a killed service until all are connected; kills it again."""
     began = time.perf_counter()
     with service(directory, BASE_PORT) as lab:
         await crowd.hear(BACK_SECONDS_MAX)

@@ -1,9 +1,9 @@
 """Durable writes through the store, against bare SQLite with the same settings.
 
-The reference does the least that could be called durable: a plain loop in one
-thread that appends as many rows as there are writers and commits. It compares
-nothing, keeps nothing in memory, clears nothing out, wakes nobody and answers
-nobody. What is left of its speed is what the store leaves to those above it.
+The reference does the least that could be called durable: a plain loop in one thread that
+appends as many rows as there are writers and commits. It compares nothing, keeps nothing in
+memory, deletes nothing, wakes no task and answers no caller. The ratio to its speed is what
+the store leaves to the layers above it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from bullpen.store.limits import Limits
 from bullpen.store.sqlite import SqliteStore
 
 VALUE_BYTES = 2200
-"""A usual custom resource."""
+"""The size of a typical custom resource."""
 
 GOALS = {1: Goal(0.3), 16: Goal(0.3), 64: Goal(0.4)}
-"""By the number of writers. Alone, a writer pays for two hops between threads."""
+"""By the number of writers. A single writer pays for two hops between threads."""
 
-# Soon reached, so that what is measured includes clearing out.
+# Soon reached, so that the measurement includes deleting history.
 _LIMITS = Limits(history_count_max=2000)
 
 
@@ -80,7 +80,7 @@ async def _measure_store(writers: int, seconds: float) -> Sample:
 
 
 async def _write(store: Store, key: str, end: float, latencies: list[float]) -> None:
-    """Write until the end has come, once at least."""
+    """Write until the end time, at least once."""
     revision, value = ABSENT, bytes(VALUE_BYTES)
     begin = time.perf_counter()
     while revision == ABSENT or begin < end:

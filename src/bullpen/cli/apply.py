@@ -1,4 +1,4 @@
-"""``bullpen apply``: make the server's objects like the files."""
+"""``bullpen apply``: create or update objects from manifests."""
 
 from __future__ import annotations
 

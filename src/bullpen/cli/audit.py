@@ -1,4 +1,4 @@
-"""``bullpen audit``: who changed what, and who was refused, from the audit log."""
+"""``bullpen audit``: shows changes and refusals from the audit log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def audit(data: Path | None, who: str, what: str, since: str, output: str) -> No
 
 
 def moment(text: str, *, now: datetime) -> datetime | None:
-    """The time that ``text`` means: so long before ``now``, or itself a time."""
+    """The time in ``text``: a duration before ``now``, or a time."""
     if not text:
         return None
     try:

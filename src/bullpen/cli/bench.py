@@ -54,7 +54,7 @@ def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) 
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 results += runner.run(module.run(rounds=rounds))
-        except Exception as error:  # whatever it was, the others are still worth having
+        except Exception as error:  # after any error, the other benchmarks still run
             failed.append(name)
             click.echo(f"{name} could not run: {type(error).__name__}: {error}", err=True)
         stolen[name] = host.times().share_since(before)

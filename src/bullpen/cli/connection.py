@@ -1,6 +1,6 @@
-"""Talks to a running service over its HTTP API, as any other client would.
+"""A client of a running service over its HTTP API.
 
-Synchronous and small on purpose: a command starts, asks once or twice, ends.
+Synchronous and small on purpose: a command starts, sends one or two requests, ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 def default_data_directory() -> Path:
-    """``$BULLPEN_DATA``, or the usual place for a program's own data."""
+    """``$BULLPEN_DATA``, or the standard directory for application data."""
     if chosen := os.environ.get("BULLPEN_DATA"):
         return Path(chosen)
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
@@ -79,7 +79,7 @@ class Api:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Any:
-        """The parsed answer; a refusal is raised as the error it stands for."""
+        """The parsed response; an error response is raised as our error."""
         response = self._send(method, path, query, body, content_type, accept)
         data = response.read()
         if response.status >= 400:
@@ -87,7 +87,7 @@ class Api:
         return json.loads(data) if data else None
 
     def text(self, path: str) -> str:
-        """A plain answer, such as that of ``/readyz``."""
+        """A plain text response, such as that of ``/readyz``."""
         response = self._send("GET", path, None, None, "application/json", "*/*")
         data = response.read()
         if response.status >= 400:
@@ -159,7 +159,7 @@ def path_of(resource: Resource, namespace: str | None, name: str = "", sub: str 
 
 
 def resource_named(word: str) -> Resource:
-    """The resource a person means by ``word``: plural, singular, kind or short name.
+    """The resource for ``word``: a plural, singular, kind or short name.
 
     ``leases`` alone is Jumpstarter's; Kubernetes' own is ``leases.coordination.k8s.io``.
     """

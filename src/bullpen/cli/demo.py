@@ -1,6 +1,6 @@
-"""``bullpen demo``: the service doing its main job, in a throw-away directory.
+"""``bullpen demo``: the main features of the service, in a temporary directory.
 
-Everything it shows is done by the commands it prints, the published ``jmp`` included.
+Everything it shows is done by the commands it prints, including the published ``jmp``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BIN = Path(sys.executable).parent
 
 
 class Stage:
-    """Runs commands as a person would, showing what is typed and what comes back."""
+    """Runs commands as a user would, and shows the commands and their output."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ class Stage:
 
     @contextlib.contextmanager
     def running(self, command: str, log: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A program in the background, its output kept aside, ended with the block."""
+        """A program in the background, its output in a log file, ended with the block."""
         with (self.directory / log).open("wb") as output:
             process = subprocess.Popen(
                 shlex.split(command),
@@ -122,7 +122,7 @@ def _tell(stage: Stage) -> None:
 
 
 def _burst(stage: Stage, api: Api) -> None:
-    """Several at once: more than are warm, so the pool grows for them."""
+    """Several leases at once: more than are warm, so the pool grows for them."""
     command = f"jmp shell --client-config {CLIENT} -l board=uboot -- sleep 3"
     click.echo(f"\n# {BURST} pipelines at the same time\n$ for i in 1..{BURST}: {command} &")
     started = time.monotonic()
@@ -145,7 +145,7 @@ def _burst(stage: Stage, api: Api) -> None:
 
 
 def _until(api: Api, what: str, done: Callable[[Document], bool]) -> None:
-    """Wait for the pool's counts, saying so if it takes a while."""
+    """Wait for the pool's counts, and say so if it takes a while."""
     path = path_of(resource_named(POOL), "default", "uboot")
 
     def look() -> bool:

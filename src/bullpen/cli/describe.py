@@ -1,4 +1,4 @@
-"""``bullpen describe``: one object as a person reads it, with its events."""
+"""``bullpen describe``: one object in readable form, with its events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _text(document: Document, *, secret: bool) -> str:
         lines += [f"{'':<16}{pair}" for pair in pairs[1:]]
     rest = {key: value for key, value in document.items() if key not in _HIDDEN}
     if secret:
-        # The point of describe is to look; what must not be looked at is counted.
+        # Secret data must not be displayed, so only its size is shown.
         rest["data"] = {k: f"{len(str(v)) * 3 // 4} bytes" for k, v in rest.get("data", {}).items()}
     for key, value in rest.items():
         if isinstance(value, dict | list) and value:

@@ -1,4 +1,4 @@
-"""``bullpen events``: what happened, oldest first."""
+"""``bullpen events``: lists events, oldest first."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _about(target: str) -> str:
 
 
 def when(event: Document) -> str:
-    """The newest of the times an event may carry."""
+    """The newest of the times in an event."""
     times: list[Any] = [event.get(k) for k in ("lastTimestamp", "eventTime", "firstTimestamp")]
     return str(next((t for t in times if t), event["metadata"].get("creationTimestamp", "")))
 

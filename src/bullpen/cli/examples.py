@@ -1,4 +1,4 @@
-"""Where the example manifests and programs are: inside an installed package, or in the checkout."""
+"""Locates the example manifests and programs: in the installed package or the checkout."""
 
 from __future__ import annotations
 

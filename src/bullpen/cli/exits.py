@@ -1,4 +1,4 @@
-"""Exit codes that mean something; docs/reference/exit-codes.md explains each."""
+"""Exit codes; docs/reference/exit-codes.md explains each."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ _CODES: dict[type[errors.LabError], Exit] = {
 
 
 def exit_for(error: errors.LabError) -> Exit:
-    """The exit code of an error, by the nearest class the table knows."""
+    """The exit code of an error, by its nearest class in the table."""
     return next(_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)

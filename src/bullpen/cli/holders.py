@@ -1,4 +1,4 @@
-"""``bullpen client`` and ``bullpen exporter``: create one, with the config its program needs."""
+"""``bullpen client`` and ``bullpen exporter``: create one, with a config for its program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exporter() -> None:
 
 
 def _create_options(function: F) -> F:
-    """What creating a client and creating an exporter have in common."""
+    """The common options of creating a client and creating an exporter."""
     for decorate in (
         output("table", "json", "yaml", "name"),
         click.option(
@@ -74,7 +74,7 @@ def _create(
     out: Path | None,
     output: str,
 ) -> None:
-    """Create the object, wait for its token, write the config, say where it is."""
+    """Create the object, wait for its token, write the config, print its path."""
     resource = resource_named(plural)
     document: Document = {
         "apiVersion": resource.api_version,

@@ -1,4 +1,4 @@
-"""``bullpen manifests``: what to install in a cluster, without Helm."""
+"""``bullpen manifests``: the manifests to install in a cluster, without Helm."""
 
 from __future__ import annotations
 

@@ -74,12 +74,12 @@ config_option = click.option(
 
 
 def joining(function: F) -> F:
-    """What every process of a cluster can be told."""
+    """The options of every process of a cluster."""
     return _with(_JOINING, function)
 
 
 def served_over_tls(function: F) -> F:
-    """A certificate somebody else makes; without it the service makes its own."""
+    """Options for an external certificate; without one the service issues its own."""
     return _with(_TLS, function)
 
 
@@ -97,7 +97,7 @@ def settings_from(
     listen: str,
     health_port: int,
 ) -> JoinSettings:
-    """The options of ``joining``, as the application wants them."""
+    """Convert the options of ``joining`` to settings."""
     from bullpen.app.joining import JoinSettings
 
     return JoinSettings(
@@ -111,7 +111,7 @@ def settings_from(
 
 
 def tls_from(tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None) -> TlsFiles | None:
-    """The options of ``served_over_tls``: all of them or none."""
+    """Convert the options of ``served_over_tls``: all of them or none."""
     from bullpen.app.tls import TlsFiles
 
     if tls_cert and tls_key and tls_ca:

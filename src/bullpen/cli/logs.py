@@ -1,4 +1,4 @@
-"""``bullpen logs``: what the exporter of a virtual target said."""
+"""``bullpen logs``: the log of a virtual target's exporter."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _show(path: Path, *, follow: bool) -> None:
 
 
 def _explain(api: Api, namespace: str, exporter: str) -> None:
-    """Say why there is no log: no such exporter, or one that runs elsewhere."""
+    """Explain why there is no log: no such exporter, or it runs elsewhere."""
     api.request("GET", path_of(resource_named("exporters"), namespace, exporter))
     raise NotFound(
         f"exporter {exporter} does not run on this machine; look at the output of its 'jmp run'."

@@ -1,4 +1,4 @@
-"""``bullpen``: finds the command, runs it, turns errors into sentences and exit codes."""
+"""``bullpen``: finds the command, runs it, converts errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ COMMANDS = {
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
     "bench": ("bullpen.cli.bench:bench", "Run benchmarks; results are ratios to references."),
 }
-"""Where each command is and what it does; only the one that is called gets imported."""
+"""Module and summary of each command; only the called command is imported."""
 
 
 IN_CHECKOUT_ONLY = ("sim", "bench")
-"""Commands whose package of the same name is left out of the wheel."""
+"""Commands whose package of the same name is not in the wheel."""
 
 
 def _is_installed(command: str) -> bool:
@@ -98,13 +98,13 @@ def main() -> None:
     except LabError as error:
         code = _tell(error)
     except BaseExceptionGroup as group:
-        # Parts that run together fail together; what one of them said on purpose is the reason.
+        # Parts that run together fail together; an error raised on purpose is the reason.
         said = group.subgroup(LabError)
         if said is None:
             raise
         code = _tell(_first(said))
     except BrokenPipeError:
-        # The reader of our output left; that is its right and not an error.
+        # The reader of our output has gone, which is not an error.
         sys.stderr.close()
         code = Exit.OK
     sys.exit(code)

@@ -63,7 +63,7 @@ def _resolved(document: Document, source: str) -> tuple[Resource, Document]:
 
 
 def namespace_of(resource: Resource, document: Document, default: str) -> str | None:
-    """Where the object goes; None for cluster-scoped kinds."""
+    """The namespace of the object; None for cluster-scoped kinds."""
     if not resource.namespaced:
         return None
     return str(document["metadata"].get("namespace") or default)

@@ -48,7 +48,7 @@ def namespaced(function: F) -> F:
 
 
 def output(*forms: str) -> Callable[[F], F]:
-    """``-o`` with the forms a command can print; the first is the default."""
+    """``-o`` with the output formats of a command; the first is the default."""
 
     def decorate(function: F) -> F:
         return click.option(

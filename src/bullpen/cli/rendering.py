@@ -1,4 +1,4 @@
-"""What people see: tables aligned to their content, documents as JSON or YAML."""
+"""Output for users: aligned tables, documents as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def echo_document(document: object, form: str) -> None:
 
 
 def server_table(answer: Document, *, wide: bool, namespaces: bool, header: bool = True) -> str:
-    """A Table answer of the API server as text."""
+    """A Table response of the API server as text."""
     columns = answer.get("columnDefinitions") or []
     shown = [i for i, c in enumerate(columns) if wide or not c.get("priority")]
     headers = [columns[i]["name"] for i in shown]

@@ -1,4 +1,4 @@
-"""``bullpen restore``: list the backups of a lab, or put one in the place of its database."""
+"""``bullpen restore``: lists the backups of a lab, or restores one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bullpen router``: one more router, in a process of its own."""
+"""``bullpen router``: an additional router, in a process of its own."""
 
 from __future__ import annotations
 

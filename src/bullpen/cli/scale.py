@@ -1,4 +1,4 @@
-"""``bullpen scale``: move a pool's ceiling."""
+"""``bullpen scale``: sets the ceiling of a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bullpen status``: is it well, and what is going on."""
+"""``bullpen status``: health and activity of the service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gather(api: Api) -> Document:
     try:
         healthy = api.text("/readyz") == "ok"
     except Unavailable:
-        # Answering "starting" is an answer; not answering at all is raised.
+        # "starting" is a valid answer; no answer at all is raised.
         healthy = False
     leases = [_lease(item) for item in _objects(api, "leases") if not _ended(item)]
     return {

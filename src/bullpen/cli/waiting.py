@@ -1,4 +1,4 @@
-"""Waiting in a command, with a bound and a sentence for when it was not enough."""
+"""Waiting in a command, with a time limit and a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOOK_SECONDS = 0.05
 
 
 def wait_for(done: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Look until ``done`` says so; raises ``TimedOut`` after ``seconds``."""
+    """Poll until ``done`` returns true; raises ``TimedOut`` after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:

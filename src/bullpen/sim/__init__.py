@@ -1,5 +1,5 @@
-"""The whole lab in one thread under virtual time, with everything that can go wrong, from a seed.
+"""The whole lab in one thread under virtual time, with injected faults, from a seed.
 
-The controllers, services, registry and core are the ones of production; machines, disks,
-networks, clients and exporters are played. Nothing in production imports this.
+The controllers, services, registry and core are those of production; machines, disks,
+networks, clients and exporters are simulated. Nothing in production imports this.
 """

@@ -1,4 +1,4 @@
-"""Many seeds, on as many processors as there are."""
+"""Runs many seeds, on all available processors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bullpen.sim.plan import Home, Size, plan
 from bullpen.sim.run import Outcome, run
 
 GC_THRESHOLDS = (200_000, 20, 100)
-"""There is little to look for within a run; what it leaves behind is looked for after it."""
+"""A run creates little garbage in cycles; it is collected after the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What became of the runs so far."""
+    """The results of the runs so far."""
 
     runs: int = 0
     leases: int = 0
     commits: int = 0
     seconds: float = 0.0
-    """Of virtual time."""
+    """Virtual time."""
 
     def plus(self, outcome: Outcome) -> Summary:
         return Summary(
@@ -36,7 +36,7 @@ class Summary:
 def outcomes(
     seeds: Iterable[int], home: Home, *, size: Size = Size.USUAL, jobs: int = 1
 ) -> Iterator[Outcome]:
-    """How each seed went, in any order."""
+    """The outcome of each seed, in any order."""
     work = ((seed, home, size) for seed in seeds)
     if jobs == 1:
         _prepare()

@@ -1,7 +1,7 @@
-"""The safety promises, each as something that looks at every committed change.
+"""The safety promises, each as a checker of every committed change.
 
-They read raw documents and decide for themselves what an active lease or a member is. Each
-may be fed any history, so that it can be shown to fail.
+They read raw documents and determine themselves what an active lease or a member is. Each
+accepts any history, so that a test can show that it fails.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EndedStaysEnded:
 
 
 class LeasesAreKept:
-    """A lease goes only after it has ended, or when somebody deletes it."""
+    """A lease is deleted only after it has ended, or when an operator deletes it."""
 
     promise = "an acknowledged lease is never lost"
 
@@ -72,13 +72,13 @@ class LeasesAreKept:
 
 
 class EndsHaveReasons:
-    """A lease does not end for want of what is still there."""
+    """A lease does not end for the lack of an object that still exists."""
 
     promise = "a lease ends for a reason that is true"
 
     def __init__(self, get: Callable[[str, str, str], Raw | None]) -> None:
         self._get = get
-        """What is on disk, by kind, namespace and name."""
+        """The durable object, by kind, namespace and name."""
 
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind != "Lease" or not is_active(fact.old) or not status(fact.new).get("ended"):
@@ -117,7 +117,7 @@ class EpochsGrow:
 
 
 class OneLeasePerLife:
-    """An ExitAndReplace instance serves one lease in its life."""
+    """An ExitAndReplace instance serves one lease in its lifetime."""
 
     promise = "a single-use target serves one lease"
 
@@ -135,17 +135,19 @@ class OneLeasePerLife:
 
 
 class CeilingHolds:
-    """A pool never exceeds its ceiling, draining members included."""
+    """A pool never exceeds its ceiling, including draining members."""
 
     promise = "a pool stays below its ceiling"
 
     def __init__(self, known: Callable[[], float]) -> None:
         self._known = known
-        """Until when everybody knows what happened; a ceiling that was lowered later may still
-        be believed in."""
+        """The time up to which all processes know what happened.
+
+        A process may still use a ceiling that was lowered later.
+        """
 
         self._ceilings: dict[str, tuple[str, list[tuple[float, int]]]] = {}
-        """By uid of the set, its name and what its ceiling was since when."""
+        """By uid of the set, its name and the history of its ceilings."""
 
         self._members: dict[str, dict[str, None]] = {}
 
@@ -170,7 +172,7 @@ class CeilingHolds:
                 yield f"{fact.name} makes {len(members)} members of {name}, at most {ceiling}"
 
     def _ceiling(self, owner: str) -> tuple[str, int]:
-        """The highest ceiling that may still be believed in; 0 for none."""
+        """The highest ceiling that a process may still use; 0 for none."""
         name, known = self._ceilings.get(owner, ("", []))
         known_until = self._known()
         believed = [
@@ -182,7 +184,7 @@ class CeilingHolds:
 
 
 class ObjectsComeToRest:
-    """Nobody writes one object over and over, as two that contradict each other would."""
+    """No object is written over and over, as two conflicting controllers would."""
 
     promise = "the lab comes to rest"
 
@@ -190,7 +192,7 @@ class ObjectsComeToRest:
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str, str], tuple[float, int]] = {}
-        """When counting began, and how many changes there have been since."""
+        """When counting began, and the number of changes since."""
 
     def see(self, fact: Fact) -> Iterator[str]:
         where = (fact.kind, fact.namespace, fact.name)
@@ -220,7 +222,7 @@ class LeasesKeepTheirExporters:
         lease = self._lease(fact.namespace, name)
         if not is_active(lease) or uid_of(lease) != held:
             return
-        # Of an assignment that was begun twice, one half stays behind.
+        # If an assignment was started twice, one half of it remains.
         if status(lease)["exporterRef"]["name"] == fact.name:
             yield f"{fact.name} was taken from lease {name}, which goes on"
 
@@ -237,7 +239,7 @@ class LeasedMembersStay:
     ) -> None:
         self._lease = lease
         self._excused = excused
-        """Whether there is another reason: its machine died, or somebody deleted it."""
+        """Whether there is another reason: its machine died, or an operator deleted it."""
 
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind != "Exporter" or fact.old is None or not _owner(fact.old):

@@ -1,6 +1,6 @@
-"""Clients, played: each asks for a target, waits, connects, changes its mind, gives it back.
+"""Simulated clients: each requests a target, waits, connects, edits and releases it.
 
-What was acknowledged to them is written down, and must be so from then on.
+Everything acknowledged to them is recorded, and must hold from then on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RELEASES_MAX = 6
 
 
 class Stage(Protocol):
-    """What a client needs of its world."""
+    """What a client needs from its world."""
 
     network: Network
     history: History
@@ -47,7 +47,7 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a client is going to do."""
+    """What a client will do."""
 
     client: str
     namespace: str = "default"
@@ -56,16 +56,16 @@ class Job:
     begin_in: float | None = None
     duration: float
     holds: float
-    """Seconds it works with the target."""
+    """Seconds it uses the target."""
 
     patience: float
-    """Seconds it waits for one."""
+    """Seconds it waits for a target."""
 
     dials: int = 1
     extends: bool = False
     hands_to: str = ""
     vanishes: bool = False
-    """Whether it leaves without giving the target back."""
+    """Whether it leaves without releasing the lease."""
 
 
 class Client:
@@ -161,7 +161,7 @@ class Client:
             return
 
     def _steal(self, router: PlayedRouter, token: str, when: str) -> None:
-        """Somebody shows a copy of a token."""
+        """An attacker presents a copy of a token."""
         try:
             router.arrive(token, lambda: None)
         except LabError:
@@ -169,7 +169,7 @@ class Client:
         self._stage.history.admitted(self.lease, when)
 
     async def _late(self) -> None:
-        """Come with a token that was never used, long after the lease has ended."""
+        """Present a token that was never used, long after the lease has ended."""
         if self._spare is None:
             return
         await asyncio.sleep(self._stage.history.slack)

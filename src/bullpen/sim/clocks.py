@@ -1,4 +1,4 @@
-"""The clock of one machine: right about how time passes, wrong about what time it is."""
+"""The clock of one machine: its rate is correct, its time may be wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SkewedClock:
         self._base = base
         self.offset = timedelta(0)
         self.highest = base.now()
-        """The latest time it has shown before it was last set back."""
+        """The latest time it showed before it was last set back."""
 
     def jump(self, by: timedelta) -> None:
         self.highest = max(self.highest, self.now())

@@ -1,6 +1,6 @@
-"""A store whose disk is played: it takes its time, gets stuck, fills up, and outlives a crash.
+"""A store with a simulated disk: it is slow, hangs, fills up, and survives a crash.
 
-What was accepted and not yet committed when the process dies may or may not be there
+Writes that were accepted but not committed when the process dies may or may not exist
 afterwards, a whole batch at a time and in order, as with SQLite's log.
 """
 
@@ -21,7 +21,7 @@ Committed = Callable[[list[Change]], None]
 
 
 class Disk:
-    """What is durable."""
+    """The durable state."""
 
     def __init__(self, chance: random.Random, committed: Committed, *, history: int) -> None:
         self.limits = Limits(history_count_max=history)
@@ -45,7 +45,7 @@ class Disk:
         return DiskStore(self, ledger)
 
     def delay(self) -> float:
-        """How long the next commit takes from now."""
+        """The duration of the next commit."""
         stuck = self.stuck_until - asyncio.get_running_loop().time()
         return max(0.0, stuck) + self._chance.uniform(0, self.delay_max)
 
@@ -66,7 +66,7 @@ class Disk:
         self._committed([write.change for write in batch.writes])
 
     def crash(self, pending: deque[Batch]) -> None:
-        """The process died; of what was on its way, the beginning may have arrived."""
+        """The process died; a prefix of the pending batches may have become durable."""
         for _ in range(self._chance.randint(0, len(pending))):
             self.keep(pending.popleft())
         pending.clear()
@@ -83,10 +83,10 @@ class DiskStore(JournaledStore):
         return self._spindle
 
     def crash(self) -> None:
-        """Nothing this store is told from now on reaches the disk."""
+        """No later write of this store reaches the disk."""
         self._disk.crash(self._spindle.pending)
         self._spindle.dead = True
-        # Whoever watched from elsewhere hears of it; what the process itself hears does no harm.
+        # Remote watchers notice it; what the dead process itself receives does no harm.
         self._fanout.close()
 
 

@@ -1,4 +1,4 @@
-"""Objects without Events: what is said through them is taken for said, and kept by nobody.
+"""Objects without Events: Events are accepted and not stored.
 
 Nothing depends on Events, and they are a third of all writes.
 """

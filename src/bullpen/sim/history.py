@@ -1,7 +1,7 @@
-"""What was acknowledged, checked against a small model of leases and the raw documents.
+"""Checks what was acknowledged against a small model of leases and the raw documents.
 
-The model: a lease that was acknowledged is there until it has ended; a release that was
-acknowledged is never forgotten; a token is minted for whoever holds a lease that goes on.
+The model: an acknowledged lease exists until it has ended; an acknowledged release is never
+lost; a token is issued only to the holder of an active lease.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bullpen.sim.truth import Fact, Raw, Truth, Violation, is_active, status, ui
 
 @dataclass(slots=True)
 class _Model:
-    """What is known of one lease."""
+    """What is known about one lease."""
 
     uid: str
     released: bool = False
@@ -36,7 +36,7 @@ class History:
         slack: float,
     ) -> None:
         self.slack = slack
-        """Seconds for which what is over may not be known to be."""
+        """Seconds for which the end of a lease may remain unnoticed."""
 
         self.count = 0
         self._truth = truth
@@ -50,10 +50,10 @@ class History:
         self._holders: dict[tuple[str, str], str] = {}
 
     def holder(self, namespace: str, name: str) -> str:
-        """Whose a lease is, or was when it was deleted."""
+        """The client of a lease, or its last client if it was deleted."""
         return self._holders.get((namespace, name), "")
 
-    # What players tell
+    # Reported by players
 
     def created(self, namespace: str, name: str, uid: str) -> None:
         """A lease was acknowledged."""
@@ -63,7 +63,7 @@ class History:
             self._break("an acknowledged write is durable", f"lease {name} is not on disk")
 
     def seen(self, lease: Lease) -> None:
-        """A client was shown its lease."""
+        """A client read its lease."""
         ref = lease.status.exporter_ref
         known = self._leases.get((lease.metadata.namespace, lease.metadata.name))
         if ref is None or known is None:
@@ -110,7 +110,7 @@ class History:
             self._break(promise, f"lease {name} is {holder}'s, not {client}'s")
 
     def joined(self, stream: str) -> None:
-        """Two sides met."""
+        """Two sides were paired."""
         self._joined[stream] = self._joined.get(stream, 0) + 1
         if self._joined[stream] > 1:
             self._break("a token pairs once", f"stream {stream} was joined twice")
@@ -120,7 +120,7 @@ class History:
         self._break("a token pairs once", f"a token of lease {lease} was let in {when}")
 
     def heard_end(self, namespace: str, exporter: str, name: str, uid: str) -> None:
-        """An exporter was told that its lease is over."""
+        """An exporter was told that its lease ended."""
         lease = self._truth.get("Lease", namespace, name)
         held_by = status(self._truth.get("Exporter", namespace, exporter)).get("leaseUid")
         if is_active(lease) and uid_of(lease) == held_by == uid:
@@ -139,22 +139,22 @@ class History:
             self._ended.setdefault(uid, fact.at)
 
     def waited(self, namespace: str, name: str) -> float | None:
-        """Seconds from a lease's being written to its having an exporter; None if it has none."""
+        """Seconds from the write of a lease to its assignment; None if it has no exporter."""
         known = self._leases.get((namespace, name))
         if known is None or known.uid not in self._served:
             return None
         return self._served[known.uid] - self._born[known.uid]
 
     def streams(self, leases: list[str]) -> None:
-        """These leases have streams that go on."""
+        """These leases have open streams."""
         for uid in leases:
             if self._late(uid):
                 self._break("streams are cut when their lease ends", f"lease uid {uid}")
 
-    # Looking back
+    # Checks in hindsight
 
     def check(self) -> None:
-        """Everything that was acknowledged still holds."""
+        """Check that everything that was acknowledged still holds."""
         for (namespace, name), known in self._leases.items():
             if known.released:
                 self._check_released(namespace, name, known)
@@ -171,7 +171,7 @@ class History:
         return str(found["metadata"]["uid"]) if found is not None else ""
 
     def _late(self, uid: str) -> bool:
-        """Whether a lease has been over for longer than anybody needs to notice."""
+        """Whether a lease ended longer ago than the time allowed to notice it."""
         ended = self._ended.get(uid)
         return ended is not None and self._time() - ended > self.slack
 

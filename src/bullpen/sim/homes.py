@@ -1,7 +1,7 @@
-"""Where the objects live: in the process's own store, or behind an API that misbehaves.
+"""The home of the objects: the process's own store, or a misbehaving API.
 
 The API of the cluster home keeps what it acknowledged, but answers late or not at all,
-speaks of conflicts that are none, shows changes late or twice, and lists what was so.
+reports false conflicts, delivers changes late or twice, and returns stale lists.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ T = TypeVar("T")
 NAMESPACES = ("default", "other", "kube-system")
 MANAGER = "bullpen"
 DEADLINE = 10.0
-"""Seconds after which a caller gives up on a write that was not answered."""
+"""Seconds after which a caller gives up on an unanswered write."""
 
 STALE_MAX = 5.0
-"""Seconds for which a list may be on its way."""
+"""Maximum age of a list in seconds."""
 
 CATCH_UP = 30.0
-"""Seconds after which a process that could not reach the API knows everything again."""
+"""Seconds after which a process that could not reach the API has caught up."""
 
 NEVER = (-math.inf, -math.inf)
 
 REWOUND_MAX = 30
-"""Revisions by which a watch begins too early."""
+"""Maximum number of revisions by which a watch starts too early."""
 
 
 class EmbeddedHome:
@@ -53,7 +53,7 @@ class EmbeddedHome:
 
     def __init__(self, disk: Disk, clock: Clock, ids: Ids, api: PlayedApi) -> None:
         self.registry: Registry | None = None
-        """That of the process that runs now."""
+        """The registry of the current process."""
 
         self._objects: RegistryObjects | None = None
         self._api = api
@@ -76,7 +76,7 @@ class EmbeddedHome:
             sweeping.cancel()
 
     def remote(self, guest: Guest) -> Objects:
-        """The objects over HTTP, from whichever process serves them."""
+        """The objects over HTTP, from the process that serves them."""
         return ApiObjects(lambda: _served(self._objects), guest, self._api)
 
     def crashed(self, process: Process) -> None:
@@ -87,7 +87,7 @@ class EmbeddedHome:
 
 
 class ClusterHome:
-    """One registry for all processes, which stays."""
+    """One persistent registry for all processes."""
 
     def __init__(self, disk: Disk, clock: Clock, ids: Ids, api: PlayedApi) -> None:
         self.registry = Registry(disk.open(), clock=clock, ids=ids)
@@ -109,7 +109,7 @@ class ClusterHome:
         return ApiObjects(lambda: self._objects, guest, self._api)
 
     def crashed(self, process: Process) -> None:
-        """Nothing of the objects was in the process."""
+        """The process held no objects itself."""
 
 
 def _served(objects: RegistryObjects | None) -> RegistryObjects:
@@ -126,13 +126,13 @@ class Guest(Protocol):
 
 
 class PlayedApi:
-    """How the API behaves."""
+    """The behaviour of the API."""
 
     def __init__(self, chance: random.Random, weather: Weather) -> None:
         self.weather = weather
         self._chance = chance
         self._cut: dict[str, tuple[float, float]] = {}
-        """By process, since when and until when it cannot reach the API."""
+        """By process, the period in which it cannot reach the API."""
 
     def cut(self, process: str, seconds: float) -> None:
         now = asyncio.get_running_loop().time()
@@ -149,21 +149,21 @@ class PlayedApi:
         return self._cut_for(process) > 0
 
     def was_cut(self, process: str) -> bool:
-        """Whether a process may still miss what happened while it could not reach the API."""
+        """Whether a process may not have caught up with what happened while it was cut off."""
         return self._cut_for(process) > -CATCH_UP
 
     def _cut_for(self, process: str) -> float:
-        """How long it will be until a process can reach the API; how long it has, below zero."""
+        """Seconds until a process can reach the API; negative if it has been able to since."""
         _, until = self._cut.get(process, NEVER)
         return until - asyncio.get_running_loop().time()
 
     def last_seen(self) -> float:
-        """The oldest moment that a process may still take for the present."""
+        """The oldest time whose state a process may still use."""
         missed = (since for process, (since, _) in self._cut.items() if self.was_cut(process))
         return min(missed, default=asyncio.get_running_loop().time())
 
     async def hop(self, process: Guest) -> None:
-        """One way, there or back."""
+        """The delay of a message in one direction."""
         if not process.alive:
             await asyncio.get_running_loop().create_future()
         if self.is_cut(process.name):
@@ -179,12 +179,12 @@ class PlayedApi:
         return self._chance.uniform(0, self.weather.lag_max)
 
     async def age(self) -> None:
-        """Let a list grow old on its way: what it says was so, and is no more."""
+        """Delay a list, so that its content is stale."""
         if self.happens(lambda weather: weather.stale):
             await asyncio.sleep(self._chance.uniform(0, STALE_MAX))
 
     def since(self, revision: int) -> int:
-        """Where a watch begins that was to begin after a revision."""
+        """The revision at which a watch actually starts."""
         if self.happens(lambda weather: weather.rewound):
             return max(0, revision - self._chance.randint(1, REWOUND_MAX))
         return revision
@@ -218,7 +218,7 @@ class ApiObjects:
         return _LaggingFeed(feed, self._process, self._api)
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
-        """A cluster does not tell."""
+        """A cluster does not announce writes."""
 
     async def create(self, value: K) -> K:
         return await self._write(lambda objects: objects.create, value)
@@ -263,7 +263,7 @@ class ApiObjects:
 
 
 class _LaggingFeed:
-    """A watch that shows changes late and in order, and breaks now and then."""
+    """A watch that delivers changes late and in order, and breaks now and then."""
 
     def __init__(self, feed: Feed[Any], process: Guest, api: PlayedApi) -> None:
         self._feed = feed

@@ -1,7 +1,7 @@
-"""What must come true once faults have stopped, in bounded virtual time.
+"""What must happen within bounded virtual time once faults have stopped.
 
-First the lab is left alone until the waits it imposed on itself are over; then a free target
-must be had within a boot time and two seconds, and a dead exporter noticed within five.
+First the lab is left alone until its own back-off periods are over; then a free target must
+be assigned within a boot time and two seconds, and a dead exporter detected within five.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bullpen.sim.truth import Raw, Violation, is_active, status
 from bullpen.sim.world import World
 
 SETTLE_MAX = 900.0
-"""Seconds until everything that is left over must be gone: the longest back-off, doubled."""
+"""Seconds until everything left over must be gone: the longest back-off, doubled."""
 
 PROMISED = 2.0
-"""Seconds beyond a boot within which a lease is served."""
+"""Seconds beyond a boot time within which a lease is served."""
 
 NOTICED_MAX = 5.0
 TIDY_MAX = 5.0
-"""Seconds for what goes on of itself, such as a pool that shrinks."""
+"""Seconds for ongoing activity, such as a shrinking pool."""
 
 LOOK = 1.0
 
@@ -38,14 +38,14 @@ async def check(world: World) -> None:
     world.history.check()
     await _all_served(world)
     await _dead_is_noticed(world)
-    # A pool may be taking down at this very moment what it no longer needs.
+    # A pool may be removing surplus members at this very moment.
     await _tidy(world, TIDY_MAX)
     await _forgotten(world)
 
 
 async def _forgotten(world: World) -> None:
-    """Ended leases are kept as long as was promised, and no longer."""
-    # It says that it is there every two seconds, which is all that would happen from now on.
+    """Ended leases are kept as long as promised, and no longer."""
+    # Its announcements every two seconds would be the only activity from now on.
     world.stop_router()
     await asyncio.sleep(SETTINGS.retention.total_seconds() + LOOK)
     for lease in world.truth.all("Lease"):
@@ -55,10 +55,10 @@ async def _forgotten(world: World) -> None:
 
 
 async def _settle(world: World) -> None:
-    """Everybody gives back what they have; then nothing half-done may be left."""
-    # What was noted before a clock was set back lies in the future; that is no promise's fault.
+    """All clients release their leases; then nothing half-done may be left."""
+    # Times noted before a clock was set back lie in the future, which breaks no promise.
     behind = world.clock.highest - world.clock.now()
-    # And somebody may still be waiting for the answer to a call that was lost before.
+    # A client may also still wait for the answer to an earlier lost call.
     await asyncio.sleep(max(DEADLINE, behind.total_seconds()) + LOOK)
     await _until(world, lambda: not world.machines.late, SETTLE_MAX, "the backend goes on")
     await _until(world, lambda: world.front() is not None, SETTLE_MAX, "the service is not ready")
@@ -67,7 +67,7 @@ async def _settle(world: World) -> None:
 
 
 async def _tidy(world: World, seconds: float) -> None:
-    """Nothing is left over, after so long at most."""
+    """Wait until nothing is left over, at most this long."""
     await _until(world, lambda: not any(untidy(world)), seconds, lambda: _first(untidy(world)))
 
 
@@ -92,7 +92,7 @@ async def _give_back(world: World) -> None:
 
 
 def untidy(world: World) -> Iterator[str]:
-    """What should not be there when nothing goes on."""
+    """What should not exist when there is no activity."""
     truth = world.truth
     exporters = {e["metadata"]["uid"]: e for e in truth.all("Exporter")}
     backend = world.machines.backend
@@ -143,7 +143,7 @@ def _untidy_exporter(world: World, exporter: Raw) -> Iterator[str]:
 
 
 async def _all_served(world: World) -> None:
-    """As many clients as there are targets of each kind, at once."""
+    """As many clients at once as there are targets of each kind."""
     boot = world.plan.boot[1]
     async with asyncio.TaskGroup() as tasks:
         _ask(world, tasks, "board=real", world.plan.boards, boot + PROMISED)
@@ -159,7 +159,7 @@ def served_within(pool: Raw, *, boot: float, now: datetime) -> float:
     """Seconds within which as many leases as a pool may have members must be served.
 
     One boot, unless the last members failed to start: then there is a pause, which the pool
-    tells, and after it one is started alone, and with each success twice as many.
+    reports, and after it one member is started alone, and with each success twice as many.
     """
     failures = status(pool).get("startFailures")
     if not failures:

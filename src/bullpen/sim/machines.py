@@ -1,4 +1,4 @@
-"""The backend of virtual targets: it outlives the service, and answers as it likes."""
+"""The simulated backend of virtual targets: it outlives the service, and is unreliable."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PATIENCE = 20.0
 
 
 TAKES = (0.001, 0.05)
-"""Seconds a backend needs for an answer."""
+"""Seconds a backend needs to answer."""
 
 
 class Machines:
-    """All instances, and how their backend behaves towards who asks."""
+    """All instances, and the behaviour of their backend."""
 
     def __init__(self, chance: random.Random, faults: Faults, tasks: asyncio.TaskGroup) -> None:
         self.backend = FakeProvisioner(chance, faults=faults)
@@ -34,10 +34,10 @@ class Machines:
         self.hangs_until = 0.0
         self.refuses_until = 0.0
         self.doubles_until = 0.0
-        """Until when whatever is asked is done a second time, some time later."""
+        """Until when every request is carried out a second time, some time later."""
 
         self.late = 0
-        """What was asked for and is still going to be done."""
+        """Requests that are still going to be carried out."""
 
         self._chance = chance
         self._tasks = tasks
@@ -47,7 +47,7 @@ class Machines:
         self.backend.faults = Faults(boot_seconds=self.backend.faults.boot_seconds)
 
     async def ask(self, process: Process, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something for a process; it may have given up, or be dead, before it is done."""
+        """Carry out a request of a process, which may give up or die before it is done."""
         loop = asyncio.get_running_loop()
         if loop.time() < self.away_until:
             raise Unreachable("the backend does not answer")
@@ -69,7 +69,7 @@ class Machines:
     async def _late(
         self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T] | None
     ) -> None:
-        """Do it all the same, though nobody may be waiting for it any more."""
+        """Carry it out anyway, although its caller may have given up."""
         self.late += 1
         await asyncio.sleep(self._chance.uniform(0.0, 2 * PATIENCE))
         self.late -= 1
@@ -98,7 +98,7 @@ class Handle:
     def check(
         self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
     ) -> tuple[Cause, ...]:
-        # Everything may be asked for: a parameter is how the operator makes a new revision.
+        # All parameters are valid: the operator changes one to create a new revision.
         return ()
 
     async def ensure(self, spec: InstanceSpec) -> Instance:

@@ -1,8 +1,8 @@
-"""Calls and streams between players and the service, over a network that loses and delays.
+"""Calls and streams between players and the service, over a lossy and slow network.
 
-A call may be lost on its way there, when nothing has happened, or on its way back, when it
-has. A stream keeps its order and ends when either side goes, or when it was cut for longer
-than a keepalive lasts.
+A call may be lost on the way there, without any effect, or on the way back, after it was
+carried out. A stream keeps its order and ends when either side ends, or when it was cut for
+longer than a keepalive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEADLINE = 10.0
 """How long a caller waits for an answer that was lost."""
 
 KEEPALIVE = 5.0
-"""How long a silent connection is believed in."""
+"""How long a silent connection is considered alive."""
 
 
 class Network:
@@ -38,7 +38,7 @@ class Network:
         self._streams: dict[str, list[_Stream[Any]]] = {}
 
     def cut(self, peer: str, seconds: float) -> None:
-        """Nothing to or from a peer arrives for so long."""
+        """Drop everything to and from a peer for this long."""
         loop = asyncio.get_running_loop()
         self._cut[peer] = max(loop.time() + seconds, self._cut.get(peer, 0.0))
         if seconds > KEEPALIVE:
@@ -53,7 +53,7 @@ class Network:
         return asyncio.get_running_loop().time() < self._cut.get(peer, 0.0)
 
     async def call(self, peer: str, work: Callable[[Lab], Coroutine[Any, Any, T]]) -> T:
-        """What the service answers; raises what it raises, and ``Unreachable``."""
+        """The service's answer; raises its errors, and ``Unreachable``."""
         await self._hop(peer)
         process = self._front()
         if process is None:
@@ -69,7 +69,7 @@ class Network:
     async def stream(
         self, peer: str, work: Callable[[Lab], Coroutine[Any, Any, AsyncGenerator[T, None]]]
     ) -> AsyncIterator[AsyncIterator[T]]:
-        """What the service says, until one side leaves."""
+        """The messages of the service, until one side ends."""
         await self._hop(peer)
         process = self._front()
         if process is None:
@@ -80,7 +80,7 @@ class Network:
         handler = process.spawn(stream.feed(work, process))
         handler.add_done_callback(lambda _: stream.end(Unreachable("the connection was closed")))
         try:
-            # Left to the garbage collector, it would end at a moment that no seed decides.
+            # The garbage collector would close it at a time that the seed does not determine.
             async with contextlib.aclosing(self._read(peer, stream)) as said:
                 yield said
         finally:
@@ -110,7 +110,7 @@ class Network:
 
 
 class _Stream(Generic[T]):
-    """One server stream: what was said and not read yet, and how it ended."""
+    """One server stream: its unread messages, and how it ended."""
 
     def __init__(self) -> None:
         self._items: asyncio.Queue[T | None] = asyncio.Queue(maxsize=1_000)

@@ -1,4 +1,4 @@
-"""What a run hears of: commits, for its history and its trace, and what is logged as a bug."""
+"""The inputs of a run's checks: commits for its history and trace, and logged bugs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bullpen.sim.truth import Fact
 
 
 class Noticing:
-    """Tells the history and the trace what was written."""
+    """Reports commits to the history and the trace."""
 
     promise = ""
 
@@ -28,7 +28,7 @@ class Noticing:
 
 
 def _digest(fact: Fact) -> str:
-    """The part of a change that tells what happened."""
+    """The part of a change that shows what happened."""
     if fact.new is None:
         return "deleted"
     spec, said = fact.new.get("spec") or {}, fact.new.get("status") or {}
@@ -49,7 +49,7 @@ def _digest(fact: Fact) -> str:
 
 @contextlib.contextmanager
 def listening_to_logs(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
-    """Hear what is logged with a traceback; nothing is printed meanwhile."""
+    """Receive log records with a traceback; nothing is printed meanwhile."""
     handler = _BugHandler(tell)
     logger = logging.getLogger("bullpen")
     propagate = logger.propagate

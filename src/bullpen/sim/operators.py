@@ -1,6 +1,6 @@
-"""People who run the lab, played: they declare boards, classes and pools, and change their mind.
+"""Simulated operators: they declare boards, classes and pools, and change them.
 
-They talk to the API server, so what they want waits while there is none.
+They use the API server, so their changes wait while there is none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE = 0.5
 
 
 class Stage(Protocol):
-    """What an operator needs of its world."""
+    """What an operator needs from its world."""
 
     truth: Truth
     deleted: set[str]
@@ -51,7 +51,7 @@ class Operator:
         self._stage = stage
 
     async def prepare(self, boards: int, ceilings: tuple[int, ...]) -> None:
-        """The lab as it is at first."""
+        """Create the initial lab."""
         for client in CLIENTS:
             await self.apply(_object(GROUP, "Client", client))
         await self.apply(_object(GROUP, "Client", STRANGER, namespace=OTHER))
@@ -81,7 +81,7 @@ class Operator:
         await self.change("ExporterSet", set_name(number), {"spec": spec})
 
     async def edit_class(self, chance: random.Random) -> None:
-        """Every member is outdated from now on."""
+        """All members are outdated after this."""
         spec = {"parameters": {"flavour": str(chance.randint(0, 3))}}
         await self.change("VirtualTargetClass", "fake", {"spec": spec})
 
@@ -144,7 +144,7 @@ class Operator:
             await self._do(f"deletes {kind} {name}", work)
 
     async def _do(self, what: str, work: Any) -> None:
-        """Try until it is done, or refused."""
+        """Retry until it succeeds, or is rejected."""
         for _ in range(ATTEMPTS_MAX):
             registry = self._stage.registry()
             if registry is not None:

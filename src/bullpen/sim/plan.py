@@ -1,8 +1,8 @@
-"""What happens in a run, worked out from its seed before anything starts.
+"""The steps of a run, derived from its seed before anything starts.
 
-Each step has a seed of its own, so that leaving one out changes no other: that is how a
-failing run is made short. A seed enables only some kinds of faults, because a run with all
-of them at once rarely gets far enough to be interesting.
+Each step has its own seed, so that omitting one changes no other: this allows shrinking a
+failing run. A seed enables only some kinds of faults, because a run with all of them at
+once rarely gets far enough to be interesting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Home(StrEnum):
     """One process that owns its store."""
 
     CLUSTER = "cluster"
-    """A Kubernetes API elsewhere; the service is replaced while it still runs."""
+    """A separate Kubernetes API; the service is replaced while it still runs."""
 
 
 class Size(StrEnum):
@@ -32,16 +32,16 @@ class Size(StrEnum):
 
     USUAL = "usual"
     LARGE = "large"
-    """Hundreds of leases one after the other, in a lab that is often congested."""
+    """Hundreds of consecutive leases, in a lab that is often congested."""
 
     DENSE = "dense"
-    """The same where somebody rarely waits: the most leases in the least time."""
+    """The same with few waiting clients: the most leases in the least time."""
 
 
 class Act(StrEnum):
     """What a step does."""
 
-    # People at work
+    # Actions of people
     LEASE = "lease"
     BOOK = "book"
     NAMED = "named"
@@ -54,7 +54,7 @@ class Act(StrEnum):
     DELETE_LEASE = "delete-lease"
     DELETE_EXPORTER = "delete-exporter"
 
-    # What goes wrong
+    # Faults
     CRASH = "crash"
     SUCCESSION = "succession"
     CUT_CLIENT = "cut-client"
@@ -89,7 +89,7 @@ WORK: Mapping[Act, int] = {
     Act.DELETE_LEASE: 1,
     Act.DELETE_EXPORTER: 1,
 }
-"""How often each thing people do is done, against the others."""
+"""Relative frequency of each action of people."""
 
 FAULTS = tuple(act for act in Act if act not in WORK)
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
@@ -98,36 +98,36 @@ ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """What goes wrong a little all the time: chances between 0 and 1, times in seconds."""
+    """Continuous low-level faults: probabilities between 0 and 1, times in seconds."""
 
     lost: float = 0.0
-    """A message, either way, that never arrives."""
+    """A message, in either direction, that never arrives."""
 
     doubled: float = 0.0
     """A call that arrives twice."""
 
     delay_max: float = 0.01
     refused: float = 0.0
-    """A write that is said to be in conflict though it is not."""
+    """A write that is reported as conflicting although it is not."""
 
     unanswered: float = 0.0
-    """A write that is made, and whose writer is told that the API did not answer."""
+    """A write that succeeds but is reported as unanswered."""
 
     broken: float = 0.0
-    """A watch that ends, each time it is read."""
+    """A watch that breaks, per read."""
 
     lag_max: float = 0.0
-    """How far behind what is watched may be."""
+    """Maximum delay of a watch."""
 
     stale: float = 0.0
-    """A list that says what was so some seconds ago."""
+    """A list with the state of some seconds ago."""
 
     rewound: float = 0.0
-    """A watch that begins earlier than was asked for, so that changes come again."""
+    """A watch that starts too early, so that changes are delivered again."""
 
     start_failed: float = 0.0
     history: int = 50_000
-    """Changes that are kept; the fewer, the more often a watch must list again."""
+    """Changes that are retained; with fewer, watches must list again more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,36 +154,36 @@ class Plan:
     """Physical exporters."""
 
     ceilings: tuple[int, ...]
-    """The most members of each set; the first is single-use."""
+    """The ceiling of each set; the first set is single-use."""
 
     boot: tuple[float, float]
     real: float
-    """The chance that a lease asks for a board and not for a member of a pool."""
+    """The probability that a lease requests a board and not a member of a pool."""
 
     dials: tuple[int, ...]
-    """How often a client connects, one of these."""
+    """The possible numbers of connections of a client."""
 
     holds_max: float
-    """Seconds a client works with a target."""
+    """Maximum seconds a client uses a target."""
 
     durations: tuple[int, ...]
-    """Seconds for which clients ask for a target."""
+    """The possible durations of leases, in seconds."""
 
     events: bool
     """Whether Events are written too. Nothing depends on them, and they are a third of writes."""
 
     router: bool
-    """Whether there is a router in a process of its own."""
+    """Whether a router runs in a process of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extent:
-    """Between what bounds a size lies."""
+    """The bounds of a size."""
 
     lasts: tuple[float, float]
     steps: tuple[int, int]
     leases: int = WORK[Act.LEASE]
-    """How often a lease is asked for, against the other things people do."""
+    """Relative frequency of lease requests among the actions of people."""
 
     faults: tuple[float, float]
     """The share of steps that are faults."""
@@ -193,7 +193,7 @@ class _Extent:
     ceilings: tuple[int, int]
     boot: tuple[float, float] = (1.0, 4.0)
     real: float = 0.4
-    """The share of leases that ask for a board."""
+    """The share of leases that request a board."""
 
     dials: tuple[int, ...] = (0, 1, 2)
     holds_max: float = 20.0
@@ -266,7 +266,7 @@ EXTENTS: Mapping[Size, _Extent] = {
 
 
 def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
-    """The run a seed stands for."""
+    """The plan of a seed."""
     chance = random.Random(f"plan-{seed}-{home}-{size}")
     extent = EXTENTS[size]
     lasts = chance.uniform(*extent.lasts)

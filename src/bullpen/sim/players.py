@@ -1,8 +1,8 @@
-"""Exporters, played: they register, say what they do, hear of leases, and are called.
+"""Simulated exporters: they register, report a status, are told of leases, and are called.
 
 They behave as ``jmp run`` 0.9: a failed registration ends the attempt, a lost Status stream
-is opened again after a second, and a lease that is exchanged for another without a word in
-between is not noticed. They outlive the service.
+is reopened after a second, and a direct change from one lease to another goes unnoticed.
+They outlive the service.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from bullpen.sim.network import Network
 from bullpen.sim.routers import PlayedRouter
 
 RETRY = 1.0
-"""Before a lost Status stream is opened again, and before a dead exporter is started again."""
+"""Delay before a lost Status stream is reopened, and before a dead exporter restarts."""
 
 STREAM_RETRIES_MAX = 5
 REPORT_RETRIES_MAX = 6
 NOTICE_SECONDS = 0.3
-"""From hearing of a lease to Listen."""
+"""Seconds from being told of a lease to Listen."""
 
 
 class Stage(Protocol):
-    """What a player needs of its world."""
+    """What a player needs from its world."""
 
     network: Network
     history: History
@@ -46,7 +46,7 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Who plays, and what becomes of it around its leases."""
+    """The exporter to simulate, and its behaviour around leases."""
 
     namespace: str
     name: str
@@ -63,7 +63,7 @@ class Player:
         """The lease it believes to have."""
 
     async def run(self) -> None:
-        """Play until cancelled, or until nobody knows it any more."""
+        """Run until cancelled, or until its object is deleted."""
         while True:
             try:
                 await self._session()
@@ -107,7 +107,7 @@ class Player:
             except Unavailable:
                 await asyncio.sleep(2.0**attempt)
             except LabError as error:
-                # As jmp does: logged, and what the service knows is out of date.
+                # As in jmp: the error is logged, and the service's information is out of date.
                 self._say(f"could not say {value}: {error.reason}")
                 return
             else:
@@ -144,7 +144,7 @@ class Player:
         self._part.ended(told.lease)
 
     def _lose(self) -> None:
-        """The process ended; what it believed is gone with it."""
+        """The process ended, and its state with it."""
         self._told = Notice()
 
     async def _serve(self, lease: str) -> None:

@@ -1,7 +1,7 @@
-"""One process of the service: everything ``bullpen up`` runs but gRPC, HTTP and real machines.
+"""One process of the service: all that ``bullpen up`` runs except gRPC, HTTP and machines.
 
 It can be killed at any moment: from then on nothing it does reaches the disk, the API, the
-machines or anybody it was talking to.
+machines or its peers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HomeSide(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a process is given."""
+    """The environment of a process."""
 
     home: HomeSide
     provisioner: Callable[[Process], Provisioner]
@@ -75,7 +75,7 @@ class Process:
         self._task = tasks.create_task(self._main())
 
     def crash(self) -> None:
-        """Kill it, wherever it is."""
+        """Kill it, whatever it is doing."""
         if not self.alive:
             return
         self.alive = False
@@ -86,7 +86,7 @@ class Process:
         self._task.cancel()
 
     def failed(self, error: BaseException) -> None:
-        """Something ended in a way nobody planned."""
+        """A part of it ended unexpectedly."""
         if self.alive:
             self._around.failed(self, error)
 
@@ -134,14 +134,14 @@ class Process:
             yield running
 
     def handle(self, work: Callable[[Lab], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
-        """Have the process do something for a caller, who hears if it dies meanwhile."""
+        """Run a call in the process; its caller gets an error if the process dies meanwhile."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         task = self.spawn(self._answer(work, answer))
 
         def over(_: object) -> None:
             if not answer.done():
                 answer.set_exception(Unreachable("the connection was closed"))
-            # A caller that left, or called twice, does not look.
+            # A caller that left, or called twice, does not read the answer.
             if not answer.cancelled():
                 answer.exception()
 
@@ -165,7 +165,7 @@ class Process:
                 answer.set_result(result)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that ends with the process."""
+        """Run a task that ends with the process."""
         assert self._handlers is not None
         return self._handlers.create_task(work)
 

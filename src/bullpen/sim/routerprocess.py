@@ -1,7 +1,7 @@
-"""A router in a process of its own, as ``bullpen router`` runs it, without TLS and bytes.
+"""A router in a process of its own, like ``bullpen router``, without TLS and payload.
 
-It outlives the service, and dies and comes back on its own. What it was told to keep out is
-forgotten when it dies, and read again from the leases.
+It outlives the service, and dies and restarts on its own. Its fences are lost when it dies,
+and are read again from the leases.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RouterProcess:
         self._task = tasks.create_task(self._main())
 
     def crash(self) -> None:
-        """Kill it, wherever it is."""
+        """Kill it, whatever it is doing."""
         self.alive = False
         self._around.say(self.name, "is killed")
         self.router.close()

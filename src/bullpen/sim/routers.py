@@ -1,4 +1,4 @@
-"""A router without bytes: who meets whom is decided by the real pairing, on real tickets."""
+"""A router without payload: the real pairing decides on real tickets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Leg:
     closed: Callable[[], None]
     peer: Leg | None = None
     session: Session | None = None
-    """Known to the side that came second, which tells when it is over."""
+    """Set on the side that came second, which reports its end."""
 
 
 class PlayedRouter:
@@ -35,11 +35,11 @@ class PlayedRouter:
         self._open = False
 
     def open(self) -> None:
-        """Let sides in."""
+        """Admit sides from now on."""
         self._open = True
 
     def arrive(self, token: str, closed: Callable[[], None]) -> Leg:
-        """A side comes with its token; raises ``Unauthorized`` and its kin."""
+        """A side arrives with its token; raises ``Unauthorized`` or a subclass."""
         if not self._open:
             raise Unreachable("connection refused")
         now = self._clock.now()
@@ -73,11 +73,11 @@ class PlayedRouter:
 
     @property
     def load(self) -> int:
-        """Legs it carries."""
+        """The number of its legs."""
         return len(self._legs)
 
     def streams(self) -> list[Ticket]:
-        """What is joined now."""
+        """The streams that are joined now."""
         return [leg.ticket for leg in self._legs if leg.peer is not None]
 
     def close(self) -> None:

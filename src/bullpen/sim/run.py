@@ -1,4 +1,4 @@
-"""One run of one seed: prepare, let things happen and go wrong, stop the faults, look again."""
+"""One run of one seed: prepare, run the steps with faults, stop the faults, check again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bullpen.sim.truth import Violation
 from bullpen.sim.world import World
 
 READY = 5.0
-"""Seconds a lab is given to come up before anything happens."""
+"""Seconds a lab has to start before the first step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run went."""
+    """The result of a run."""
 
     plan: Plan
     violations: tuple[Violation, ...]
@@ -33,10 +33,10 @@ class Outcome:
     leases: int
     commits: int
     seconds: float
-    """Of virtual time."""
+    """Virtual time."""
 
     tail: tuple[str, ...]
-    """The last lines of the trace of a run in which a promise was broken."""
+    """The last lines of the trace, if a promise was broken."""
 
     @property
     def ok(self) -> bool:
@@ -67,9 +67,9 @@ async def _run(plan: Plan, clock: VirtualClock) -> Outcome:
 
 
 def _forbid_strays(world: World) -> None:
-    """Break a run in which a stream is left open until the garbage collector finds it.
+    """Fail a run in which a stream stays open until the garbage collector finds it.
 
-    That is a leak, and it would be closed at a moment that no seed decides.
+    That is a leak, and the stream would be closed at a time that the seed does not determine.
     """
 
     def stray(stream: AsyncGenerator[Any, Any]) -> None:
@@ -80,7 +80,7 @@ def _forbid_strays(world: World) -> None:
 
 
 async def _until_over(world: World) -> None:
-    """Let things happen until the story is told or a promise is broken."""
+    """Run until the story is complete or a promise is broken."""
     try:
         async with world.tasks as tasks:
             telling = tasks.create_task(_tell(world))
@@ -92,7 +92,7 @@ async def _until_over(world: World) -> None:
 
 
 class _Over(Exception):
-    """The run has ended; everything that still goes on is stopped."""
+    """The run has ended; all remaining tasks are stopped."""
 
 
 async def _tell(world: World) -> None:

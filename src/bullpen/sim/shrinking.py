@@ -1,7 +1,7 @@
-"""Makes a failing run short: leaves out steps and calms the weather while it still fails.
+"""Shortens a failing run: omits steps and faults while it still fails.
 
-Each step has a seed of its own, so leaving one out changes no other. A run counts as failing
-in the same way when the same promise is broken.
+Each step has its own seed, so omitting one changes no other. A run fails in the same way if
+it breaks the same promise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bullpen.sim.plan import Plan, Step, Weather
 from bullpen.sim.run import Outcome
 
 RUNS_MAX = 200
-"""Tries; after that the shortest failing run so far is the answer."""
+"""Maximum attempts; after that the shortest failing run so far is the result."""
 
 Run = Callable[[Plan], Outcome]
 
@@ -40,7 +40,7 @@ def _same(outcome: Outcome, failed: Outcome) -> bool:
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    """Plans with less in them, those with much less first."""
+    """Plans with fewer parts, the much smaller ones first."""
     for size in _halves(len(plan.steps)):
         for first in range(0, len(plan.steps), size):
             yield _without(plan, plan.steps[first : first + size])

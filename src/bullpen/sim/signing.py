@@ -1,7 +1,7 @@
 """Identity tokens as cheap as a digest: the same claims, one shared key.
 
-A real signature costs more than all the rest of a simulated lease and comes out different
-each time, which would end every run's being the same as the one before.
+A real signature costs more than all the rest of a simulated lease and differs each time, so
+runs would not be reproducible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADER = urlsafe_b64encode(b'{"alg":"HS256"}').rstrip(b"=").decode()
 
 
 class CheapSigner(Signer):
-    """A ``Signer`` for a world without enemies who could guess its key."""
+    """A ``Signer`` for a world without attackers who could guess its key."""
 
     def __init__(self) -> None:
         self._verified = {}

@@ -1,4 +1,4 @@
-"""Carries out the steps of a plan: what people do, and what goes wrong."""
+"""Carries out the steps of a plan: actions of people, and faults."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bullpen.sim.truth import Violation
 from bullpen.sim.world import World
 
 STEPS_TO_CRASH_MAX = 60
-"""Turns of the event loop after which a crash happens, so that it falls on any await."""
+"""Maximum turns of the event loop before a crash, so that it can hit any await."""
 
 CLOCK_JUMPS_MAX = (1.0, 20.0, 20.0, 600.0)
-"""Seconds by which a clock is set wrong at a time."""
+"""Maximum seconds by which a clock is changed at a time."""
 
 
 class Story:
@@ -64,9 +64,9 @@ class Story:
         }
 
     async def tell(self) -> None:
-        """Each step at its time; those that take long go on beside the next ones.
+        """Run each step at its time; long steps run concurrently with the next ones.
 
-        Faults stop when the plan says so; whoever is still at work then finishes it.
+        Faults stop when the plan says so; steps that are still running then finish.
         """
         began, plan = self._world.time, self._world.plan
         async with asyncio.TaskGroup() as acting:
@@ -121,7 +121,7 @@ class Story:
             await self._run(self._job(chance, exporter=chance.choice(sorted(names))))
 
     async def _stranger(self, chance: random.Random) -> None:
-        """Somebody of another namespace, and another client of this one, try what is not theirs."""
+        """A client of another namespace, and another client of this one, try to use a lease."""
         leases = [where[2] for where in self._world.truth.objects if where[0] == "Lease"]
         if not leases:
             return
@@ -151,7 +151,7 @@ class Story:
         except LabError:
             return
         if self._holder(lease) == claim.name:
-            # It was handed over meanwhile.
+            # The lease was transferred meanwhile.
             return
         text = f"{claim.name} could {attempt.__name__.strip('_')} lease {lease}"
         self._world.breaks(Violation("nobody takes what is another's", text, self._world.time))
@@ -190,14 +190,14 @@ class Story:
     # The service
 
     async def _crash(self, chance: random.Random) -> None:
-        """Kill the service, at whatever it happens to wait for."""
+        """Kill the service, at whatever it is waiting for."""
         for _ in range(chance.randrange(STEPS_TO_CRASH_MAX)):
             await asyncio.sleep(0)
         front = self._world.front() or self._world.processes[-1]
         front.crash()
 
     async def _succession(self, chance: random.Random) -> None:
-        """Another process takes over while the old one has not noticed."""
+        """Another process takes over before the old one has noticed."""
         await self._world.overlap(chance.uniform(0, 20))
 
     async def _jump(self, chance: random.Random) -> None:

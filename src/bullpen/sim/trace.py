@@ -1,4 +1,4 @@
-"""What happened in a run, one line each, and a digest by which two runs are compared."""
+"""The events of a run, one line each, and a digest by which two runs are compared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is durable, read from the raw documents as they are committed, and who looks at it.
+"""The durable state, read from raw documents as they are committed, and its checkers.
 
-Shares nothing with what it checks: documents are dicts here, and stay dicts.
+Shares nothing with the code it checks: documents are dicts here, and stay dicts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Fact:
     name: str
     old: Raw | None
     new: Raw | None
-    """None when it was deleted."""
+    """None if it was deleted."""
 
     revision: int
     at: float
@@ -56,7 +56,7 @@ class Checker(Protocol):
     promise: str
 
     def see(self, fact: Fact) -> Iterable[str]:
-        """What the change breaks, in words."""
+        """The violations caused by the change, in words."""
 
 
 class Truth:
@@ -123,11 +123,11 @@ def status(document: Raw | None) -> Raw:
 
 
 def uid_of(document: Raw | None) -> str:
-    """Empty for nothing."""
+    """Empty for None."""
     return str((document or {}).get("metadata", {}).get("uid", ""))
 
 
 def is_active(lease: Raw | None) -> bool:
-    """Whether a lease has an exporter and is not over."""
+    """Whether a lease has an exporter and has not ended."""
     said = status(lease)
     return bool(said.get("exporterRef")) and not said.get("ended")

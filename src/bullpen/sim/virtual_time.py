@@ -1,8 +1,8 @@
 """An event loop in which waiting takes no time: a day passes in milliseconds.
 
-A wait that nothing can end is an error instead of a hang. Tasks are told apart by the
-order they were made in and not by their address, so that whoever keeps them in a set
-goes through it in the same order in every run.
+A wait that nothing can end is an error instead of a hang. Tasks are hashed by their order
+of creation and not by their address, so that iterating over a set of tasks has the same
+order in every run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 TURNS_MAX = 20_000
-"""Turns of the loop within one second of virtual time, more than any work takes."""
+"""Turns of the loop within one second of virtual time; more indicate a busy loop."""
 
 RESOLUTION = 1e-9
-"""Seconds by which a timer may be early: sums of times are not exact."""
+"""Seconds by which a timer may be early: sums of floats are not exact."""
 
 CANCELLED_MAX = 100
-"""Timers that may wait in vain before it is looked whether most of them do."""
+"""Cancelled timers in the heap before a cleanup is considered."""
 
 
 class Deadlock(RuntimeError):
@@ -51,7 +51,7 @@ class _NumberedTask(asyncio.Task[T]):
 
 
 class _Timer(asyncio.TimerHandle):
-    """Timers of one moment come in the order the heap gives them, as with asyncio's own."""
+    """Timers of the same time run in heap order, as in asyncio."""
 
     __slots__ = ()
     _when: float
@@ -62,9 +62,10 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """asyncio's loop without a selector: nothing outside a run can happen in it.
+    """asyncio's loop without a selector: it receives no events from outside a run.
 
-    As there, what is ready runs in turns. Time moves when nothing is, to the next timer.
+    As in asyncio, everything that is ready runs in turns. When nothing is ready, time advances
+    to the next timer.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -73,12 +74,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock = clock
         self._micros = 0
         self._seconds = 0.0
-        """Since the beginning."""
+        """Since the start."""
 
         self._due: deque[asyncio.Handle] = deque()
         self._timers: list[_Timer] = []
         self._cancelled = 0
-        """Timers among them that were cancelled."""
+        """Cancelled timers among them."""
 
         self._turns = 0
         self._since = 0.0
@@ -86,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_task_factory(self._make)
 
     def when_restless(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when work goes on and on and time does not pass."""
+        """Call ``tell`` when work continues without time passing."""
         self._restless = tell
 
     def time(self) -> float:
@@ -103,7 +104,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     call_soon_threadsafe = call_soon
-    """Only a signal comes from elsewhere, and that does not wake a loop which never sleeps."""
+    """Only signals come from outside, and they need not wake a loop that never sleeps."""
 
     def call_at(
         self,
@@ -127,7 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._cancelled += 1
 
     def _run_once(self) -> None:
-        """One turn: everything that is ready now, and nothing that becomes so meanwhile."""
+        """One turn: run everything that is ready now, and nothing that becomes ready meanwhile."""
         self._forget_cancelled()
         due, timers = self._due, self._timers
         self._count_turn()
@@ -161,10 +162,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._turns, self._since = 0, self._seconds
 
     def _jump(self) -> None:
-        """Let time pass until the next timer is due."""
+        """Advance time to the next timer."""
         if not self._timers:
             raise Deadlock(f"every task is blocked at {self._clock.now().isoformat()}")
-        # Rounded up: a step of no microseconds would spin for ever just short of the timer.
+        # Rounded up: a step of zero microseconds would loop for ever just before the timer.
         step = math.ceil((self._timers[0]._when - self._seconds) * 1e6)
         if step > 0:
             self._micros += step

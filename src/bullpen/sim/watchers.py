@@ -1,6 +1,6 @@
-"""Somebody who watches, played: every change once, in order, also after breaks and compactions.
+"""A simulated watcher: gets every change once, in order, also after breaks and compactions.
 
-What must come is known from the commits themselves.
+The expected changes are known from the commits themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bullpen.sim.truth import Truth, Violation
 
 PROMISE = "a watch is ordered, complete and without duplicates"
 PATIENCE, PATIENCE_CALM = (0.5, 15.0), (60.0, 120.0)
-"""Seconds after which the watcher leaves, to come back where it was: with faults and without."""
+"""Seconds after which the watcher disconnects and later resumes: with faults and without."""
 
 
 class Watcher:
@@ -52,7 +52,7 @@ class Watcher:
             except Gone:
                 self._list_again()
             except (TimeoutError, LabError):
-                # It left, or the service did; either way it goes on from where it was.
+                # The watcher or the service disconnected; it continues where it was.
                 pass
             await asyncio.sleep(self._chance.uniform(0.1, 5.0))
 

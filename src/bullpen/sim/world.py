@@ -1,7 +1,7 @@
-"""Everything a run consists of, put together: one seed, one thread, one clock.
+"""Everything a run consists of: one seed, one thread, one clock.
 
-The random sources of its parts are separate, so that what one part draws changes nothing
-for the others.
+Its parts have separate random sources, so that what one part draws does not affect the
+others.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from bullpen.sim.truth import Fact, Raw, Truth, Violation
 from bullpen.sim.watchers import Watcher
 
 RESTART = 1.0
-"""Seconds until a process that died is started again."""
+"""Seconds until a process that died is restarted."""
 
 PULSE, PULSE_CALM = 0.5, 30.0
-"""Seconds between two looks at whether the service lives, with faults and without."""
+"""Seconds between two checks whether the service lives, with faults and without."""
 
 KNOWN_LATE = 2.0
-"""Seconds that may pass until everybody knows what is on disk, besides the lag of a watch."""
+"""Seconds until all processes know the durable state, besides the lag of a watch."""
 
 
 class World:
@@ -69,7 +69,7 @@ class World:
         self.violations: list[Violation] = []
         self.broken = asyncio.Event()
         self.deleted: set[str] = set()
-        """Uids of what an operator has deleted."""
+        """Uids of objects that an operator has deleted."""
 
         self.truth = Truth(loop.time, self.breaks)
         slack = KNOWN_LATE + 3 * plan.weather.lag_max + 4 * plan.weather.delay_max
@@ -90,7 +90,7 @@ class World:
         self.network = Network(self.chance("network"), plan.weather, self.front)
         self.processes: list[Process] = []
         self.apart: RouterProcess | None = None
-        """The router that is a process of its own."""
+        """The router in a process of its own."""
 
         self.players: dict[Key, asyncio.Task[None]] = {}
         self.down: set[str] = set()
@@ -137,7 +137,7 @@ class World:
         return self.truth.get("Lease", namespace, name)
 
     def _excused(self, fact: Fact) -> bool:
-        """Whether a leased member may go: its machine is gone, or somebody wanted that."""
+        """Whether a leased member may be deleted: its machine is gone, or an operator did it."""
         meta = fact.last["metadata"]
         owners = {owner["uid"] for owner in meta.get("ownerReferences") or ()}
         asked = meta["uid"] in self.deleted or owners & self.deleted
@@ -168,7 +168,7 @@ class World:
     # Processes
 
     def front(self) -> Process | None:
-        """Who answers calls: the newest process that is ready."""
+        """The process that answers calls: the newest one that is ready."""
         return next((p for p in reversed(self.processes) if p.ready), None)
 
     def start(self) -> Process:
@@ -185,7 +185,7 @@ class World:
         self.apart.start(self.tasks)
 
     async def restart_router(self, seconds: float) -> None:
-        """Kill that router, and start it again after so long."""
+        """Kill that router, and restart it after this many seconds."""
         if self.apart is not None:
             self.stop_router()
             await asyncio.sleep(seconds)
@@ -197,7 +197,7 @@ class World:
             self.apart = None
 
     async def overlap(self, seconds: float) -> None:
-        """Start another process and let those that run go on for a while."""
+        """Start another process while the old ones continue for a while."""
         old = [process for process in self.processes if process.alive]
         self.start()
         await asyncio.sleep(seconds)
@@ -224,7 +224,7 @@ class World:
         return Handle(self.machines, process)
 
     def informed(self, router: PlayedRouter) -> bool:
-        """Whether a router can know which leases are over."""
+        """Whether a router can know which leases have ended."""
         name = NAME if router.endpoint == ENDPOINT else router.endpoint
         return not self.api.was_cut(name)
 
@@ -237,7 +237,7 @@ class World:
         return self.home.registry
 
     def watch(self) -> None:
-        """Have somebody watch what is written."""
+        """Start a watcher."""
         for kind in ("Exporter", "Lease"):
             watcher = Watcher(
                 self.truth,
@@ -253,7 +253,7 @@ class World:
     # Exporters
 
     def _machine_changed(self, key: Key) -> None:
-        """A machine that runs has an exporter; one that does not has none."""
+        """A running machine has an exporter; a stopped one has none."""
         found = self.machines.backend.instance(key)
         if found is not None and found.phase is InstancePhase.RUNNING:
             if key not in self.players:
@@ -303,13 +303,13 @@ class World:
         task.cancel()
 
     def unplug(self, key: Key) -> None:
-        """Switch an exporter off without a word."""
+        """Switch an exporter off without notice."""
         task = self.players.pop(key, None)
         if task is not None:
             task.cancel()
 
     def token(self, role: Role, namespace: str, name: str) -> str:
-        """What is in the Secret now; empty for nothing."""
+        """The token in the Secret; empty if there is none."""
         secret = self.truth.get("Secret", namespace, secret_name(role, name))
         return base64.b64decode((secret or {}).get("data", {}).get("token", "")).decode()
 
@@ -326,7 +326,7 @@ class World:
         self.disk.stuck_until = self.disk.full_until = 0.0
 
     def logged(self, record: logging.LogRecord) -> None:
-        """What the service logs as a bug is one."""
+        """A bug that the service logs breaks the run."""
         error = record.exc_info[1] if record.exc_info else None
         if any(process.alive for process in self.processes):
             text = f"{record.getMessage()}: {type(error).__name__}: {error}"

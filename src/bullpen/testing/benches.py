@@ -1,4 +1,4 @@
-"""Benches: a provisioner under test, and ways to do to its instances what a lab does to them."""
+"""Benches: a provisioner under test, and ways to act on its instances as a lab does."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.testing.controller_stub import TOKEN, StubController
 
 INSTANCES_MAX = 3
-"""The room that a bench gives its provisioner."""
+"""The capacity that a bench gives its provisioner."""
 
 SECONDS_MAX = 60.0
 
 
 class Bench(Protocol):
-    """A provisioner with room for ``INSTANCES_MAX``, and the world around it."""
+    """A provisioner with capacity for ``INSTANCES_MAX``, and its environment."""
 
     provisioner: Provisioner
 
@@ -48,7 +48,7 @@ class Bench(Protocol):
 
 
 class Watcher:
-    """Hears what a provisioner tells and waits for what a test expects."""
+    """Receives the notifications of a provisioner and waits for an expected state."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -84,7 +84,7 @@ class Watcher:
         return None
 
     async def until(self, name: str, phase: InstancePhase) -> Instance:
-        """The instance once it is in ``phase``: looked at only when something was told."""
+        """The instance once it is in ``phase``: observed only after a notification."""
         async with asyncio.timeout(SECONDS_MAX):
             while True:
                 self._news.clear()

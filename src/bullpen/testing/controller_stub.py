@@ -1,6 +1,6 @@
-"""As much of a Jumpstarter controller as an exporter needs to register and be leased.
+"""The part of a Jumpstarter controller that an exporter needs to register and be leased.
 
-For tests of provisioners only: it believes every token and remembers nothing.
+For tests of provisioners only: it accepts every token and stores nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKEN = "a token nobody must see"
 
 
 class StubController(jumpstarter_pb2_grpc.ControllerServiceServicer):
-    """As much of the controller as an exporter needs to register and be leased."""
+    """The part of the controller that an exporter needs to register and be leased."""
 
     def __init__(self) -> None:
         self._leased: dict[Key, bool] = {}

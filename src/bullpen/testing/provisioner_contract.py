@@ -36,7 +36,7 @@ class ProvisionerContract:
     plugin: ClassVar[Plugin | None] = None
 
     def bench(self, directory: Path) -> AbstractAsyncContextManager[Bench]:
-        """The provisioner with room for ``INSTANCES_MAX``; by default its recipe, run locally."""
+        """The provisioner with capacity for ``INSTANCES_MAX``; by default its recipe, run here."""
         assert self.plugin is not None, "name your Plugin, or override bench"
         recipe = self.plugin.recipe(Host(arch=platform.machine()))
         return local_bench(directory, recipe, self.plugin.preload)
