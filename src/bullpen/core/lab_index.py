@@ -85,7 +85,7 @@ class LabIndex:
         self._expected: dict[str, str] = {}
         """Names of leases that are being created, and their clients."""
 
-    # What a pass over leases looks at
+    # Read by lease passes
 
     def take(self, now: datetime) -> News:
         """The changes to process; a pass that cannot finish returns them with ``give_back``."""
@@ -112,7 +112,7 @@ class LabIndex:
             heapq.heappop(self._agenda)
         return None
 
-    # What sizing looks at
+    # Read by pool sizing
 
     @property
     def wants(self) -> Iterable[Want]:
@@ -128,7 +128,7 @@ class LabIndex:
         held = self._held_uids
         return [lease for lease in self.waiting.values() if lease.metadata.uid not in held]
 
-    # What quotas look at
+    # Read by quotas
 
     def usage(self, client: str) -> Usage:
         """Open leases of a client and of the namespace; leases being created count as waiting."""
@@ -147,7 +147,7 @@ class LabIndex:
         """An expected lease has appeared, or will not be created."""
         self._expected.pop(name, None)
 
-    # What ``controllers.labs`` writes
+    # Written by ``controllers.labs``
 
     def put_lease(self, name: str, old: Lease | None, new: Lease | None, *, late: bool) -> None:
         """A lease is now ``new``; None if deleted. ``late``: it appeared after the start."""

@@ -114,7 +114,7 @@ class Leases:
         return await self._held(created, DECIDE_SECONDS_MAX, _decided)
 
     async def get(self, namespace: str, name: str) -> Lease:
-        """The lease; while it waits, the answer to a waiting client is held back."""
+        """The lease; while the lease waits, the response is held back until the wait ends."""
         lease = self._find(namespace, name)
         now = self._clock.now()
         if lifecycle.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):

@@ -88,7 +88,7 @@ class LeaseReconciler:
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
     def _give_back_faulty(self, namespace: str) -> bool:
-        """Queue objects that could not be processed again; returns whether there are any."""
+        """Queue again the objects that could not be processed; returns whether there are any."""
         faulty = [key for key in self._faults.all() if key.namespace == namespace]
         news = News(
             leases={key.name for key in faulty if key.kind is Lease},

@@ -44,7 +44,7 @@ SERVING = frozenset(
         ExporterStatusValue.AFTER_LEASE_HOOK,
     }
 )
-"""Statuses of an exporter that knows of its lease. Any other exporter would exit at once."""
+"""Statuses of an exporter that knows of its lease. Any other one would exit if retired."""
 
 
 class InstanceReconciler:
@@ -165,7 +165,7 @@ class InstanceReconciler:
         return Outcome()
 
     def _profile(self, member: Exporter) -> Profile | None:
-        """The profile the member is created from; None if the member has another provisioner."""
+        """The profile the member is created from; None if it is invalid or of another revision."""
         owner = self._blueprints.owner(member)
         blueprint = self._blueprints.of(owner) if owner is not None else None
         if blueprint is None or blueprint.profile is None or blueprint.problem is not None:

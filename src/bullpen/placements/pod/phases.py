@@ -49,7 +49,7 @@ REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "AppArmor")
 EXPELLED = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"}
 )
-"""Reasons of Pods that failed because they were preempted or evicted."""
+"""Reasons of Pods that were preempted, evicted or lost with their node."""
 
 GREEDY = ("ephemeral", "emptydir")
 """Words in the message of an eviction that the Pod caused by its own writes."""

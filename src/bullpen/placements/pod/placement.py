@@ -118,7 +118,7 @@ class PodPlacement:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    # What is seen
+    # Reading
 
     def _changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -144,7 +144,7 @@ class PodPlacement:
             self._pods.observe(found)
         return found
 
-    # What is written
+    # Writing
 
     async def _make(self, workload: Workload) -> Pod:
         made = rendering.pod(workload, self._settings)
