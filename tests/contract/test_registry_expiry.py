@@ -136,7 +136,7 @@ async def test_a_sweep_that_fails_is_logged_and_tried_again(
     async with asyncio.timeout(30):
         await again.wait()
     running.cancel()
-    assert [record.message for record in caplog.records] == ["old events not deleted"]
+    assert [record.message for record in caplog.records] == ["old events could not be deleted"]
 
 
 @pytest.mark.parametrize("value", [b"{", b'{"metadata":{"creationTimestamp":"yesterday"}}'])
