@@ -40,4 +40,4 @@ def test_a_pool_that_reports_no_trouble_starts_one() -> None:
         status=ExporterSetStatus(observed_generation=2),
     )
     assert reported(calm) == "pool uboot is starting a member"
-    assert reported(replace(calm, status=ExporterSetStatus())) == "pool uboot is new"
+    assert reported(replace(calm, status=ExporterSetStatus())) == "pool uboot is being set up"
