@@ -21,6 +21,8 @@ import psutil
 from lab_helpers import Lab, Refusal
 from real_service import BIN, Service, eventually, free_port_base, kill_family
 
+from bullpen.placements.local.processes import TOKEN_VARIABLE
+
 MARK = "BULLPEN_CRASH_LAB"
 SHELF = ("shelf-0", "shelf-1")
 POOL_WARM = 2
@@ -70,6 +72,9 @@ class CrashLab:
         self.router: subprocess.Popen[str] | None = None
         self.runtimes: set[str] = set()
         """Every directory for sockets that was ever in use."""
+
+        self.tokens: set[str] = set()
+        """Of every instance whose processes were ever seen."""
 
         self.helped = 0
         """How often a program had to be started again, as its service manager would."""
@@ -177,9 +182,20 @@ class CrashLab:
         return [process for process in self.marked() if _name(process).startswith("qemu-system")]
 
     def marked(self) -> list[psutil.Process]:
-        """Every process that was started by this lab or by one of its processes."""
-        own = os.getpid()
-        return [p for p in psutil.process_iter() if p.pid != own and _mark(p) == self.mark]
+        """Every process that was started by this lab or by one of its processes.
+
+        A machine in its sandbox has of the environment only the token of its instance.
+        """
+        found = [(p, _environment(p)) for p in psutil.process_iter() if p.pid != os.getpid()]
+        ours = [variables for _, variables in found if variables.get(MARK) == self.mark]
+        self.tokens |= {
+            variables[TOKEN_VARIABLE] for variables in ours if TOKEN_VARIABLE in variables
+        }
+        return [
+            process
+            for process, variables in found
+            if variables.get(MARK) == self.mark or variables.get(TOKEN_VARIABLE) in self.tokens
+        ]
 
     def tail(self) -> str:
         return self.service.log.read_text()[-3000:]
@@ -260,11 +276,16 @@ class CrashLab:
         roots = {process.pid for process in self.shelf.values()} | set(self.instances().values())
         roots |= {self.zygote() or 0}
         roots |= {p.pid for p in (self.service.process, self.router) if p is not None}
-        return [
-            f"{process.pid} {_name(process)}"
+        found = [
+            process
             for process in self.marked()
             if process.pid not in roots and not roots & set(_ancestors(process))
         ]
+        # A running zygote has one janitor, which is nobody's child. That of a zygote that was
+        # killed must end once it has cleaned up.
+        janitors = [process for process in found if _name(process) == "bullpen-janitor"]
+        allowed = janitors[-1:] if self.zygote() else []
+        return [f"{process.pid} {_name(process)}" for process in found if process not in allowed]
 
 
 @contextlib.contextmanager
@@ -304,11 +325,11 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _mark(process: psutil.Process) -> str:
+def _environment(process: psutil.Process) -> dict[str, str]:
     try:
-        return str(process.environ().get(MARK, ""))
+        return dict(process.environ())
     except (psutil.Error, OSError):
-        return ""
+        return {}
 
 
 def _name(process: psutil.Process) -> str:
