@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 from grpc_caller import Caller, calling, frame
 from jumpstarter_protocol import jumpstarter_pb2
 
@@ -67,10 +68,15 @@ class FakeExporter:
                 tasks.create_task(self._answer(call, lease))
 
     async def _answer(self, call: Any, lease: str) -> None:
-        async with self._caller.tunnel(call) as stream:
-            await stream.write(frame(f"{self.name} {lease}".encode()))
-            await stream.done_writing()
-            await stream.read()
+        try:
+            async with self._caller.tunnel(call) as stream:
+                await stream.write(frame(f"{self.name} {lease}".encode()))
+                await stream.done_writing()
+                await stream.read()
+        except grpc.aio.AioRpcError as error:
+            # The lease may end between the call and the answer to it.
+            if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                raise
 
 
 @contextlib.asynccontextmanager
