@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Any
 
 from joserfc import jwt
@@ -17,6 +16,7 @@ from joserfc.jwk import ECKey, KeySet
 
 from bullpen.errors import Unauthorized
 from bullpen.identity.tokens import payload_of
+from bullpen.identity.verified import VerifiedTokens
 
 ISSUER = "https://kubernetes.default.svc"
 API_AUDIENCE = ISSUER
@@ -53,7 +53,7 @@ class AccountTokens:
         assert keys, "there is always a key to sign with"
         self._newest = keys[0]
         self._all = KeySet(list(keys))
-        self._verified: dict[bytes, AccountClaims] = {}
+        self._verified: VerifiedTokens[AccountClaims] = VerifiedTokens(VERIFIED_MAX)
 
     def issue(self, claims: AccountClaims, *, now: datetime) -> str:
         """A token with these claims."""
@@ -81,13 +81,7 @@ class AccountTokens:
 
     def verify(self, token: str, *, now: datetime) -> AccountClaims:
         """The claims of the token; raises ``Unauthorized`` unless signed here and valid."""
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        found = self._verified.get(digest)
-        if found is None:
-            found = self._check(token)
-            if len(self._verified) >= VERIFIED_MAX:
-                self._verified.clear()
-            self._verified[digest] = found
+        found = self._verified.claims(token, self._check)
         if found.expires <= now:
             raise Unauthorized("the token has expired; request a new one")
         return found

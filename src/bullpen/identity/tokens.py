@@ -12,7 +12,6 @@ import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from joserfc.jwk import ECKey, KeySet
 
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
+from bullpen.identity.verified import VerifiedTokens
 
 # The issuer of upstream's own tokens; `jmp` treats tokens of this issuer as internal.
 ISSUER = "https://localhost:8085"
@@ -52,7 +52,7 @@ class Signer:
         assert keys, "there is always a key to sign with"
         self._newest = keys[0]
         self._all = KeySet(list(keys))
-        self._verified: dict[bytes, Claims] = {}
+        self._verified: VerifiedTokens[Claims] = VerifiedTokens(VERIFIED_MAX)
 
     def issue(self, subject: Subject, *, token_id: str, now: datetime) -> str:
         """A token for ``subject``. ``token_id`` makes two tokens of one moment differ."""
@@ -69,13 +69,7 @@ class Signer:
 
     def verify(self, token: str, *, now: datetime) -> Claims:
         """The claims of the token; raises ``Unauthorized`` unless it is ours and valid."""
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        found = self._verified.get(digest)
-        if found is None:
-            found = self._check(token)
-            if len(self._verified) >= VERIFIED_MAX:
-                self._verified.clear()
-            self._verified[digest] = found
+        found = self._verified.claims(token, self._check)
         if found.expires <= now:
             # Avoids the words on which the client logs in again: no login renews a token of ours,
             # and the attempt would end in a traceback.

@@ -15,7 +15,8 @@ import msgspec
 
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
-from bullpen.identity.tokens import LIFETIME, Claims, Signer, payload_of
+from bullpen.identity.tokens import LIFETIME, VERIFIED_MAX, Claims, Signer, payload_of
+from bullpen.identity.verified import VerifiedTokens
 
 _KEY = b"k" * 32
 _HEADER = urlsafe_b64encode(b'{"alg":"HS256"}').rstrip(b"=").decode()
@@ -25,7 +26,7 @@ class CheapSigner(Signer):
     """A ``Signer`` for a world without attackers who could guess its key."""
 
     def __init__(self) -> None:
-        self._verified = {}
+        self._verified = VerifiedTokens(VERIFIED_MAX)
 
     def issue(self, subject: Subject, *, token_id: str, now: datetime) -> str:
         claims = {"sub": str(subject), "exp": int((now + LIFETIME).timestamp()), "jti": token_id}
