@@ -27,10 +27,13 @@ class From(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Struct):
-    """One rule: who, how important, for how long."""
+    """A rule: the clients it applies to, their priority and their limits."""
 
     description: str = field(default="", metadata=about("Shown to clients that are refused."))
-    priority: int = field(default=0, metadata=about("The higher wins."))
+    priority: int = field(
+        default=0,
+        metadata=about("Of several rules that apply, the one with the highest priority counts."),
+    )
     from_: tuple[From, ...] = field(
         default=(),
         metadata=about(
@@ -49,7 +52,8 @@ class Policy(Struct):
         ),
     )
     maximum_waiting_leases: int | None = field(
-        default=None, metadata=about("The same for leases that wait.", minimum=0)
+        default=None,
+        metadata=about("Maximum number of waiting leases of a client under this rule.", minimum=0),
     )
     spot_access: bool = field(
         default=False, metadata=about("Whether leases under this rule may be displaced.")
@@ -65,7 +69,7 @@ class ExporterAccessPolicySpec(Struct):
         metadata=about("Labels of the exporters; empty means every exporter."),
     )
     policies: tuple[Policy, ...] = field(
-        default=(), metadata=about("The rules.", list_type="atomic")
+        default=(), metadata=about("Rules for these exporters.", list_type="atomic")
     )
 
 
@@ -76,7 +80,7 @@ class ExporterAccessPolicyStatus(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterAccessPolicy(Kind):
-    """Says which clients may lease which exporters. Without any policy all may lease all."""
+    """Which clients may lease which exporters; without a policy, all may lease all."""
 
     api_version: ClassVar[str] = GROUP_VERSION
     kind: ClassVar[str] = "ExporterAccessPolicy"

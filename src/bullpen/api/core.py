@@ -88,7 +88,7 @@ class NamespaceCondition(Struct):
         default=None, metadata=about("When the status last changed.")
     )
     reason: str = field(default="", metadata=about("Why it changed, in CamelCase."))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +164,11 @@ class Event(Kind):
     metadata: ObjectMeta = field(
         default=ObjectMeta(), metadata=about("Object metadata.", required=True)
     )
-    involved_object: ObjectReference = field(metadata=about("What it happened to.", required=True))
+    involved_object: ObjectReference = field(
+        metadata=about("Object that the event is about.", required=True)
+    )
     reason: str = field(default="", metadata=about("What happened, in CamelCase."))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
     source: EventSource = field(
         default=EventSource(), metadata=about("Who reported it, in the older form.")
     )

@@ -88,7 +88,7 @@ class CrdCondition(Struct):
         default=None, metadata=about("When the status last changed.")
     )
     reason: str = field(default="", metadata=about("Why it changed, in CamelCase."))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

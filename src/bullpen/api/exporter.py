@@ -45,7 +45,7 @@ class Device(Struct):
 
     uuid: str = field(default="", metadata=about("Identity of the instance in this session."))
     parent_uuid: str = field(
-        default="", metadata=about("Identity of the instance above it.", name="parent_uuid")
+        default="", metadata=about("Identity of the parent instance.", name="parent_uuid")
     )
     labels: Mapping[str, str] = field(
         default_factory=dict, metadata=about("Labels the driver reported.")
@@ -86,10 +86,10 @@ class ExporterStatus(Struct):
         default="", metadata=about("Endpoint of the controller that serves the exporter.")
     )
     exporter_status: ExporterStatusValue | None = field(
-        default=None, metadata=about("What the exporter says it is doing.")
+        default=None, metadata=about("State reported by the exporter.")
     )
     status_message: str = field(
-        default="", metadata=about("The exporter's own words about its status.")
+        default="", metadata=about("Status message reported by the exporter.")
     )
 
 

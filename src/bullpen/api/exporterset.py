@@ -82,7 +82,7 @@ class Template(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSetSpec(Struct):
-    """How large the pool may be and what is in it."""
+    """Size limits and content of the pool."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -102,12 +102,15 @@ class ExporterSetSpec(Struct):
 
     min_replicas: int = field(
         default=0,
-        metadata=about("The fewest instances.", format="int32", minimum=0, defaulted=True),
+        metadata=about("Minimum number of instances.", format="int32", minimum=0, defaulted=True),
     )
     max_replicas: int = field(
         default=4,
         metadata=about(
-            "The most instances; 0 means no limit.", format="int32", minimum=0, defaulted=True
+            "Maximum number of instances; 0 means no limit.",
+            format="int32",
+            minimum=0,
+            defaulted=True,
         ),
     )
     min_available_replicas: int = field(
@@ -134,7 +137,7 @@ class ExporterSetSpec(Struct):
         default=None, metadata=about("Images to use instead of those of the class.")
     )
     selector: LabelSelector = field(
-        metadata=about("Labels by which the set knows its exporters.", required=True)
+        metadata=about("Labels that select the exporters of the set.", required=True)
     )
     template: Template = field(metadata=about("What the set's exporters look like.", required=True))
 
@@ -145,39 +148,41 @@ def _count(description: str) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Struct):
-    """Something that was done to the pool, and why."""
+    """An action on the pool, with its reason."""
 
     time: datetime = field(metadata=about("When it was done.", required=True))
     action: str = field(metadata=about("Create, Drain or Delete.", required=True))
     name: str = field(metadata=about("The member; the first and the last of many.", required=True))
     count: int = field(
-        default=1, metadata=about("To how many members it was done.", format="int32", minimum=1)
+        default=1, metadata=about("Number of members concerned.", format="int32", minimum=1)
     )
     rule: str = field(metadata=about("The rule that fired, in CamelCase.", required=True))
-    message: str = field(metadata=about("The numbers it was decided on.", required=True))
+    message: str = field(metadata=about("Numbers on which the decision was based.", required=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFailures(Struct):
     """Members that failed to start, one after the other."""
 
-    count: int = field(metadata=about("How many in a row.", format="int32", required=True))
+    count: int = field(
+        metadata=about("Number of consecutive failures.", format="int32", required=True)
+    )
     last_time: datetime = field(metadata=about("When the last one failed.", required=True))
     retry_time: datetime = field(
-        metadata=about("Before this no other is started.", required=True, micro=True)
+        metadata=about("No member is started before this time.", required=True, micro=True)
     )
-    revision: str = field(metadata=about("The revision they were made from.", required=True))
+    revision: str = field(metadata=about("Revision of the members that failed.", required=True))
     reason: str = field(metadata=about("What went wrong last, in CamelCase.", required=True))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surplus(Struct):
     """Members nobody needs, on their way to be drained."""
 
-    since: datetime = field(metadata=about("Since when there have been any.", required=True))
+    since: datetime = field(metadata=about("Start of the current surplus.", required=True))
     count: int = field(
-        metadata=about("The fewest there have been since then.", format="int32", required=True)
+        metadata=about("Smallest surplus since then.", format="int32", required=True)
     )
 
 
@@ -189,12 +194,16 @@ class ExporterSetStatus(Struct):
         default=0, metadata=about("The metadata.generation these figures are for.")
     )
     replicas: int = field(default=0, metadata=_count("Exporters of the set."))
-    ready_replicas: int = field(default=0, metadata=_count("Those registered and online."))
-    available_replicas: int = field(
-        default=0, metadata=_count("Those ready, enabled and not leased.")
+    ready_replicas: int = field(
+        default=0, metadata=_count("Members that are registered and online.")
     )
-    unavailable_replicas: int = field(default=0, metadata=_count("Those enabled and not ready."))
-    leased_replicas: int = field(default=0, metadata=_count("Those a lease holds."))
+    available_replicas: int = field(
+        default=0, metadata=_count("Members that are ready, enabled and not leased.")
+    )
+    unavailable_replicas: int = field(
+        default=0, metadata=_count("Members that are enabled and not ready.")
+    )
+    leased_replicas: int = field(default=0, metadata=_count("Members that are leased."))
     pods_pending: int = field(default=0, metadata=_count("Instances that are starting."))
     pods_running: int = field(default=0, metadata=_count("Instances that run."))
     pods_failed: int = field(default=0, metadata=_count("Instances that failed."))
@@ -222,7 +231,7 @@ class ExporterSetStatus(Struct):
         default="", metadata=about("The template and class that new members are made from.")
     )
     proven_revision: str = field(
-        default="", metadata=about("The last revision that is known to start.")
+        default="", metadata=about("Newest revision of which a member has started.")
     )
     typical_boot: timedelta | None = field(
         default=None, metadata=about("How long members take to become ready, as measured.")
@@ -253,7 +262,7 @@ class ExporterSet(Kind):
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
     spec: ExporterSetSpec = field(
         metadata=about(
-            "How large the pool may be and what is in it. Besides the rules below, the labels of"
+            "Size limits and content of the pool. Besides the rules below, the labels of"
             " the template must satisfy the selector; else the set would not know its exporters.",
             required=True,
         )

@@ -79,13 +79,13 @@ class LeaseSpec(Struct):
     )
     duration: timedelta | None = field(
         default=None,
-        metadata=about("How long; may be left out if both times are given."),
+        metadata=about("Duration; optional if both times are given."),
     )
     begin_time: datetime | None = field(
-        default=None, metadata=about("Not before this; as soon as possible if left out.")
+        default=None, metadata=about("Earliest start; as soon as possible if absent.")
     )
     end_time: datetime | None = field(
-        default=None, metadata=about("Not after this; wins over the duration.")
+        default=None, metadata=about("Latest end; takes precedence over the duration.")
     )
     release: bool = field(default=False, metadata=about("Asks to end the lease now."))
     tags: Mapping[str, str] = field(
@@ -171,7 +171,7 @@ class LeaseStatus(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease(Kind):
-    """Exclusive use of one exporter by one client for a while."""
+    """Exclusive use of one exporter by one client for a limited time."""
 
     api_version: ClassVar[str] = GROUP_VERSION
     kind: ClassVar[str] = "Lease"

@@ -105,7 +105,7 @@ class Condition(Struct):
     observed_generation: int = field(
         default=0,
         # `jmp admin get leases` needs the key to be there.
-        metadata=about("The metadata.generation that was looked at.", minimum=0, defaulted=True),
+        metadata=about("The metadata.generation that was observed.", minimum=0, defaulted=True),
     )
     last_transition_time: datetime = field(
         metadata=about("When the status last changed.", required=True)
@@ -120,7 +120,7 @@ class Condition(Struct):
         )
     )
     message: str = field(
-        metadata=about("The same for people; may be empty.", required=True, max_length=32768)
+        metadata=about("Human-readable message; may be empty.", required=True, max_length=32768)
     )
 
 

@@ -26,7 +26,7 @@ class Waiting(Struct):
     """Why a container has not started."""
 
     reason: str = field(default="", metadata=about("Why, in CamelCase."))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class PodCondition(Struct):
     type: str = field(metadata=about("What the condition is about.", required=True))
     status: str = field(metadata=about("True, False or Unknown.", required=True))
     reason: str = field(default="", metadata=about("Why, in CamelCase."))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
     last_transition_time: datetime | None = field(
         default=None, metadata=about("When the status last changed.")
     )
@@ -82,7 +82,7 @@ class PodStatus(Struct):
         default="", metadata=about("Pending, Running, Succeeded, Failed or Unknown.")
     )
     reason: str = field(default="", metadata=about("Why, in CamelCase."))
-    message: str = field(default="", metadata=about("The same for people."))
+    message: str = field(default="", metadata=about("Human-readable message."))
     conditions: tuple[PodCondition, ...] = field(
         default=(), metadata=about("Latest observations.", list_keys=("type",))
     )

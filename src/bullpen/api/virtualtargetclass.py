@@ -32,7 +32,7 @@ class PullPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration(Struct):
-    """A taint the instance's node may have."""
+    """A taint that is tolerated on the instance's node."""
 
     key: str = field(default="", metadata=about("Key of the taint; empty with Exists means all."))
     operator: str = field(default="", metadata=about("Exists or Equal, which is the default."))
@@ -62,11 +62,15 @@ class ResourceRequirements(Struct):
     )
     limits: Mapping[str, int | str] = field(
         default_factory=dict,
-        metadata=about("The most it may use.", items={"pattern": quantities.PATTERN}),
+        metadata=about(
+            "Maximum resources of the container.", items={"pattern": quantities.PATTERN}
+        ),
     )
     requests: Mapping[str, int | str] = field(
         default_factory=dict,
-        metadata=about("The least it needs.", items={"pattern": quantities.PATTERN}),
+        metadata=about(
+            "Resources reserved for the container.", items={"pattern": quantities.PATTERN}
+        ),
     )
 
 
