@@ -40,9 +40,10 @@ class LabError(Exception):
 
     reason: ClassVar[str] = "InternalError"
 
-    def __init__(self, message: str, **facts: object) -> None:
+    def __init__(self, message: str, *, causes: tuple[Cause, ...] = (), **facts: object) -> None:
         super().__init__(message)
         self.message = message
+        self.causes = causes
         self.facts = facts
 
     def __str__(self) -> str:
@@ -74,10 +75,6 @@ class Invalid(Rejected):
 
     reason = "Invalid"
 
-    def __init__(self, message: str, *, causes: tuple[Cause, ...] = (), **facts: object) -> None:
-        super().__init__(message, **facts)
-        self.causes = causes
-
 
 class Unauthorized(Rejected):
     reason = "Unauthorized"
@@ -99,10 +96,6 @@ class Conflict(Rejected):
     """The object changed, or another field manager owns an applied field."""
 
     reason = "Conflict"
-
-    def __init__(self, message: str, *, causes: tuple[Cause, ...] = (), **facts: object) -> None:
-        super().__init__(message, **facts)
-        self.causes = causes
 
 
 class Gone(Rejected):

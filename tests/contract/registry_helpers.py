@@ -97,8 +97,13 @@ class Lab:
     async def update(
         self, of: Resource, given: Document, name: str = "", **options: Any
     ) -> Document:
+        """Replace an object, based on its newest version unless ``given`` names one."""
         name = name or given["metadata"]["name"]
         namespace = given["metadata"].get("namespace", "default") if of.namespaced else ""
+        head = self.store.head(of.key(namespace, name))
+        if of.versioned_updates and head is not None and options.get("subresource") != "scale":
+            version = decode(head.value)["metadata"]["resourceVersion"]
+            given = {**given, "metadata": {"resourceVersion": version, **given["metadata"]}}
         written = await self.registry.update(of, namespace, name, given, WriteOptions(**options))
         return decode(written.value)
 

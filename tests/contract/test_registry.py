@@ -226,6 +226,8 @@ class TestUnknownFields:
         await lab.create(LEASE, self.GIVEN)
         given = {**self.GIVEN, "status": {"ended": True, "mood": "good"}}
         options = WriteOptions(subresource="status")
+        version = lab.get(LEASE, "a")["metadata"]["resourceVersion"]
+        given["metadata"] = {**given["metadata"], "resourceVersion": version}
         written = await lab.registry.update(LEASE, "default", "a", given, options)
         assert written.warnings == ('unknown field "status.mood"',)
 
@@ -235,10 +237,18 @@ class TestUnknownFields:
 
 
 class TestUpdate:
-    async def test_without_a_version_is_unconditional(self, lab: Lab) -> None:
+    async def test_of_a_built_in_kind_without_a_version_is_unconditional(self, lab: Lab) -> None:
+        await lab.create(CONFIG_MAP, document(CONFIG_MAP, "a"))
+        await lab.update(CONFIG_MAP, document(CONFIG_MAP, "a", data={"x": "y"}))
+        assert lab.get(CONFIG_MAP, "a")["data"] == {"x": "y"}
+
+    async def test_of_a_custom_kind_without_a_version_is_refused(self, lab: Lab) -> None:
         await lab.create(LEASE, lease("a"))
-        await lab.update(LEASE, lease("a", duration="2h"))
-        assert lab.get(LEASE, "a")["spec"]["duration"] == "2h"
+        with pytest.raises(Invalid, match="must be specified for an update"):
+            await lab.registry.update(
+                LEASE, "default", "a", lease("a", duration="2h"), WriteOptions()
+            )
+        assert lab.get(LEASE, "a")["spec"]["duration"] != "2h"
 
     async def test_of_an_old_version_is_refused(self, lab: Lab) -> None:
         stale = await lab.create(LEASE, lease("x"))
@@ -728,11 +738,12 @@ async def test_a_write_the_disk_refused_did_not_happen() -> None:
     store = MemoryStore()
     lab = Lab(store)
     await lab.registry.ensure_namespaces(["default"])
-    await lab.create(LEASE, lease("a"))
-    change = asyncio.ensure_future(lab.update(LEASE, lease("a", duration="2h")))
-    again = asyncio.ensure_future(lab.update(LEASE, lease("a", duration="2h")))
+    await lab.create(CONFIG_MAP, document(CONFIG_MAP, "a"))
+    new = document(CONFIG_MAP, "a", data={"x": "y"})
+    change = asyncio.ensure_future(lab.update(CONFIG_MAP, new))
+    again = asyncio.ensure_future(lab.update(CONFIG_MAP, new))
     asyncio.get_running_loop().call_soon(store.failed, "full")
     with pytest.raises(StorageFailed):
         await change
-    assert (await again)["spec"]["duration"] == "2h"
+    assert (await again)["data"] == {"x": "y"}
     await store.close()

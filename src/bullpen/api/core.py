@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+import msgspec
+
 from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.paths import shown, written
+from bullpen.api.paths import cut, shown, written
 from bullpen.errors import Cause
 from bullpen.kit.names import data_key_problem
+
+SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 
 DATA_BYTES_MAX = 1024 * 1024
 """Kubernetes' limit on the data of one Secret or ConfigMap."""
@@ -253,13 +257,90 @@ def _is_text(value: Any) -> bool:
 def secret_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     """Checks of a Secret beyond its schema."""
     yield from _data_causes(document, old, ("data", "stringData"))
+    yield from _secret_type_causes(document)
     if old is not None and document.get("type") != old.get("type"):
         yield _forbidden("type", "is immutable; create the Secret anew")
+
+
+def _secret_type_causes(document: Document) -> Iterator[Cause]:
+    """The keys and annotations that a Secret of a known type must have."""
+    data = {**document.get("data", {}), **document.get("stringData", {})}
+    match document.get("type"):
+        case "kubernetes.io/tls":
+            yield from (_absent("data", key) for key in ("tls.crt", "tls.key") if key not in data)
+        case "kubernetes.io/ssh-auth":
+            if not data.get("ssh-privatekey"):
+                yield _absent("data", "ssh-privatekey")
+        case "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                yield from (_absent("data", key) for key in ("username", "password"))
+        case "kubernetes.io/dockercfg":
+            yield from _json_causes(data, ".dockercfg")
+        case "kubernetes.io/dockerconfigjson":
+            yield from _json_causes(data, ".dockerconfigjson")
+        case "kubernetes.io/service-account-token":
+            annotations = document["metadata"].get("annotations") or {}
+            if not annotations.get(SERVICE_ACCOUNT_NAME):
+                yield _absent("metadata.annotations", SERVICE_ACCOUNT_NAME)
+        case _:
+            """Other types promise nothing about their data."""
+
+
+def _json_causes(data: Mapping[str, str], key: str) -> Iterator[Cause]:
+    if key not in data:
+        yield _absent("data", key)
+        return
+    try:
+        decoded = msgspec.json.decode(base64.b64decode(data[key]))
+    except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decoded = None
+    if not isinstance(decoded, dict):
+        message = 'Invalid value: "<secret contents redacted>": is not a JSON object'
+        yield Cause(field=_entry("data", key), message=message)
+
+
+def _entry(name: str, key: str) -> str:
+    """The path of an entry of a map, as Kubernetes writes it."""
+    return f"{name}[{cut(key)}]"
+
+
+def _absent(name: str, key: str) -> Cause:
+    return Cause(_entry(name, key), message="Required value", reason="FieldValueRequired")
 
 
 def configmap_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     """Checks of a ConfigMap beyond its schema."""
     yield from _data_causes(document, old, ("data", "binaryData"))
+    for name, other in (("data", "binaryData"), ("binaryData", "data")):
+        for key in document.get(name, {}):
+            if key in document.get(other, {}):
+                message = f"Invalid value: {shown(key)}: duplicate of key present in {other}"
+                yield Cause(field=_entry(name, key), message=message)
+
+
+def event_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """Checks of an Event beyond its schema: it is in the namespace of its object."""
+    namespace = document["metadata"].get("namespace", "")
+    about = document["involvedObject"].get("namespace", "")
+    if document.get("eventTime") is None:
+        fits = namespace == about or (not about and namespace == "default")
+    else:
+        fits = bool(about) or namespace in ("default", "kube-system")
+    if not fits:
+        message = f"Invalid value: {shown(about)}: does not match event.namespace"
+        yield Cause(field="involvedObject.namespace", message=message)
+
+
+def coordination_lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """Checks of a coordination Lease beyond its schema."""
+    spec = document.get("spec") or {}
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        message = f"Invalid value: {seconds}: must be greater than 0"
+        yield Cause(field="spec.leaseDurationSeconds", message=message)
+    if transitions is not None and transitions < 0:
+        message = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        yield Cause(field="spec.leaseTransitions", message=message)
 
 
 def _data_causes(

@@ -22,6 +22,8 @@ from bullpen.api.core import (
     Namespace,
     Secret,
     configmap_causes,
+    coordination_lease_causes,
+    event_causes,
     fold_string_data,
     secret_causes,
 )
@@ -104,6 +106,12 @@ class Resource:
     read_only: bool = False
     """Read-only for clients; the service itself writes it (the CRDs it implements)."""
 
+    partial: bool = False
+    """The schema has only the fields that this service reads, and the others are kept."""
+
+    versioned_updates: bool = True
+    """An update must name the version it is based on, as for all custom resources."""
+
     status: bool = False
     """Has a status subresource: status and other fields are written separately."""
 
@@ -180,6 +188,18 @@ class Resource:
             *(check(document, old) for check in checks),
         )
 
+    def pruned(self, document: Document) -> Document:
+        """``document`` as a built-in kind keeps it: without fields that it does not have."""
+        if self.custom or self.read_only or self.partial:
+            return document
+        known = cast(Mapping[str, Mapping[str, object]], self.schema["properties"])
+        # Metadata is not described by the schema of a kind; the registry reads it separately.
+        return {
+            key: value if key == "metadata" else validation.pruned(known[key], value)
+            for key, value in document.items()
+            if key in known
+        }
+
     def unknown_fields(self, document: Document) -> tuple[str, ...]:
         """Paths of fields the schema does not have, for strict field validation."""
         return validation.unknown_fields(self.schema, document)
@@ -252,6 +272,7 @@ class Resources:
 
 def _resource(value: type[Kind], plural: str, **facts: object) -> Resource:
     group, _, version = value.api_version.rpartition("/")
+    facts.setdefault("versioned_updates", facts.get("custom", True))
     return Resource(
         group=group,
         version=version,
@@ -337,11 +358,17 @@ RESOURCES = Resources(
         _resource(
             ConfigMap, "configmaps", custom=False, short_names=("cm",), checks=(configmap_causes,)
         ),
-        _resource(Event, "events", custom=False, short_names=("ev",)),
+        _resource(Event, "events", custom=False, short_names=("ev",), checks=(event_causes,)),
         _resource(
             ServiceAccount, "serviceaccounts", custom=False, short_names=("sa",), tokens=True
         ),
-        _resource(CoordinationLease, "leases", custom=False),
+        _resource(
+            CoordinationLease,
+            "leases",
+            custom=False,
+            versioned_updates=True,
+            checks=(coordination_lease_causes,),
+        ),
         _resource(
             Role, "roles", custom=False, name_problem=role_name_problem, checks=(role_causes,)
         ),

@@ -206,6 +206,21 @@ def unknown_fields(schema: _Schema, document: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def pruned(schema: _Schema, value: Any) -> Any:
+    """``value`` without the fields that are not in ``schema``."""
+    if isinstance(value, list) and "items" in schema:
+        return [pruned(schema["items"], item) for item in value]
+    if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return value
+    if "properties" in schema:
+        known = schema["properties"]
+        return {key: pruned(known[key], item) for key, item in value.items() if key in known}
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, Mapping):
+        return {key: pruned(extra, item) for key, item in value.items()}
+    return value
+
+
 def _unknown(schema: _Schema, value: Any, steps: tuple[Step, ...]) -> Iterator[str]:
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from bullpen.api import yaml
 from bullpen.api.document import Document, decode
+from bullpen.api.paths import Step, written
 from bullpen.apiserver import protobuf
 from bullpen.apiserver.http import JSON, Request
 from bullpen.errors import BadRequest, UnsupportedMediaType
 from bullpen.registry.options import PatchType
+
+JSON_TYPES = frozenset({JSON, PatchType.MERGE.value, PatchType.STRATEGIC.value})
+DUPLICATES_MAX = 100
+"""Duplicate fields that are reported for one body."""
 
 YAML_TYPES = frozenset({"application/yaml", "text/yaml", "application/x-yaml"})
 
@@ -35,6 +43,51 @@ def document(request: Request) -> Document:
     raise UnsupportedMediaType(
         f"a body of type {kind!r} is not accepted; send application/json or application/yaml"
     )
+
+
+def duplicate_fields(request: Request) -> tuple[str, ...]:
+    """Paths of the fields that a JSON body gives more than once.
+
+    JSON leaves their meaning open and the last value counts; YAML with duplicate keys is refused.
+    """
+    if media_type(request) not in JSON_TYPES:
+        return ()
+    repeated = False
+
+    def collect(pairs: list[tuple[str, Any]]) -> Any:
+        nonlocal repeated
+        found = dict(pairs)
+        if len(found) == len(pairs):
+            return found
+        repeated = True
+        seen: set[str] = set()
+        twice = [key for key, _ in pairs if key in seen or seen.add(key)]  # type: ignore[func-returns-value]
+        return _Repeating(found, twice)
+
+    try:
+        value = json.loads(request.body, object_pairs_hook=collect)
+    except (ValueError, RecursionError):
+        return ()  # the decoder of the document reports it
+    return tuple(islice(_repeated(value, ()), DUPLICATES_MAX)) if repeated else ()
+
+
+class _Repeating(dict[str, Any]):
+    """An object with the keys that it gave again."""
+
+    def __init__(self, found: dict[str, Any], twice: list[str]) -> None:
+        super().__init__(found)
+        self.twice = twice
+
+
+def _repeated(value: Any, steps: tuple[Step, ...]) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value, _Repeating):
+            yield from (written((*steps, key)) for key in value.twice)
+        for key, item in value.items():
+            yield from _repeated(item, (*steps, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _repeated(item, (*steps, index))
 
 
 def patch(request: Request, *, strategic: bool) -> tuple[PatchType, Any]:

@@ -269,8 +269,12 @@ def _write_options(route: ObjectRoute, request: Request, admit: Admit | None) ->
         field_validation = FieldValidation(validation or "Warn")
     except ValueError:
         raise BadRequest(f"fieldValidation={validation!r}: use Ignore, Warn or Strict") from None
+    duplicates: tuple[str, ...] = ()
+    if field_validation is not FieldValidation.IGNORE:
+        duplicates = bodies.duplicate_fields(request)
     return WriteOptions(
         subresource=route.subresource,
+        duplicate_fields=duplicates,
         dry_run=_dry_run(request.query.get("dryRun", "")),
         field_manager=_field_manager(request),
         force=request.flag("force"),

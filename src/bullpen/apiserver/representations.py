@@ -56,9 +56,18 @@ class Representation:
         if self.shape is Shape.METADATA:
             kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
             values = (encode(_partial(decode(value))) for value in values)
+        elif not self.resource.custom:
+            values = map(self._list_item, values)
         head = encode({"kind": kind, "apiVersion": api_version, "metadata": meta})
         async for piece in _joined(head[:-1] + b',"items":[', values, b"]}"):
             yield piece
+
+    def _list_item(self, value: bytes) -> bytes:
+        """An object in a list of a built-in kind: without its type, as in Kubernetes."""
+        head = (
+            f'{{"apiVersion":"{self.resource.api_version}","kind":"{self.resource.kind}",'.encode()
+        )
+        return b"{" + value[len(head) :] if value.startswith(head) else value
 
     def _table(self, documents: list[Document], meta: Document) -> Document:
         return {
@@ -78,8 +87,11 @@ class Representation:
         return row
 
 
-def choose(accept: str) -> Shape:
-    """The first supported shape the caller accepts; raises ``NotAcceptable`` if there is none."""
+def choose(accept: str, *, tables: bool = True) -> Shape:
+    """The first supported shape the caller accepts; raises ``NotAcceptable`` if there is none.
+
+    Answers that are not objects of a resource, such as reviews, have no ``tables``.
+    """
     if not accept.strip():
         return Shape.WHOLE
     for wanted in accept.split(","):
@@ -91,7 +103,7 @@ def choose(accept: str) -> Shape:
             case None:
                 return Shape.WHOLE
             case "Table":
-                if parameters.get("v") in ("v1", "v1beta1"):
+                if tables and parameters.get("v") in ("v1", "v1beta1"):
                     return Shape.TABLE
             case "PartialObjectMetadata" | "PartialObjectMetadataList":
                 return Shape.METADATA

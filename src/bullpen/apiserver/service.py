@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from bullpen.api.resources import Resource, Resources
-from bullpen.apiserver import bodies, discovery, impersonation, openapi2
+from bullpen.apiserver import bodies, discovery, impersonation, openapi2, representations
 from bullpen.apiserver.admission import admission
 from bullpen.apiserver.attributes import attributes_of, refusal
 from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate
@@ -212,6 +212,7 @@ class ApiService:
                 assert caller is not None
                 if request.method != "POST":
                     raise MethodNotAllowed(f"{target.kind} must be requested with POST")
+                representations.choose(request.headers.get("accept", ""), tables=False)
                 question = bodies.document(request)
                 answer = await self._reviews.answer(target, question, caller.user)
                 return json_response(answer, status=201)

@@ -48,7 +48,7 @@ def failure(
         # Kubernetes puts the plural here for lookups and the kind for validation.
         invalid = isinstance(error, errors.Invalid)
         details["kind"] = resource.kind if invalid else resource.plural
-    if isinstance(error, errors.Invalid | errors.Conflict) and error.causes:
+    if error.causes:
         details["causes"] = [
             {"reason": cause.reason, "message": cause.message, "field": cause.field}
             for cause in error.causes

@@ -15,7 +15,7 @@ from bullpen.api.document import Document
 from bullpen.api.resources import Resource
 from bullpen.errors import BadRequest, Cause
 from bullpen.kit.ids import SUFFIX_LENGTH
-from bullpen.registry.refusals import conflict
+from bullpen.registry.refusals import conflict, version_missing
 from bullpen.registry.walking import same
 
 ORPHAN = "orphan"
@@ -103,10 +103,12 @@ def check_place(document: Document, *, namespace: str, name: str = "") -> None:
         )
 
 
-def check_version(resource: Resource, document: Document, old: Document) -> None:
+def check_version(resource: Resource, document: Document, old: Document, *, required: bool) -> None:
     """If the document has a resourceVersion, it must be that of ``old``."""
     metadata = document.get("metadata") or {}
     given = metadata.get("resourceVersion") or "0"
+    if given == "0" and required:
+        raise version_missing(resource, old["metadata"]["name"])
     if given not in ("0", old["metadata"]["resourceVersion"]):
         raise conflict(resource, old["metadata"]["name"])
 

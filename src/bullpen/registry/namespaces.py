@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bullpen.api.document import Document
 from bullpen.api.resources import Resource
-from bullpen.errors import Forbidden
+from bullpen.errors import Cause, Forbidden
 from bullpen.registry.refusals import forbidden
 
 FINALIZER = "kubernetes"
@@ -67,4 +67,9 @@ def no_entry(resource: Resource, name: str, namespace: str) -> Forbidden:
         resource,
         name,
         f"unable to create new content in namespace {namespace} because it is being terminated",
+        Cause(
+            field="metadata.namespace",
+            message=f"namespace {namespace} is being terminated",
+            reason="NamespaceTerminating",
+        ),
     )

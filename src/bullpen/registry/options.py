@@ -62,6 +62,9 @@ class WriteOptions:
     """Apply only: take fields from other managers instead of failing."""
 
     field_validation: FieldValidation = FieldValidation.WARN
+    duplicate_fields: tuple[str, ...] = ()
+    """Paths of fields that the body gave more than once; the last value counts."""
+
     admit: Admit | None = field(default=None, compare=False)
     """Called with the exact state to be committed, after defaults and validation."""
 

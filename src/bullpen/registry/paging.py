@@ -55,7 +55,10 @@ def start(
         return Start()
     revision = number(resource_version)
     if revision > current:
-        raise TimedOut(f"Timeout: Too large resource version: {revision}, current: {current}")
+        raise TimedOut(
+            f"Timeout: Too large resource version: {revision}, current: {current}",
+            causes=(Cause("", "Too large resource version", "ResourceVersionTooLarge"),),
+        )
     exact = match == "Exact" or (match == "" and limit > 0)
     return Start(at=revision) if exact else Start()
 

@@ -38,7 +38,7 @@ def to_create(
     resource: Resource, document: Document, place: Place, options: WriteOptions, *, time: str
 ) -> Document:
     """A new object from ``document``."""
-    new = _started(resource, document, place, time=time)
+    new = _started(resource, resource.pruned(document), place, time=time)
     change = compare(resource.schema, {}, _managed_part(_without_status(resource, new)))
     claims = managing.updated((), change, _claimant(resource, options), time=time)
     return _with_claims(new, claims)
@@ -48,7 +48,7 @@ def to_update(
     resource: Resource, document: Document, old: Document, options: WriteOptions, *, time: str
 ) -> Document:
     """The next state of ``old`` when a caller updates it with ``document``."""
-    new = _overlaid(resource, document, old, options.subresource)
+    new = _overlaid(resource, resource.pruned(document), old, options.subresource)
     new = _continued(resource, new, old)
     claims = _claims_before(document, old, options)
     if claims:
@@ -114,6 +114,12 @@ def check_config(resource: Resource, config: Any, options: WriteOptions) -> Docu
     check_walkable(config)
     if options.subresource == "scale":
         return config
+    version = config.get("apiVersion") or ""
+    if version != resource.api_version:
+        raise BadRequest(
+            "Incorrect version specified in apply patch."
+            f" Specified patch version: {version}, expected: {resource.api_version}"
+        )
     metadata.checked(resource, config)
     if (config.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
@@ -128,14 +134,18 @@ def check_walkable(value: Any) -> None:
 
 
 def unknown_fields(
-    resource: Resource, document: Document, validation: FieldValidation
+    resource: Resource,
+    document: Document,
+    validation: FieldValidation,
+    duplicates: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Warnings about fields that are not in the schema; raises ``BadRequest`` when strict."""
+    """Warnings about unknown and duplicate fields; raises ``BadRequest`` when strict."""
     if validation is FieldValidation.IGNORE:
         return ()
     # ``managedFields`` is the largest part of many objects, and no schema describes it.
     paths = resource.unknown_fields(_without_managers(document))
     found = tuple(f'unknown field "{path}"' for path in paths)
+    found += tuple(f'duplicate field "{path}"' for path in duplicates)
     if found and validation is FieldValidation.STRICT:
         raise BadRequest(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a'
@@ -169,7 +179,8 @@ def _overlaid(resource: Resource, document: Document, old: Document, subresource
     """``old`` with only the part of ``document`` that this write may change."""
     new = metadata.updated(resource, document, old)
     if subresource == "status":
-        return _with_status(old, document)
+        # The metadata of a custom resource is not written through its status.
+        return _with_status(old if resource.custom else {**old, "metadata": new["metadata"]}, new)
     if subresource == "scale":
         wanted = scaling.replicas(old["metadata"]["name"], document)
         return scaling.with_replicas(resource, old, wanted)

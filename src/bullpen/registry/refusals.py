@@ -39,8 +39,14 @@ def conflict(resource: Resource, name: str, why: str = MODIFIED) -> Conflict:
     return Conflict(f'Operation cannot be fulfilled on {qualified(resource)} "{name}": {why}')
 
 
-def forbidden(resource: Resource, name: str, why: str) -> Forbidden:
-    return Forbidden(f'{qualified(resource)} "{name}" is forbidden: {why}')
+def forbidden(resource: Resource, name: str, why: str, *causes: Cause) -> Forbidden:
+    return Forbidden(f'{qualified(resource)} "{name}" is forbidden: {why}', causes=causes)
+
+
+def version_missing(resource: Resource, name: str) -> Invalid:
+    # As in Kubernetes, a number, and the plural instead of the kind.
+    message = "Invalid value: 0x0: must be specified for an update"
+    return invalid_kind(qualified(resource), name, (Cause("metadata.resourceVersion", message),))
 
 
 def invalid(resource: Resource, name: str, causes: tuple[Cause, ...]) -> Invalid:

@@ -298,7 +298,7 @@ class Registry:
                 value = await self._apply_new(resource, namespace, name, config, options)
             else:
                 old = self.document(head.value)
-                check_document(resource, config, old, options)
+                check_document(resource, config, old, options, applied=True)
                 new = preparing.to_apply(resource, config, old, options, time=self._time())
                 _admit(options, new, old)
                 value = await self._commit(resource, head, old, new, dry_run=options.dry_run)

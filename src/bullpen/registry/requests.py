@@ -25,16 +25,25 @@ def check_subresource(resource: Resource, subresource: str) -> None:
 
 
 def check_document(
-    resource: Resource, document: Document, old: Document, options: WriteOptions
+    resource: Resource,
+    document: Document,
+    old: Document,
+    options: WriteOptions,
+    *,
+    applied: bool = False,
 ) -> None:
-    """Check that the document is about this object, and its version if it has one."""
+    """Check that the document is about this object, and its version.
+
+    A configuration that is applied, and a scale, may leave the version out for all kinds.
+    """
     current = old["metadata"]
+    required = resource.versioned_updates and not applied and options.subresource != "scale"
     if options.subresource == "scale":
         metadata.check_types(document, kind=scaling.KIND, version=scaling.VERSION)
     else:
         metadata.checked(resource, document)
     metadata.check_place(document, namespace=current.get("namespace", ""), name=current["name"])
-    metadata.check_version(resource, document, old)
+    metadata.check_version(resource, document, old, required=required)
 
 
 def warnings_about(
@@ -46,7 +55,9 @@ def warnings_about(
     if options.subresource:
         # The rest of the object is ignored, so there are no warnings about it either.
         document = {key: document[key] for key in (options.subresource,) if key in document}
-    return preparing.unknown_fields(resource, document, options.field_validation)
+    return preparing.unknown_fields(
+        resource, document, options.field_validation, options.duplicate_fields
+    )
 
 
 def rendered(resource: Resource, value: bytes, subresource: str) -> bytes:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bullpen.errors import Gone, LabError, TooManyRequests, Unavailable
 from bullpen.store.base import Change
+
+WOKEN_AT_ONCE_MAX = 32
+"""Watchers that are woken in one iteration of the event loop."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +37,11 @@ class Fanout:
         self._count = 0
         self._groups: dict[str, dict[str, Group]] = {}
         """By the prefix up to its last slash, then by the rest of it."""
+
+        self._to_wake: dict[Watcher, None] = {}
+        """Watchers that have unread changes and wait, in order."""
+
+        self._waking = False
 
     def watch(self, prefix: str, replay: list[Change], buffer_max: int) -> Watcher:
         """A watcher that starts with the changes of ``replay`` under its prefix."""
@@ -59,6 +68,22 @@ class Fanout:
             shared = tuple(mine)
             for watcher in tuple(group.watchers):
                 watcher.feed(shared)
+                self._to_wake[watcher] = None
+        if not self._waking:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        """Wake a few watchers in this iteration of the event loop, and the others in the next.
+
+        Otherwise the writer, whose task continues after those that were woken before it, would
+        wait until a thousand watchers have sent their event.
+        """
+        for watcher in tuple(islice(self._to_wake, WOKEN_AT_ONCE_MAX)):
+            del self._to_wake[watcher]
+            watcher.wake()
+        self._waking = bool(self._to_wake)
+        if self._waking:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
     def remove(self, watcher: Watcher) -> None:
         parent, rest = _split(watcher.prefix)
@@ -119,7 +144,7 @@ class Watcher:
 
     def nudge(self) -> None:
         self._nudged = True
-        self._wake()
+        self.wake()
 
     @property
     def position(self) -> int:
@@ -139,13 +164,12 @@ class Watcher:
             self._finish(behind.revision - 1)
         else:
             self._chunks.append(changes)
-            self._wake()
 
     def _finish(self, position: int) -> None:
         if self._ended_at is None:
             self._ended_at = position
             self._fanout.remove(self)
-            self._wake()
+            self.wake()
 
     async def _fed(self) -> None:
         assert self._waiter is None, "a watch has one reader"
@@ -155,7 +179,8 @@ class Watcher:
         finally:
             self._waiter = None
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let the reader continue, if it waits."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

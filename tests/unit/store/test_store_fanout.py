@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bullpen.errors import Gone
 from bullpen.store.base import Change, Verb
-from bullpen.store.fanout import Fanout, Watcher
+from bullpen.store.fanout import WOKEN_AT_ONCE_MAX, Fanout, Watcher
+from bullpen.store.memory import MemoryStore
 
 texts = st.text("a/b", max_size=6)
 
@@ -110,10 +111,36 @@ async def _error(watcher: Watcher) -> Exception | None:
 
 
 async def test_a_watch_has_one_reader() -> None:
-    watcher = fanout().watch("a/", [], 1)
+    out = fanout()
+    watcher = out.watch("a/", [], 1)
     async with asyncio.TaskGroup() as group:
         group.create_task(watcher.next())
         await asyncio.sleep(0)
         with pytest.raises(AssertionError, match="one reader"):
             await watcher.next()
-        watcher.feed((*changes("a/1"),))
+        out.dispatch(changes("a/1"))
+
+
+def test_a_writer_does_not_wait_for_a_thousand_watchers() -> None:
+    """It continues when a few of them have been woken, and all of them are told."""
+    order: list[str] = []
+
+    async def follow(store: MemoryStore) -> None:
+        watch = store.watch("a/", since=0)
+        await watch.next()
+        order.append("watcher")
+        watch.close()
+
+    async def run() -> None:
+        store = MemoryStore()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(1_000):
+                tasks.create_task(follow(store))
+            await asyncio.sleep(0)
+            await store.put("a/x", lambda revision: b"value", expect=0)
+            order.append("writer")
+        await store.close()
+
+    asyncio.run(run())
+    assert order.index("writer") <= 2 * WOKEN_AT_ONCE_MAX
+    assert order.count("watcher") == 1_000
