@@ -16,7 +16,7 @@ import pytest
 from lab_helpers import Lab, read_until
 from real_service import eventually, kill_family, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 CONFIG = """
 exporters: {stuckAfter: 2s}

@@ -11,7 +11,7 @@ import pytest
 from lab_helpers import Lab, at_once, read_until, warnings_in
 from real_service import Service, eventually, kill_family
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 IDLE_SECONDS = 75.0
 """Longer than a server left at its defaults lets a client live that pings every 20 s."""

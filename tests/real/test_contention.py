@@ -18,7 +18,7 @@ from grpc_caller import Caller, calling
 from lab_helpers import GROUP, Lab
 from real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(180)]
 
 ROUNDS = 25
 CLIENTS, EXPORTERS, LEASES_EACH = 30, 10, 3

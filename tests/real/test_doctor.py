@@ -14,7 +14,7 @@ from real_service import BIN
 
 from bullpen.cli.exits import Exit
 
-pytestmark = [pytest.mark.real]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 CHECKS = [
     "qemu", "qemu-img", "sandbox.user", "sandbox.files", "sandbox.network", "sandbox.programs",

@@ -21,7 +21,7 @@ from qemu_machine import ADDRESS, MIB, at_prompt, beginning, machine, prompt, re
 from bullpen.drivers import flashing
 from bullpen.drivers.image_headers import ImageHeader
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 SECRET = b"host-secret-text"
 ROOT = {"disks": [{"name": "root", "size": 8 * MIB}]}

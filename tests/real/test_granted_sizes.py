@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from qemu_machine import MIB, machine, prompt, refusal, told
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 ROOT = {"disks": [{"name": "root", "size": 8 * MIB}]}
 

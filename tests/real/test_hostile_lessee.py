@@ -23,7 +23,7 @@ from linux_guest import build
 from qemu_pools import CLASS, apply_class, apply_set, shell, until
 from real_service import BIN, READY_SECONDS_MAX, Service, eventually, kill_family
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 HERE = Path(__file__).parent
 ORDINARY = 65_432

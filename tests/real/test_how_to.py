@@ -12,7 +12,7 @@ import pytest
 from real_service import BIN, eventually
 from test_kubectl import needs_kubectl
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS_MAX = 20.0

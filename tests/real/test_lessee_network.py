@@ -16,7 +16,7 @@ from linux_guest import build, root_shell, with_network
 from qemu_machine import MIB, beginning, machine, make, prompt, refusal
 from real_service import eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 ROOT = {"disks": [{"name": "root", "size": 8 * MIB}]}
 

@@ -13,7 +13,7 @@ from grpc_caller import calling
 from qemu_pools import directories, until
 from real_service import Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MEMBERS = 300
 SECONDS_MAX = 120.0

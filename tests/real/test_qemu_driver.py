@@ -13,7 +13,7 @@ from jumpstarter.common.exceptions import JumpstarterException
 from jumpstarter.common.utils import serve
 from qemu_machine import MIB, machine, make, prompt, told
 
-pytestmark = [pytest.mark.real]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 
 def test_disks_live_as_long_as_the_driver_and_start_from_their_base(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import yaml
 from qemu_pools import apply_class, apply_set, condition, directories, names, shell, status, until
 from real_service import BIN, Service, eventually, kill_family, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 CONFIG = {"pools": {"bootTimeout": "8s", "instancesMax": 4}}
 MIB = 1 << 20

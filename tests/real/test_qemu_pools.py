@@ -23,7 +23,7 @@ from qemu_pools import (
 )
 from real_service import BIN, Service, eventually, free_port_base, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from grpc_caller import calling
 from lab_helpers import Lab
 from real_service import running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 FLOOD = 2_815
 """As many leases of ten years as one client once had."""

@@ -33,7 +33,7 @@ from real_service import eventually, running_service
 from bullpen.app import keys
 from bullpen.cli.exits import Exit
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 POOLS = "/apis/virtualtarget.jumpstarter.dev/v1alpha1/namespaces/default"
 OPEN_TO_ALL = {"bullpen.json", "endpoints.json", "lock", "state.db.lock", "ca.crt", "server.crt"}

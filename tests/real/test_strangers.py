@@ -17,7 +17,7 @@ from grpc_caller import calling
 from lab_helpers import Lab
 from real_service import running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 REFUSED_CALLS = 1_000
 MESSAGE_BYTES = 900_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from real_service import BIN, eventually
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "your-own-board.md"
 
