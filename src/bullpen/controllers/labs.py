@@ -19,6 +19,7 @@ from bullpen.core.lab_index import LabIndex
 from bullpen.core.leases import access, lifecycle
 from bullpen.core.leases.access import Approval, Policies
 from bullpen.core.leases.scheduler import Request
+from bullpen.core.matcher import device_of, matcher_of
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.newest import Newest
 
@@ -79,11 +80,10 @@ class Labs:
             name=meta.name,
             client=spec.client_ref.name,
             client_labels=client.metadata.labels if client else None,
-            selector=spec.selector.selector(),
+            matcher=matcher_of(spec),
             # A begin time in the past must not move a request to the front of the queue.
             since=max(lifecycle.begins_at(spec) or asked, asked),
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),
-            exporter=spec.exporter_ref.name if spec.exporter_ref else "",
             allow_disabled=spec.allow_disabled,
             duration=lifecycle.lasts(lease, now=now),
         )
@@ -93,7 +93,7 @@ class Labs:
         found = access.approve(
             self.policies(lease.metadata.namespace),
             client=self._client_labels(lease),
-            exporter=exporter.metadata.labels,
+            exporter=device_of(exporter),
             duration=lifecycle.lasts(lease, now=now),
         )
         # The approval it was assigned under may have been removed since; the assignment stands.
@@ -104,11 +104,11 @@ class Labs:
 
         If no rule applies to the client any more, the maximum granted earlier stands.
         """
-        policies, labels = self.policies(lease.metadata.namespace), exporter.metadata.labels
+        policies, device = self.policies(lease.metadata.namespace), device_of(exporter)
         client = self._client_labels(lease)
-        if not access.concerns(policies, client=client, exporter=labels):
+        if not access.concerns(policies, client=client, exporter=device):
             return lease.status.maximum_duration
-        return access.longest(policies, client=client, exporter=labels)
+        return access.longest(policies, client=client, exporter=device)
 
     def limited(self, lease: Lease, *, now: datetime) -> LeaseStatus:
         """The status of a lease whose spec may ask for more than its maximum.

@@ -22,8 +22,8 @@ from bullpen.core.leases import lifecycle
 from bullpen.core.leases.ended_leases import EndedLeases
 from bullpen.core.leases.quotas import Usage
 from bullpen.core.leases.request_index import RequestIndex
+from bullpen.core.matcher import Matcher, matcher_of
 from bullpen.core.pools import members
-from bullpen.kit.selectors import Selector
 
 
 @dataclass(slots=True)
@@ -32,15 +32,6 @@ class News:
 
     leases: set[str] = field(default_factory=set)
     exporters: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
-    """The part of a waiting lease that determines which pools could serve it."""
-
-    selector: Selector
-    exporter: str
-    """The one exporter it requests by name; empty if it has no preference."""
 
 
 class LabIndex:
@@ -63,7 +54,7 @@ class LabIndex:
         """Incremented with every change that affects the demand for pools."""
 
         self._news = News()
-        self._wants: Counter[Want] = Counter()
+        self._wanted: Counter[Matcher] = Counter()
         self._users: dict[str, set[str]] = defaultdict(set)
         """By exporter, the open leases whose status names it."""
 
@@ -115,9 +106,9 @@ class LabIndex:
     # Read by pool sizing
 
     @property
-    def wants(self) -> Iterable[Want]:
-        """The distinct wants of all waiting leases."""
-        return self._wants
+    def wanted(self) -> Iterable[Matcher]:
+        """What waiting leases ask for, without duplicates."""
+        return self._wanted
 
     def unserved(self) -> list[Lease]:
         """Waiting leases that no exporter refers to.
@@ -247,7 +238,7 @@ class LabIndex:
             for moment in _moments(lease):
                 if moment not in known:
                     heapq.heappush(self._agenda, (moment, name))
-        self._count_wants(waited, self.waiting.get(name))
+        self._count_wanted(waited, self.waiting.get(name))
 
     def _count(self, lease: Lease | None, step: int) -> None:
         if lease is None:
@@ -257,31 +248,28 @@ class LabIndex:
         if not self._counts[kind]:
             del self._counts[kind]
 
-    def _count_wants(self, before: Lease | None, after: Lease | None) -> None:
+    def _count_wanted(self, before: Lease | None, after: Lease | None) -> None:
         if before is not None and after is not None and before.spec is after.spec:
             return
         self.version += 1
-        gone, come = want_of(before), want_of(after)
+        gone, come = wanted_by(before), wanted_by(after)
         if gone == come:
             return
         if come is not None:
-            self._wants[come] += 1
+            self._wanted[come] += 1
         if gone is not None:
-            self._wants[gone] -= 1
-            if not self._wants[gone]:
-                del self._wants[gone]
+            self._wanted[gone] -= 1
+            if not self._wanted[gone]:
+                del self._wanted[gone]
 
 
 def is_waiting(lease: Lease) -> bool:
     return not lease.status.ended and lease.status.exporter_ref is None
 
 
-def want_of(lease: Lease | None) -> Want | None:
+def wanted_by(lease: Lease | None) -> Matcher | None:
     """What a lease asks for while it waits; None if it does not wait."""
-    if lease is None or not is_waiting(lease):
-        return None
-    named = lease.spec.exporter_ref
-    return Want(selector=lease.spec.selector.selector(), exporter=named.name if named else "")
+    return None if lease is None or not is_waiting(lease) else matcher_of(lease.spec)
 
 
 def holder_of(exporter: Exporter) -> str:

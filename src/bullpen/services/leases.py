@@ -6,7 +6,7 @@ is already in the answer. A get call for a waiting lease is held open until the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views
 from bullpen.core.leases import access, lifecycle
 from bullpen.core.leases.lifecycle import Phase
+from bullpen.core.matcher import Device, device_of, matcher_of
 from bullpen.core.targets import profiles
 from bullpen.errors import BadRequest, Forbidden, NotFound
 from bullpen.kit.clock import Clock
@@ -217,11 +218,11 @@ class Leases:
         )
         offered = self._offered(lease)
         if not offered or any(
-            access.approve(policies, client=asked, exporter=labels, duration=duration)
-            for labels in offered
+            access.approve(policies, client=asked, exporter=device, duration=duration)
+            for device in offered
         ):
             return
-        longest = [access.longest(policies, client=asked, exporter=labels) for labels in offered]
+        longest = [access.longest(policies, client=asked, exporter=device) for device in offered]
         known = [found for found in longest if found is not None]
         if known:
             raise Forbidden(f"the policies allow {name} at most {text(max(known))}")
@@ -231,17 +232,18 @@ class Leases:
             + (f"exporter {held.name}" if held else "what the lease asks for")
         )
 
-    def _offered(self, lease: Lease) -> tuple[Mapping[str, str], ...]:
-        """Labels of the exporter a lease holds, or of all exporters it may get."""
+    def _offered(self, lease: Lease) -> tuple[Device, ...]:
+        """The exporter a lease holds, or all exporters it may get."""
         namespace, held = lease.metadata.namespace, lease.status.exporter_ref
         named = held or lease.spec.exporter_ref
         if named is not None:
             exporter = self._views.exporters.get(namespace, named.name)
-            return (exporter.metadata.labels if exporter else {},)
-        selector = lease.spec.selector.selector()
-        found = [exporter.metadata.labels for exporter in self._views.exporters.all(namespace)]
-        found += [profiles.labels(owner) for owner in self._views.sets.all(namespace)]
-        return tuple(labels for labels in found if selector.matches(labels))
+            return (device_of(exporter) if exporter else Device(labels={}),)
+        matcher = matcher_of(lease.spec)
+        found = [device_of(exporter) for exporter in self._views.exporters.all(namespace)]
+        sets = self._views.sets.all(namespace)
+        found += [Device(labels=profiles.labels(owner)) for owner in sets]
+        return tuple(device for device in found if matcher.matches(device))
 
     def _receiver(self, lease: Lease, to: str) -> Client:
         if lease.status.exporter_ref is None:

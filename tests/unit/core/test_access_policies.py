@@ -17,11 +17,12 @@ from bullpen.api.accesspolicy import (
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core.leases import access
 from bullpen.core.leases.access import OPEN, Approval, Policies, Rule
+from bullpen.core.matcher import Device, Matcher
 from bullpen.kit.selectors import EVERYTHING, parse_labels
 
 HOUR = timedelta(hours=1)
 ALICE = {"team": "a"}
-BOARD = {"board": "rpi4"}
+BOARD = Device(name="e1", labels={"board": "rpi4"})
 
 
 def rule(
@@ -34,7 +35,7 @@ def rule(
     description: str = "",
 ) -> Rule:
     return Rule(
-        exporters=parse_labels(exporters) if exporters else EVERYTHING,
+        exporters=Matcher(selector=parse_labels(exporters)),
         clients=() if clients is None else (parse_labels(clients) if clients else EVERYTHING,),
         priority=priority,
         maximum=maximum,
@@ -96,7 +97,7 @@ def test_a_rule_concerns_a_pair_whatever_the_duration() -> None:
     limited = enforced(rule(maximum=HOUR))
     assert access.concerns(limited, client=ALICE, exporter=BOARD)
     assert not access.concerns(limited, client={"team": "b"}, exporter=BOARD)
-    assert access.concerns(OPEN, client={}, exporter={})
+    assert access.concerns(OPEN, client={}, exporter=Device(labels={}))
 
 
 def test_descriptions_are_those_of_rules_about_the_exporter_each_once() -> None:
@@ -121,7 +122,8 @@ def test_objects_are_compiled_in_name_order_and_an_empty_selector_means_all() ->
     found = access.policies([policy("b", priority=2), policy("a", priority=1)])
     assert found.enforced
     assert [item.priority for item in found.rules] == [1, 2]
-    assert access.approve(found, client={}, exporter={}, duration=HOUR) == Approval(priority=2)
+    approval = access.approve(found, client={}, exporter=Device(labels={}), duration=HOUR)
+    assert approval == Approval(priority=2)
     assert access.policies([]) == OPEN
 
 

@@ -13,20 +13,23 @@ from hypothesis import strategies as st
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import Policies, Rule
 from bullpen.core.leases.scheduler import Lab, Request
+from bullpen.core.matcher import ANY, Device, Matcher
 from bullpen.core.pools.demand import Share, Source, next_booking, share
 from bullpen.kit.clock import EPOCH
-from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
+from bullpen.kit.selectors import parse_labels
 
 NOON = EPOCH + timedelta(hours=12)
 QEMU = {"board": "qemu"}
 
 
-def request(name: str = "l1", selector: str = "board=qemu", **more: object) -> Request:
+def request(
+    name: str = "l1", selector: str = "board=qemu", exporter: str = "", **more: object
+) -> Request:
     fields: dict[str, object] = {
         "name": name,
         "client": "alice",
         "client_labels": {"team": "a"},
-        "selector": parse_labels(selector) if selector else EVERYTHING,
+        "matcher": Matcher(selector=parse_labels(selector), exporter=exporter),
         "since": NOON - timedelta(seconds=1),
         "duration": timedelta(hours=1),
         **more,
@@ -35,7 +38,7 @@ def request(name: str = "l1", selector: str = "board=qemu", **more: object) -> R
 
 
 def source(name: str = "pool", **more: object) -> Source:
-    return Source(**{"name": name, "labels": QEMU, **more})  # type: ignore[arg-type]
+    return Source(**{"name": name, "member": Device(labels=QEMU), **more})  # type: ignore[arg-type]
 
 
 def offer(name: str, **more: object) -> Offer:
@@ -73,7 +76,7 @@ def test_a_lease_that_the_pool_cannot_serve_does_not_count(given_request: Reques
 
 def test_a_lease_that_no_policy_allows_does_not_count() -> None:
     others = Rule(
-        exporters=EVERYTHING,
+        exporters=ANY,
         clients=(parse_labels("team=b"),),
         priority=0,
         maximum=None,
@@ -168,7 +171,7 @@ sources_drawn = st.lists(
     st.builds(
         Source,
         name=st.sampled_from(("a", "b", "c")),
-        labels=labels,
+        member=labels.map(lambda found: Device(labels=found)),
         starting=st.integers(0, 2),
         room=st.sampled_from((None, 0, 1, 3)),
         lead=st.sampled_from((timedelta(0), timedelta(seconds=15))),
@@ -202,10 +205,10 @@ def test_no_lease_counts_twice(
 def test_a_lease_counts_only_where_its_selector_matches(
     wanted: list[Request], sources: list[Source]
 ) -> None:
-    by_name: dict[str, Selector] = {r.name: r.selector for r in wanted}
+    by_name = {request.name: request.matcher for request in wanted}
     found = shares(tuple(wanted), *sources)
     for pool in sources:
-        assert all(by_name[name].matches(pool.labels) for name in found[pool.name].waiting)
+        assert all(by_name[name].matches(pool.member) for name in found[pool.name].waiting)
 
 
 @given(requests, sources_drawn, offers_drawn, st.integers())

@@ -17,10 +17,10 @@ WAITING = Lease(
 )
 
 
-def test_a_waiting_lease_that_asks_for_the_same_changes_no_wants() -> None:
+def test_a_waiting_lease_that_asks_for_the_same_changes_nothing_wanted() -> None:
     index = LabIndex(None)
     index.put_lease("a", None, WAITING, late=True)
-    version, (want,) = index.version, index.wants
+    version, (want,) = index.version, index.wanted
     again = replace(WAITING, metadata=replace(WAITING.metadata, annotations={"seen": "yes"}))
     index.put_lease("a", WAITING, again, late=True)
-    assert (index.version, list(index.wants)) == (version, [want])
+    assert (index.version, list(index.wanted)) == (version, [want])

@@ -6,9 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.core.exporters.offers import Offer, OfferIndex
-from bullpen.kit.selectors import Selector, parse_labels
+from bullpen.core.matcher import Matcher
+from bullpen.kit.selectors import parse_labels
 
 SELECTORS = ["a=1", "a=1,b=2", "a!=1", "b", "!b", "a in (1,2)", "a=9", "b notin (2),a=1"]
+
+MATCHERS = [Matcher(selector=parse_labels(text)) for text in SELECTORS]
+MATCHERS += [Matcher(selector=matcher.selector, exporter="e2") for matcher in MATCHERS[:3]]
 
 labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"))
 offers = st.builds(
@@ -22,8 +26,8 @@ offers = st.builds(
 steps = st.lists(st.one_of(offers, st.sampled_from([f"e{n}" for n in range(6)])), max_size=30)
 
 
-@given(steps, st.sampled_from([parse_labels(text) for text in SELECTORS]))
-def test_it_finds_what_a_plain_search_finds(done: list[Offer | str], selector: Selector) -> None:
+@given(steps, st.sampled_from(MATCHERS))
+def test_it_finds_what_a_plain_search_finds(done: list[Offer | str], matcher: Matcher) -> None:
     stock, plain = OfferIndex(), dict[str, Offer]()
     for step in done:
         if isinstance(step, Offer):
@@ -32,10 +36,10 @@ def test_it_finds_what_a_plain_search_finds(done: list[Offer | str], selector: S
         else:
             stock.remove(step)
             plain.pop(step, None)
-    found = [plain[name] for name in sorted(plain) if selector.matches(plain[name].labels)]
+    found = [plain[name] for name in sorted(plain) if matcher.matches(plain[name])]
     enabled = [offer for offer in found if offer.enabled]
-    assert list(stock.enabled(selector)) == enabled
-    assert list(stock.free(selector)) == [offer for offer in enabled if offer.free]
+    assert list(stock.enabled(matcher)) == enabled
+    assert list(stock.free(matcher)) == [offer for offer in enabled if offer.free]
     assert sorted(offer.name for offer in stock) == sorted(plain)
     assert len(stock) == len(plain)
 
@@ -56,5 +60,5 @@ def test_the_first_free_one_of_ten_thousand_is_found_by_looking_at_one() -> None
         for n in range(10_000)
     )
     Counted.looks = 0
-    assert next(stock.free(parse_labels("board=x"))).name == "e00001"
+    assert next(stock.free(Matcher(selector=parse_labels("board=x")))).name == "e00001"
     assert Counted.looks == 1

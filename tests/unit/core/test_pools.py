@@ -22,7 +22,9 @@ from bullpen.api.exporterset import (
 )
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core import conditions
+from bullpen.core.matcher import Device
 from bullpen.core.pools import decision_log, forecast, pool_status, start_throttle
+from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import Phase, Stage
 from bullpen.core.pools.pool_status import Problem, Report
@@ -390,15 +392,14 @@ def test_a_pool_offers_demand_what_starts_and_what_room_it_has() -> None:
     crowd = MemberIndex(
         (member(0, Phase.STARTING), member(1, leased=True), member(2, Phase.ENDING))
     )
-    made = pool_status.source("p", crowd, labels={}, ceiling=4, stalled=False, lead=BOOT)
+    member_of_p = Device(labels={})
+
+    def source(members: MemberIndex, ceiling: int | None, *, stalled: bool = False) -> Source:
+        return pool_status.source(
+            "p", members, member=member_of_p, ceiling=ceiling, stalled=stalled, lead=BOOT
+        )
+
+    made = source(crowd, 4)
     assert (made.starting, made.room) == (1, 1)
-    assert (
-        pool_status.source(
-            "p", MemberIndex(), labels={}, ceiling=None, stalled=False, lead=BOOT
-        ).room
-        is None
-    )
-    assert (
-        pool_status.source("p", MemberIndex(), labels={}, ceiling=4, stalled=True, lead=BOOT).room
-        == 0
-    )
+    assert source(MemberIndex(), None).room is None
+    assert source(MemberIndex(), 4, stalled=True).room == 0

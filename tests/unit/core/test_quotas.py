@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Allowance, Policies, Rule
 from bullpen.core.leases.quotas import UNLIMITED, Bucket, Quotas, Rate, Usage
+from bullpen.core.matcher import ANY
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 
 FEW = Quotas(active_max=2, waiting_max=3, namespace_max=10, duration_max=timedelta(hours=1))
@@ -78,7 +79,7 @@ def test_of_several_rules_the_most_generous_counts_and_rules_about_others_do_not
 
 def rule(clients: Selector, *, active: int | None = None, waiting: int | None = None) -> Rule:
     return Rule(
-        exporters=EVERYTHING,
+        exporters=ANY,
         clients=(clients,),
         priority=0,
         maximum=None,

@@ -24,7 +24,8 @@ from bullpen.core.leases.scheduler import (
     Wait,
     schedule,
 )
-from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
+from bullpen.core.matcher import ANY, Device, Matcher
+from bullpen.kit.selectors import EVERYTHING, parse_labels
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BOARDS = ("a", "b", "c")
@@ -33,7 +34,7 @@ POLICY = Policies(
     enforced=True,
     rules=(
         Rule(
-            exporters=EVERYTHING,
+            exporters=ANY,
             clients=(EVERYTHING,),
             priority=0,
             maximum=None,
@@ -45,14 +46,12 @@ POLICY = Policies(
 
 
 def asking(name: str, selector: str = "", *, exporter: str = "") -> Request:
-    wanted = parse_labels(selector) if selector else Selector()
     return Request(
         name=name,
         client="me",
         client_labels={},
-        selector=wanted,
+        matcher=Matcher(selector=parse_labels(selector), exporter=exporter),
         since=NOW,
-        exporter=exporter,
         duration=timedelta(hours=1),
     )
 
@@ -124,7 +123,8 @@ def test_one_exporter_by_name_is_wanted_by_nobody_who_wants_another() -> None:
 
 
 def test_what_a_pool_says_concerns_those_whom_it_could_serve(waiting: RequestIndex) -> None:
-    waiting.under(access.OPEN, (Supply(name="p", labels={"board": "b"}, message="soon"),))
+    pool = Supply(name="p", member=Device(labels={"board": "b"}), message="soon")
+    waiting.under(access.OPEN, (pool,))
     assert names(waiting) == ["for-b"]
     waiting.under(access.OPEN, ())
     assert names(waiting) == ["for-b"]
@@ -230,7 +230,7 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
     @rule(policies=st.sampled_from((access.OPEN, POLICY)), kind=st.sampled_from(("", *BOARDS)))
     def conditions_change(self, policies: Policies, kind: str) -> None:
         self.policies = policies
-        pool = Supply(name="p", labels={"board": kind}, message=f"{self.count} s")
+        pool = Supply(name="p", member=Device(labels={"board": kind}), message=f"{self.count} s")
         self.supplies = (pool,) if kind else ()
 
     @invariant()

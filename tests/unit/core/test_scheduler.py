@@ -24,8 +24,9 @@ from bullpen.core.leases.scheduler import (
     Wait,
     schedule,
 )
+from bullpen.core.matcher import ANY, Device, Matcher
 from bullpen.kit.clock import EPOCH
-from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
+from bullpen.kit.selectors import EVERYTHING, parse_labels
 
 RPI = {"board": "rpi4"}
 HOUR = timedelta(hours=1)
@@ -39,14 +40,23 @@ def a_lab(*, offers: Iterable[Offer], requests: Iterable[Request], **more: Any) 
     return Lab(offers=OfferIndex(offers), requests=tuple(requests), **more)
 
 
+def matching(selector: str, exporter: str = "") -> Matcher:
+    return Matcher(selector=parse_labels(selector), exporter=exporter)
+
+
 def request(
-    name: str = "l1", selector: str = "board=rpi4", age_s: int = 0, **more: object
+    name: str = "l1",
+    selector: str = "board=rpi4",
+    age_s: int = 0,
+    *,
+    exporter: str = "",
+    **more: object,
 ) -> Request:
     fields: dict[str, object] = {
         "name": name,
         "client": "alice",
         "client_labels": {"team": "a"},
-        "selector": parse_labels(selector) if selector else EVERYTHING,
+        "matcher": matching(selector, exporter),
         "since": EPOCH - timedelta(seconds=age_s),
         "duration": HOUR,
         **more,
@@ -56,7 +66,7 @@ def request(
 
 def rule(**overrides: object) -> Rule:
     fields: dict[str, object] = {
-        "exporters": EVERYTHING,
+        "exporters": ANY,
         "clients": (EVERYTHING,),
         "priority": 0,
         "maximum": None,
@@ -169,13 +179,13 @@ def test_a_disabled_exporter_can_be_had_by_name_when_allowed() -> None:
 
 
 def test_an_empty_pool_that_matches_keeps_the_lease_waiting() -> None:
-    supply = Supply(name="pool", labels=RPI, message="1 starting, about 4 s")
+    supply = Supply(name="pool", member=Device(labels=RPI), message="1 starting, about 4 s")
     (decision,) = schedule(a_lab(offers=(), requests=(request(),), supplies=(supply,)))
     assert decision == Wait(lease="l1", reason="Provisioning", message="1 starting, about 4 s")
 
 
 def test_a_pool_of_other_labels_does_not_help() -> None:
-    supply = Supply(name="pool", labels={"board": "imx8"})
+    supply = Supply(name="pool", member=Device(labels={"board": "imx8"}))
     (decision,) = schedule(a_lab(offers=(), requests=(request(),), supplies=(supply,)))
     assert isinstance(decision, Refuse)
 
@@ -214,7 +224,7 @@ def test_the_exporter_with_the_higher_priority_is_preferred() -> None:
     lab = a_lab(
         offers=(offer("a"), offer("b", labels={**RPI, "fast": "yes"})),
         requests=(request(),),
-        policies=enforced(rule(), rule(exporters=parse_labels("fast=yes"), priority=5)),
+        policies=enforced(rule(), rule(exporters=matching("fast=yes"), priority=5)),
     )
     (decision,) = schedule(lab)
     assert isinstance(decision, Assign)
@@ -341,7 +351,7 @@ requests = st.lists(
     max_size=8,
 )
 rules = st.lists(
-    st.builds(rule, priority=st.integers(0, 2), spot=st.booleans(), exporters=st.just(Selector())),
+    st.builds(rule, priority=st.integers(0, 2), spot=st.booleans(), exporters=st.just(ANY)),
     max_size=2,
 )
 labs = st.builds(
@@ -387,7 +397,7 @@ def test_nobody_waits_while_a_free_exporter_would_do(lab: Lab) -> None:
     left = [o for o in lab.offers if o.free and o.enabled and o.name not in given_out]
     for wanted in lab.requests:
         if wanted.name in waiting and (not lab.policies.enforced or lab.policies.rules):
-            assert not any(wanted.selector.matches(o.labels) for o in left)
+            assert not any(wanted.matcher.matches(o) for o in left)
 
 
 @given(labs)
@@ -403,7 +413,7 @@ def refusal(lab: Lab) -> Refuse:
 
 
 def test_a_refusal_for_want_of_a_policy_says_for_how_many_exporters() -> None:
-    nobody = enforced(rule(exporters=parse_labels("board=imx8")))
+    nobody = enforced(rule(exporters=matching("board=imx8")))
     named = request(exporter="e1")
     lab = a_lab(offers=(offer(), offer("e2")), requests=(named,), policies=nobody)
     assert refusal(lab).message == "no policy gives alice access to exporter e1"

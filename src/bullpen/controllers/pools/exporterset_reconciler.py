@@ -24,6 +24,7 @@ from bullpen.controllers.pools.pool_observer import Look, PoolObserver
 from bullpen.controllers.targets.blueprints import Blueprint, owner_of
 from bullpen.controllers.views import Views
 from bullpen.core.leases.scheduler import Supply
+from bullpen.core.matcher import Device
 from bullpen.core.pools import decision_log, forecast, pool_status, scale_plan, start_throttle
 from bullpen.core.pools.members import Phase, Stage
 from bullpen.core.pools.pool_status import Report
@@ -84,7 +85,7 @@ class ExporterSetReconciler:
         return tuple(
             Supply(
                 name=owner.metadata.name,
-                labels=profiles.labels(owner),
+                member=Device(labels=profiles.labels(owner)),
                 message=self._messages.get(
                     key_of(owner), f"pool {owner.metadata.name} is being set up"
                 ),

@@ -18,6 +18,7 @@ from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
+from bullpen.core.matcher import Matcher, device_of
 from bullpen.core.pools import members
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import REVISION, Member, Patience, Phase, Sighting
@@ -125,13 +126,13 @@ class MemberViews:
         if view.generation != owner.metadata.generation:
             view.generation = owner.metadata.generation
             view.unchecked = dict.fromkeys(view.entries)
-        selector = owner.spec.selector.selector()
+        matcher = Matcher(selector=owner.spec.selector.selector())
         found = []
         for name in tuple(view.unchecked):
             exporter = view.entries[name].exporter
             meta = exporter.metadata
             present = meta.labels.get(REVISION) == revision and meta.deletion_timestamp is None
-            if present and not selector.matches(meta.labels):
+            if present and not matcher.matches(device_of(exporter)):
                 found.append(exporter)
             else:
                 del view.unchecked[name]

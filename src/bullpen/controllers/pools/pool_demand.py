@@ -15,8 +15,8 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.targets.blueprints import owner_of
 from bullpen.controllers.views import Views
-from bullpen.core.lab_index import Want
 from bullpen.core.leases.scheduler import Lab, Request
+from bullpen.core.matcher import Device, Matcher
 from bullpen.core.pools import demand
 from bullpen.core.pools.demand import Share, Source
 from bullpen.core.targets import profiles
@@ -52,17 +52,17 @@ class PoolDemand:
         self._labs = labs
         self._decided: dict[str, _Decided] = {}
 
-    def wanted(self, owner: ExporterSet, *more: Want) -> bool:
-        """Whether a member of this set could serve a waiting lease, or a want in ``more``."""
-        labels = profiles.labels(owner)
-        wants = (*more, *self._labs.of(owner.metadata.namespace).wants)
-        return any(self._could_serve(owner, labels, want) for want in wants)
+    def wanted(self, owner: ExporterSet, *more: Matcher) -> bool:
+        """Whether a member of this set could serve a waiting lease, or one of ``more``."""
+        member = Device(labels=profiles.labels(owner))
+        wanted = (*more, *self._labs.of(owner.metadata.namespace).wanted)
+        return any(self._could_serve(owner, member, matcher) for matcher in wanted)
 
-    def _could_serve(self, owner: ExporterSet, labels: Mapping[str, str], want: Want) -> bool:
-        """Whether an existing member, or a new one, matches the want."""
-        if not want.exporter:
-            return bool(want.selector) and want.selector.matches(labels)
-        named = self._views.exporters.get(owner.metadata.namespace, want.exporter)
+    def _could_serve(self, owner: ExporterSet, member: Device, matcher: Matcher) -> bool:
+        """Whether an existing member, or a new one, matches."""
+        if not matcher.exporter:
+            return not matcher.unrestricted and matcher.matches(member)
+        named = self._views.exporters.get(owner.metadata.namespace, matcher.exporter)
         found = owner_of(named) if named is not None else None
         return found is not None and found.uid == owner.metadata.uid
 

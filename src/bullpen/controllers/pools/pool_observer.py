@@ -15,6 +15,7 @@ from bullpen.controllers.targets.blueprints import Blueprint, Blueprints
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
+from bullpen.core.matcher import Device
 from bullpen.core.pools import demand, forecast, pool_status, start_throttle
 from bullpen.core.pools.demand import Share, Source
 from bullpen.core.pools.member_index import MemberIndex
@@ -177,7 +178,7 @@ class PoolObserver:
         return pool_status.source(
             owner.metadata.name,
             state.members,
-            labels=profiles.labels(owner),
+            member=Device(labels=profiles.labels(owner)),
             ceiling=owner.spec.max_replicas or None,
             stalled=state.blueprint.problem is not None or hold is not None,
             lead=forecast.lead(owner.status.typical_boot),

@@ -16,7 +16,8 @@ from bullpen.controllers.pools.member_views import is_free, owner_key
 from bullpen.controllers.pools.pool_demand import PoolDemand
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
-from bullpen.core.lab_index import Want, is_waiting, want_of
+from bullpen.core.lab_index import is_waiting, wanted_by
+from bullpen.core.matcher import Matcher
 from bullpen.runtime.informer import Key, key_of
 
 
@@ -85,7 +86,7 @@ class _News:
         value = new or old
         assert value is not None
         # Other waiting leases may lose the exporter this lease takes, or get the one it leaves.
-        self._wanted(value.metadata.namespace, want_of(old), want_of(new))
+        self._wanted(value.metadata.namespace, wanted_by(old), wanted_by(new))
 
     def secret_changed(self, old: Secret | None, new: Secret | None) -> None:
         value = new or old
@@ -125,11 +126,11 @@ class _News:
             if refers(found):
                 self.class_changed(found, found)
 
-    def _wanted(self, namespace: str, *more: Want | None) -> None:
-        """Every set that could serve a waiting lease, or one of the wants in ``more``."""
-        wants = [want for want in more if want is not None]
+    def _wanted(self, namespace: str, *more: Matcher | None) -> None:
+        """Every set that could serve a waiting lease, or one of ``more``."""
+        matchers = [matcher for matcher in more if matcher is not None]
         for owner in self._views.sets.all(namespace):
-            if self._demand.wanted(owner, *wants):
+            if self._demand.wanted(owner, *matchers):
                 self._add(key_of(owner))
 
 

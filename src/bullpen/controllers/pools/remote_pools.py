@@ -11,6 +11,7 @@ from collections.abc import Callable
 from bullpen.api.exporterset import ExporterSet
 from bullpen.controllers.views import Views
 from bullpen.core.leases.scheduler import Supply
+from bullpen.core.matcher import Device
 from bullpen.core.pools import forecast
 from bullpen.core.targets import profiles
 
@@ -42,5 +43,7 @@ def _supply(owner: ExporterSet | None) -> Supply | None:
     if owner is None or owner.metadata.deletion_timestamp is not None:
         return None
     return Supply(
-        name=owner.metadata.name, labels=profiles.labels(owner), message=forecast.reported(owner)
+        name=owner.metadata.name,
+        member=Device(labels=profiles.labels(owner)),
+        message=forecast.reported(owner),
     )

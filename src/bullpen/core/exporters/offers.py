@@ -8,18 +8,17 @@ indexed a second time.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bullpen.kit.selectors import Operator, Selector
+from bullpen.core.matcher import Device, Matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """The part of an exporter that the scheduler looks at."""
+class Offer(Device):
+    """A registered exporter with its availability: what the scheduler looks at."""
 
     name: str
-    labels: Mapping[str, str]
     enabled: bool = True
     online: bool = True
     """Registered and connected."""
@@ -73,18 +72,18 @@ class OfferIndex:
     def get(self, name: str) -> Offer | None:
         return self._offers.get(name)
 
-    def enabled(self, selector: Selector) -> Iterator[Offer]:
+    def enabled(self, matcher: Matcher) -> Iterator[Offer]:
         """Enabled offers that match, in name order."""
-        return self._matching(self._enabled, selector)
+        return self._matching(self._enabled, matcher)
 
-    def free(self, selector: Selector) -> Iterator[Offer]:
+    def free(self, matcher: Matcher) -> Iterator[Offer]:
         """Matching offers that can be assigned now."""
-        return self._matching(self._free, selector)
+        return self._matching(self._free, matcher)
 
-    def _matching(self, file: _File, selector: Selector) -> Iterator[Offer]:
-        for name in file.candidates(selector):
+    def _matching(self, file: _File, matcher: Matcher) -> Iterator[Offer]:
+        for name in file.candidates(matcher):
             offer = self._offers[name]
-            if selector.matches(offer.labels):
+            if matcher.matches(offer):
                 yield offer
 
     def __iter__(self) -> Iterator[Offer]:
@@ -114,13 +113,15 @@ class _File:
             if not names:
                 del self._labelled[label]
 
-    def candidates(self, selector: Selector) -> list[str]:
+    def candidates(self, matcher: Matcher) -> list[str]:
         """The smallest indexed list of names that contains every match."""
+        if matcher.exporter:
+            at = bisect_left(self._all, matcher.exporter)
+            return self._all[at : at + 1]
         best = self._all
-        for item in selector.requirements:
-            if item.operator is Operator.EQUALS:
-                names = self._labelled.get((item.key, item.values[0]), [])
-                best = names if len(names) < len(best) else best
+        for label in matcher.required_labels.items():
+            names = self._labelled.get(label, [])
+            best = names if len(names) < len(best) else best
         return best
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy
+from bullpen.core.matcher import Device, Matcher
 from bullpen.kit.selectors import Selector
 
 
@@ -18,7 +19,7 @@ from bullpen.kit.selectors import Selector
 class Rule:
     """One entry of one policy, with its selectors compiled."""
 
-    exporters: Selector
+    exporters: Matcher
     clients: tuple[Selector, ...]
     priority: int
     maximum: timedelta | None
@@ -69,7 +70,7 @@ def policies(objects: Iterable[ExporterAccessPolicy]) -> Policies:
     ordered = sorted(objects, key=lambda policy: policy.metadata.name)
     rules = tuple(
         Rule(
-            exporters=policy.spec.exporter_selector.selector(),
+            exporters=Matcher(selector=policy.spec.exporter_selector.selector()),
             clients=tuple(source.client_selector.selector() for source in entry.from_),
             priority=entry.priority,
             maximum=entry.maximum_duration,
@@ -88,7 +89,7 @@ def approve(
     found: Policies,
     *,
     client: Mapping[str, str],
-    exporter: Mapping[str, str],
+    exporter: Device,
     duration: timedelta | None,
 ) -> Approval | None:
     """The best rule that allows the lease: non-spot before spot, then by priority.
@@ -105,9 +106,7 @@ def approve(
     return Approval(priority=best.priority, spot=best.spot, maximum=_longest(rules))
 
 
-def longest(
-    found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]
-) -> timedelta | None:
+def longest(found: Policies, *, client: Mapping[str, str], exporter: Device) -> timedelta | None:
     """The longest lease any rule would allow here; None if there is no limit.
 
     Meaningful only if some rule applies to the client and exporter at all.
@@ -124,20 +123,18 @@ def allowance(found: Policies, *, client: Mapping[str, str]) -> Allowance:
     )
 
 
-def concerns(found: Policies, *, client: Mapping[str, str], exporter: Mapping[str, str]) -> bool:
+def concerns(found: Policies, *, client: Mapping[str, str], exporter: Device) -> bool:
     """Whether any rule applies to this client and exporter, whatever the duration."""
     return not found.enforced or bool(_concerning(found, client, exporter))
 
 
-def descriptions(found: Policies, *, exporter: Mapping[str, str]) -> tuple[str, ...]:
+def descriptions(found: Policies, *, exporter: Device) -> tuple[str, ...]:
     """The descriptions of the rules for an exporter, used to explain a refusal."""
     said = (r.description for r in found.rules if r.exporters.matches(exporter) and r.description)
     return tuple(dict.fromkeys(said))
 
 
-def _concerning(
-    found: Policies, client: Mapping[str, str], exporter: Mapping[str, str]
-) -> list[Rule]:
+def _concerning(found: Policies, client: Mapping[str, str], exporter: Device) -> list[Rule]:
     return [
         rule for rule in found.rules if rule.exporters.matches(exporter) and _about(rule, client)
     ]

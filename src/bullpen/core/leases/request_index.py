@@ -11,7 +11,7 @@ decided, so an exporter that is still free is of no use to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from bullpen.core.exporters.offers import Offer
 from bullpen.core.leases import access
@@ -71,7 +71,7 @@ class RequestIndex:
             return
         for offer in (old, new):
             if offer is not None:
-                self._mark(group for group in self._index.near(offer) if group.wants(offer))
+                self._mark(g for g in self._index.near(offer) if g.matcher.matches(offer))
 
     def under(self, policies: Policies, supplies: tuple[Supply, ...]) -> None:
         """Set the current access policies, and the exporters that pools could create."""
@@ -83,7 +83,7 @@ class RequestIndex:
             changed += [s for s in self._supplies if s not in supplies]
             self._supplies = supplies
             groups = self._groups.values()
-            self._mark(group for group in groups if any(group.suits(s.labels) for s in changed))
+            self._mark(g for g in groups if any(g.matcher.matches(s.member) for s in changed))
 
     def everything(self) -> None:
         """Mark all requests for a decision, because earlier decisions were not carried out."""
@@ -123,7 +123,8 @@ class RequestIndex:
         rest = {kind: group for kind, group in self._groups.items() if kind not in self._changed}
         found = list(self._changed.values())
         for group in found:  # grows while it is walked
-            near = [kind for kind, other in rest.items() if group.may_share(other)]
+            apart = group.matcher.disjoint
+            near = [kind for kind, other in rest.items() if not apart(other.matcher)]
             found += (rest.pop(kind) for kind in near)
         return found
 
@@ -137,29 +138,12 @@ class _Group:
     def __init__(self, first: Request) -> None:
         self.kind = kind_of(first)
         self.requests: dict[str, Request] = {}
-        self._selector = first.selector
-        self._equalities = first.selector.equalities()
-        self._exporter = first.exporter
+        self.matcher = first.matcher
 
     @property
     def common(self) -> str | tuple[str, str] | None:
         """A property of every wanted offer: its name, or one label; None if there is none."""
-        return self._exporter or next(iter(self._equalities.items()), None)
-
-    def wants(self, offer: Offer) -> bool:
-        if self._exporter not in ("", offer.name):
-            return False
-        return bool(self._exporter) or self.suits(offer.labels)
-
-    def suits(self, labels: Mapping[str, str]) -> bool:
-        return self._selector.matches(labels)
-
-    def may_share(self, other: _Group) -> bool:
-        """False only if no exporter at all could serve both groups."""
-        if self._exporter and other._exporter:
-            return self._exporter == other._exporter
-        theirs = other._equalities
-        return all(theirs.get(key, value) == value for key, value in self._equalities.items())
+        return self.matcher.exporter or next(iter(self.matcher.required_labels.items()), None)
 
 
 class _GroupIndex:

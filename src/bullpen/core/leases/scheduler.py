@@ -16,8 +16,8 @@ from functools import cached_property
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Approval, Policies
+from bullpen.core.matcher import Device, Matcher
 from bullpen.kit import durations
-from bullpen.kit.selectors import Selector
 
 MESSAGE_MAX = 4096
 
@@ -34,15 +34,12 @@ class Request:
     client_labels: Mapping[str, str] | None
     """None when the Client object does not exist."""
 
-    selector: Selector
+    matcher: Matcher
     since: datetime
     """The time that determines its place in the queue."""
 
     sequence: int = 0
     """Order of arrival among requests created in the same second."""
-
-    exporter: str = ""
-    """The one exporter it requests by name."""
 
     allow_disabled: bool = False
     duration: timedelta | None = None
@@ -50,10 +47,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """A pool that could create exporters with these labels, and its message about when."""
+    """A pool that could create exporters, and its message about when."""
 
     name: str
-    labels: Mapping[str, str]
+    member: Device
     message: str = ""
 
 
@@ -153,8 +150,7 @@ def kind_of(request: Request) -> object:
     """A key shared by all requests that the same exporters can serve."""
     client = request.client_labels
     return (
-        request.selector,
-        request.exporter,
+        request.matcher,
         request.allow_disabled,
         request.duration,
         None if client is None else frozenset(client.items()),
@@ -187,20 +183,20 @@ class _Candidates:
 
     def _options_free(self) -> Iterator[_Option]:
         """Free options by preference. Without policies all of them are equally good."""
-        if self._request.exporter or self._lab.policies.enforced:
+        if self._request.matcher.exporter or self._lab.policies.enforced:
             yield from (option for option in self.options if option.offer.free)
-        elif self._request.selector and self._request.client_labels is not None:
-            for offer in self._lab.offers.free(self._request.selector):
+        elif not self._request.matcher.unrestricted and self._request.client_labels is not None:
+            for offer in self._lab.offers.free(self._request.matcher):
                 yield _Option(offer, access.UNLIMITED)
 
     def _matching(self) -> Iterator[Offer]:
         request, offers = self._request, self._lab.offers
-        if request.exporter:
-            pinned = offers.get(request.exporter)
-            if pinned is not None and _suits(request, pinned):
+        if request.allow_disabled and request.matcher.exporter:
+            pinned = offers.get(request.matcher.exporter)
+            if pinned is not None and request.matcher.matches(pinned):
                 yield pinned
-        elif request.selector:
-            yield from offers.enabled(request.selector)
+        elif not request.matcher.unrestricted:
+            yield from offers.enabled(request.matcher)
 
     def _allowed(self, offers: Iterator[Offer]) -> Iterator[_Option]:
         client = self._request.client_labels
@@ -210,16 +206,11 @@ class _Candidates:
             approval = access.approve(
                 self._lab.policies,
                 client=client,
-                exporter=offer.labels,
+                exporter=offer,
                 duration=self._request.duration,
             )
             if approval is not None:
                 yield _Option(offer, approval)
-
-
-def _suits(request: Request, pinned: Offer) -> bool:
-    usable = pinned.enabled or request.allow_disabled
-    return usable and request.selector.matches(pinned.labels)
 
 
 def _sorted(options: Iterator[_Option]) -> list[_Option]:
@@ -280,7 +271,7 @@ def _unserved(
     lab: Lab, request: Request, options: list[_Option], position: int, *, soon: bool
 ) -> Decision:
     """Why a request got no exporter this time: it waits, or it can never be served."""
-    if not request.selector and not request.exporter:
+    if request.matcher.unrestricted:
         return Refuse(
             lease=request.name,
             type="Invalid",
@@ -338,16 +329,16 @@ def _exporters(count: int) -> str:
 
 def _supply(lab: Lab, request: Request) -> Supply | None:
     """A pool that could create what the request asks for."""
-    if request.exporter or request.client_labels is None:
+    if request.matcher.exporter or request.client_labels is None:
         return None
     for supply in sorted(lab.supplies, key=lambda s: s.name):
         allowed = access.approve(
             lab.policies,
             client=request.client_labels,
-            exporter=supply.labels,
+            exporter=supply.member,
             duration=request.duration,
         )
-        if allowed is not None and request.selector.matches(supply.labels):
+        if allowed is not None and request.matcher.matches(supply.member):
             return supply
     return None
 
@@ -355,26 +346,25 @@ def _supply(lab: Lab, request: Request) -> Supply | None:
 def _refusal(lab: Lab, request: Request) -> Refuse:
     if request.client_labels is None:
         return _no_access(request, f"client {request.client} does not exist")
-    if request.exporter:
-        pinned = lab.offers.get(request.exporter)
+    named = request.matcher.exporter
+    if named:
+        pinned = lab.offers.get(named)
         if pinned is None:
-            return _unsatisfiable(
-                request, "ExporterNotFound", f"there is no exporter {request.exporter}"
-            )
-        if not request.selector.matches(pinned.labels):
-            text = f"exporter {pinned.name} does not match the selector {request.selector}"
+            return _unsatisfiable(request, "ExporterNotFound", f"there is no exporter {named}")
+        if not request.matcher.matches(pinned):
+            text = f"exporter {pinned.name} does not match the selector {request.matcher}"
             return _unsatisfiable(request, "SelectorMismatch", text)
         if not pinned.enabled and not request.allow_disabled:
             return _unsatisfiable(
                 request, "ExporterDisabled", f"exporter {pinned.name} is disabled"
             )
         return _denied(lab, request, [pinned])
-    matching = [o for o in lab.offers if request.selector.matches(o.labels)]
+    matching = [o for o in lab.offers if request.matcher.matches(o)]
     if matching and not any(o.enabled for o in matching):
-        text = f"every exporter that matches {request.selector} is disabled"
+        text = f"every exporter that matches {request.matcher} is disabled"
         return _unsatisfiable(request, "AllDisabled", text)
     if not matching:
-        return _no_access(request, f"no exporter and no pool matches {request.selector}")
+        return _no_access(request, f"no exporter and no pool matches {request.matcher}")
     return _denied(lab, request, [o for o in matching if o.enabled])
 
 
@@ -382,15 +372,15 @@ def _denied(lab: Lab, request: Request, offers: list[Offer]) -> Refuse:
     """No policy allows the request; say whether a shorter lease would be allowed."""
     client = request.client_labels or {}
     limits = [
-        access.longest(lab.policies, client=client, exporter=offer.labels)
+        access.longest(lab.policies, client=client, exporter=offer)
         for offer in offers
-        if access.concerns(lab.policies, client=client, exporter=offer.labels)
+        if access.concerns(lab.policies, client=client, exporter=offer)
     ]
     known = [limit for limit in limits if limit is not None]
     if known:
         allowed = durations.text(max(known))
         return _no_access(request, f"the policies allow {request.client} at most {allowed}")
-    said = [d for offer in offers for d in access.descriptions(lab.policies, exporter=offer.labels)]
+    said = [d for offer in offers for d in access.descriptions(lab.policies, exporter=offer)]
     text = f"no policy gives {request.client} access to {_those(offers)}"
     if said:
         text = f"{text}: {'; '.join(dict.fromkeys(said))}"

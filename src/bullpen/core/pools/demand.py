@@ -16,6 +16,7 @@ from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.scheduler import Assign, Lab, Request, schedule
+from bullpen.core.matcher import Device
 from bullpen.kit import times
 
 
@@ -24,8 +25,8 @@ class Source:
     """The part of a pool that demand looks at."""
 
     name: str
-    labels: Mapping[str, str]
-    """The labels of its members."""
+    member: Device
+    """A member that it could create."""
 
     starting: int = 0
     """Starting members, available to the first leases."""
@@ -96,11 +97,9 @@ def _outlook(lab: Lab, requests: tuple[Request, ...]) -> Iterable[Assign | _Unse
 def _concerned(offers: OfferIndex, requests: tuple[Request, ...]) -> Iterable[Offer]:
     """Enabled offers that some request could get. There may be thousands of others."""
     found: dict[str, Offer] = {}
-    for selector, exporter in {(r.selector, r.exporter) for r in requests}:
-        named = offers.get(exporter) if exporter else None
-        matching = offers.enabled(selector) if selector and not exporter else ()
-        for offer in (*((named,) if named is not None and named.enabled else ()), *matching):
-            found[offer.name] = offer
+    for matcher in {request.matcher for request in requests}:
+        if not matcher.unrestricted:
+            found.update((offer.name, offer) for offer in offers.enabled(matcher))
     return found.values()
 
 
@@ -133,16 +132,15 @@ def _choose(
 
 
 def _could_serve(policies: Policies, request: Request, source: Source, now: datetime) -> bool:
-    if request.exporter or request.client_labels is None or not request.selector:
+    if request.client_labels is None or request.matcher.unrestricted:
         return False
-    if request.since > times.shifted(now, source.lead) or not request.selector.matches(
-        source.labels
-    ):
+    late = request.since > times.shifted(now, source.lead)
+    if late or not request.matcher.matches(source.member):
         return False
     approval = access.approve(
         policies,
         client=request.client_labels,
-        exporter=source.labels,
+        exporter=source.member,
         duration=request.duration,
     )
     return approval is not None

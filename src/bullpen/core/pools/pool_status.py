@@ -7,7 +7,6 @@ writes, sees the result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,6 +14,7 @@ from bullpen.api import exporterset
 from bullpen.api.exporterset import ExporterSet, ExporterSetStatus
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
+from bullpen.core.matcher import Device
 from bullpen.core.pools import decision_log
 from bullpen.core.pools.decision_log import Note
 from bullpen.core.pools.demand import Source
@@ -306,7 +306,7 @@ def source(
     name: str,
     members: MemberIndex,
     *,
-    labels: Mapping[str, str],
+    member: Device,
     ceiling: int | None,
     stalled: bool,
     lead: timedelta,
@@ -315,5 +315,5 @@ def source(
     starting = sum(m.phase in STARTING and not m.leased for m in members.unusual)
     room = None if ceiling is None else max(0, ceiling - len(members))
     return Source(
-        name=name, labels=labels, starting=starting, room=0 if stalled else room, lead=lead
+        name=name, member=member, starting=starting, room=0 if stalled else room, lead=lead
     )

@@ -12,6 +12,7 @@ from jumpstarter_protocol import client_pb2
 from bullpen.api.client import Client
 from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.views import Views
+from bullpen.core.matcher import Matcher, device_of
 from bullpen.errors import BadRequest, Forbidden, NotFound
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import expiry
@@ -65,12 +66,12 @@ class ClientServicer:
     @method(Admits.CLIENT, human=True)
     async def ListExporters(self, client: Client, request: Any) -> Any:  # noqa: N802
         namespace = _within(request.parent, client)
-        selector = parse_labels(request.filter)
+        matcher = Matcher(selector=parse_labels(request.filter))
         found = sorted(
             (
                 exporter
                 for exporter in self._views.exporters.all(namespace)
-                if selector.matches(exporter.metadata.labels)
+                if matcher.matches(device_of(exporter))
             ),
             key=lambda exporter: exporter.metadata.name,
         )
