@@ -17,6 +17,7 @@ from bullpen.controllers.leases import lease_reconciler as lease_controller
 from bullpen.core import lab_index
 from bullpen.core.leases import scheduler
 from bullpen.core.leases.quotas import Quotas
+from bullpen.core.leases.requests import Decision, Lab
 from bullpen.errors import TooManyRequests
 from bullpen.services.lease_requests import LeaseRequest
 
@@ -78,7 +79,7 @@ def test_nobody_who_waits_for_something_else_is_decided_about_again(
     decided: list[int] = []
     real = scheduler.schedule
 
-    def schedule(lab: scheduler.Lab) -> tuple[scheduler.Decision, ...]:
+    def schedule(lab: Lab) -> tuple[Decision, ...]:
         decided.append(len(lab.requests))
         return real(lab)
 
@@ -107,7 +108,7 @@ def test_a_flood_of_waiting_leases_of_one_client_makes_a_lease_of_another_no_mor
     decided: list[int] = []
     real = scheduler.schedule
 
-    def schedule(lab: scheduler.Lab) -> tuple[scheduler.Decision, ...]:
+    def schedule(lab: Lab) -> tuple[Decision, ...]:
         decided.append(len(lab.requests))
         return real(lab)
 

@@ -17,6 +17,7 @@ from bullpen.controllers.faults import PROCESSED
 from bullpen.controllers.labs import Labs
 from bullpen.core import conditions
 from bullpen.core.leases import lifecycle, scheduler
+from bullpen.core.leases.requests import Lab
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def _raises_for(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _schedule_without(name: str) -> Callable[..., Any]:
-    def odd(lab: scheduler.Lab) -> Any:
+    def odd(lab: Lab) -> Any:
         if any(request.name == name for request in lab.requests):
             raise OverflowError("date value out of range")
         return real(lab)

@@ -24,7 +24,7 @@ from bullpen.controllers.targets.instance_view import (
     watch_provisioners,
 )
 from bullpen.controllers.views import Views
-from bullpen.core.leases.scheduler import Supply
+from bullpen.core.leases.requests import Supply
 from bullpen.kit.clock import Clock
 from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.events import Events

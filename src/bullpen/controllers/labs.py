@@ -18,7 +18,7 @@ from bullpen.controllers.views import Views
 from bullpen.core.lab_index import LabIndex
 from bullpen.core.leases import access, lifecycle
 from bullpen.core.leases.access import Approval, Policies
-from bullpen.core.leases.scheduler import Request
+from bullpen.core.leases.requests import Request, Want
 from bullpen.core.matcher import device_of, matcher_of
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.newest import Newest
@@ -80,7 +80,7 @@ class Labs:
             name=meta.name,
             client=spec.client_ref.name,
             client_labels=client.metadata.labels if client else None,
-            matcher=matcher_of(spec),
+            wants=(Want(matcher=matcher_of(spec)),),
             # A begin time in the past must not move a request to the front of the queue.
             since=max(lifecycle.begins_at(spec) or asked, asked),
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import Policies, Rule
-from bullpen.core.leases.scheduler import Lab, Request
+from bullpen.core.leases.requests import Lab, Request, Want
 from bullpen.core.matcher import ANY, Device, Matcher
 from bullpen.core.pools.demand import Share, Source, next_booking, share
 from bullpen.kit.clock import EPOCH
@@ -29,7 +29,7 @@ def request(
         "name": name,
         "client": "alice",
         "client_labels": {"team": "a"},
-        "matcher": Matcher(selector=parse_labels(selector), exporter=exporter),
+        "wants": (Want(matcher=Matcher(selector=parse_labels(selector), exporter=exporter)),),
         "since": NOON - timedelta(seconds=1),
         "duration": timedelta(hours=1),
         **more,
@@ -205,7 +205,7 @@ def test_no_lease_counts_twice(
 def test_a_lease_counts_only_where_its_selector_matches(
     wanted: list[Request], sources: list[Source]
 ) -> None:
-    by_name = {request.name: request.matcher for request in wanted}
+    by_name = {request.name: request.wants[0].matcher for request in wanted}
     found = shares(tuple(wanted), *sources)
     for pool in sources:
         assert all(by_name[name].matches(pool.member) for name in found[pool.name].waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,16 +15,18 @@ from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies, Rule
 from bullpen.core.leases.request_index import RequestIndex
-from bullpen.core.leases.scheduler import (
+from bullpen.core.leases.requests import (
     Assign,
+    Decision,
     Evict,
     Lab,
     Refuse,
     Request,
     Supply,
     Wait,
-    schedule,
+    Want,
 )
+from bullpen.core.leases.scheduler import schedule
 from bullpen.core.matcher import ANY, Device, Matcher
 from bullpen.kit.selectors import EVERYTHING, parse_labels
 
@@ -45,12 +48,16 @@ POLICY = Policies(
 )
 
 
-def asking(name: str, selector: str = "", *, exporter: str = "") -> Request:
+def asking(name: str, *selectors: str, exporter: str = "") -> Request:
+    """A request with a want for each selector; without any, for the exporter alone."""
+    matchers = [
+        Matcher(selector=parse_labels(text), exporter=exporter) for text in selectors or ("",)
+    ]
     return Request(
         name=name,
         client="me",
         client_labels={},
-        matcher=Matcher(selector=parse_labels(selector), exporter=exporter),
+        wants=tuple(Want(matcher=m, name=str(n)) for n, m in enumerate(matchers)),
         since=NOW,
         duration=timedelta(hours=1),
     )
@@ -189,11 +196,14 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
         self.supplies: tuple[Supply, ...] = ()
         self.count = 0
 
-    @rule(selector=st.sampled_from(SELECTORS), pinned=st.sampled_from(("", "", "", "e0")))
-    def somebody_asks(self, selector: str, pinned: str) -> None:
+    @rule(
+        selectors=st.lists(st.sampled_from(SELECTORS), min_size=1, max_size=2),
+        pinned=st.sampled_from(("", "", "", "e0")),
+    )
+    def a_client_asks(self, selectors: list[str], pinned: str) -> None:
         self.count += 1
         request = replace(
-            asking(f"l{self.count:03}", selector, exporter=pinned),
+            asking(f"l{self.count:03}", *selectors, exporter=pinned),
             since=NOW + timedelta(seconds=self.count),
         )
         self.requests[request.name] = request
@@ -239,26 +249,29 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
         wanted = schedule(self._lab(tuple(self.requests.values())))
         new = schedule(self._lab(self.waiting.newcomers()))
         at_once = tuple(d for d in new if isinstance(d, Assign))
-        self.waiting.served(d.lease for d in at_once)
-        for served in at_once:
-            self._take(served.exporter, served.lease)
+        self.waiting.served(d.request for d in at_once)
+        self._carry_out(at_once)
         rest = schedule(self._lab(self.waiting.take()))
         found = at_once + rest
         for decision in found:
             if isinstance(decision, Wait):
-                self.told[decision.lease] = decision
+                self.told[decision.request] = decision
             elif not isinstance(decision, Evict):
-                self.told.pop(decision.lease, None)
+                self.told.pop(decision.request, None)
         assert {d for d in wanted if not isinstance(d, Wait)} == {
             d for d in found if not isinstance(d, Wait)
         }
-        assert {d.lease: d for d in wanted if isinstance(d, Wait)} == self.told
-        for decision in rest:
-            if isinstance(decision, Assign | Evict):
-                self._take(
-                    decision.exporter, decision.lease if isinstance(decision, Assign) else ""
-                )
-        self._forget([d.lease for d in found if isinstance(d, Assign | Refuse)])
+        assert {d.request: d for d in wanted if isinstance(d, Wait)} == self.told
+        self._carry_out(rest)
+        self._forget([d.request for d in found if isinstance(d, Assign | Refuse)])
+
+    def _carry_out(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Assign):
+                for grant in decision.grants:
+                    self._take(grant.exporter, decision.request)
+            elif isinstance(decision, Evict):
+                self._take(decision.exporter, "")
 
     def _take(self, exporter: str, holder: str) -> None:
         offer = self.stock.get(exporter)

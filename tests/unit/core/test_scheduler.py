@@ -14,16 +14,19 @@ from hypothesis import strategies as st
 
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import Approval, Policies, Rule
-from bullpen.core.leases.scheduler import (
+from bullpen.core.leases.requests import (
     Assign,
+    Decision,
     Evict,
+    Grant,
     Lab,
     Refuse,
     Request,
     Supply,
     Wait,
-    schedule,
+    Want,
 )
+from bullpen.core.leases.scheduler import schedule
 from bullpen.core.matcher import ANY, Device, Matcher
 from bullpen.kit.clock import EPOCH
 from bullpen.kit.selectors import EVERYTHING, parse_labels
@@ -56,7 +59,7 @@ def request(
         "name": name,
         "client": "alice",
         "client_labels": {"team": "a"},
-        "matcher": matching(selector, exporter),
+        "wants": (Want(matcher=matching(selector, exporter)),),
         "since": EPOCH - timedelta(seconds=age_s),
         "duration": HOUR,
         **more,
@@ -82,7 +85,12 @@ def enforced(*rules: Rule) -> Policies:
 
 
 def assigned(lease: str, exporter: str) -> Assign:
-    return Assign(lease=lease, exporter=exporter, approval=Approval())
+    grant = Grant(exporter=exporter, approval=Approval())
+    return Assign(request=lease, grants=(grant,))
+
+
+def granted(decisions: Iterable[Decision]) -> list[str]:
+    return [g.exporter for d in decisions if isinstance(d, Assign) for g in d.grants]
 
 
 def test_a_free_matching_exporter_is_assigned() -> None:
@@ -95,7 +103,7 @@ def test_the_oldest_request_is_served_first() -> None:
     first, second = schedule(lab)
     assert first == assigned("old", "e1")
     assert isinstance(second, Wait)
-    assert (second.lease, second.reason) == ("young", "NotAvailable")
+    assert (second.request, second.reason) == ("young", "NotAvailable")
 
 
 def test_requests_of_the_same_moment_are_served_by_name() -> None:
@@ -181,7 +189,7 @@ def test_a_disabled_exporter_can_be_had_by_name_when_allowed() -> None:
 def test_an_empty_pool_that_matches_keeps_the_lease_waiting() -> None:
     supply = Supply(name="pool", member=Device(labels=RPI), message="1 starting, about 4 s")
     (decision,) = schedule(a_lab(offers=(), requests=(request(),), supplies=(supply,)))
-    assert decision == Wait(lease="l1", reason="Provisioning", message="1 starting, about 4 s")
+    assert decision == Wait(request="l1", reason="Provisioning", message="1 starting, about 4 s")
 
 
 def test_a_pool_of_other_labels_does_not_help() -> None:
@@ -216,8 +224,8 @@ def test_a_higher_priority_is_served_before_an_older_request() -> None:
     )
     first = schedule(lab)[0]
     assert isinstance(first, Assign)
-    assert first.lease == "urgent"
-    assert first.approval.priority == 10
+    assert first.request == "urgent"
+    assert first.grants[0].approval.priority == 10
 
 
 def test_the_exporter_with_the_higher_priority_is_preferred() -> None:
@@ -228,7 +236,7 @@ def test_the_exporter_with_the_higher_priority_is_preferred() -> None:
     )
     (decision,) = schedule(lab)
     assert isinstance(decision, Assign)
-    assert decision.exporter == "b"
+    assert decision.grants[0].exporter == "b"
 
 
 def test_a_lasting_right_evicts_a_spot_lease() -> None:
@@ -366,7 +374,7 @@ labs = st.builds(
 
 @given(labs)
 def test_no_exporter_is_given_twice_and_none_that_is_not_free(lab: Lab) -> None:
-    given_out = [d.exporter for d in schedule(lab) if isinstance(d, Assign)]
+    given_out = granted(schedule(lab))
     free = {o.name for o in lab.offers if o.free and o.enabled}
     assert len(given_out) == len(set(given_out))
     assert set(given_out) <= free
@@ -374,7 +382,7 @@ def test_no_exporter_is_given_twice_and_none_that_is_not_free(lab: Lab) -> None:
 
 @given(labs)
 def test_every_request_gets_exactly_one_answer(lab: Lab) -> None:
-    answered = Counter(d.lease for d in schedule(lab) if not isinstance(d, Evict))
+    answered = Counter(d.request for d in schedule(lab) if not isinstance(d, Evict))
     assert answered == Counter(r.name for r in lab.requests)
 
 
@@ -392,12 +400,12 @@ def test_the_order_in_which_things_are_listed_does_not_matter(lab: Lab, seed: in
 @given(labs)
 def test_nobody_waits_while_a_free_exporter_would_do(lab: Lab) -> None:
     decisions = schedule(lab)
-    given_out = {d.exporter for d in decisions if isinstance(d, Assign)}
-    waiting = {d.lease for d in decisions if isinstance(d, Wait)}
+    given_out = granted(decisions)
+    waiting = {d.request for d in decisions if isinstance(d, Wait)}
     left = [o for o in lab.offers if o.free and o.enabled and o.name not in given_out]
     for wanted in lab.requests:
         if wanted.name in waiting and (not lab.policies.enforced or lab.policies.rules):
-            assert not any(wanted.matcher.matches(o) for o in left)
+            assert not any(wanted.wants[0].matcher.matches(o) for o in left)
 
 
 @given(labs)

@@ -27,7 +27,17 @@ from bullpen.core.leases import lifecycle, scheduler
 from bullpen.core.leases.access import Approval
 from bullpen.core.leases.lifecycle import ENDED_LABEL, Phase
 from bullpen.core.leases.repair import Mend, mend_exporter, mend_lease
-from bullpen.core.leases.scheduler import Assign, Evict, Lab, Refuse, Request, Supply, Wait
+from bullpen.core.leases.requests import (
+    Assign,
+    Decision,
+    Evict,
+    Lab,
+    Refuse,
+    Request,
+    Supply,
+    Wait,
+    request_of,
+)
 from bullpen.errors import Conflict, NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -281,23 +291,23 @@ class LeaseReconciler:
         whole = Lab(offers=lab.offers, requests=(), policies=policies, supplies=supplies)
         new = self._decided(whole, requests.newcomers(), lab.waiting)
         at_once = [decision for decision in new if isinstance(decision, Assign)]
-        requests.served(decision.lease for decision in at_once)
+        requests.served(decision.request for decision in at_once)
         await self._carry_out(at_once, lab.waiting, now)
         await self._carry_out(self._decided(whole, requests.take(), lab.waiting), lab.waiting, now)
 
     def _decided(
         self, lab: Lab, requests: tuple[Request, ...], waiting: Mapping[str, Lease]
-    ) -> tuple[scheduler.Decision, ...]:
+    ) -> tuple[Decision, ...]:
         # A lease that this pass has just ended is still in the index.
         asking = tuple(asked for asked in requests if asked.name in waiting)
         leases = {asked.name: waiting[asked.name] for asked in asking}
         return self._decide(replace(lab, requests=asking), leases) if asking else ()
 
     async def _carry_out(
-        self, decisions: Iterable[scheduler.Decision], waiting: Mapping[str, Lease], now: datetime
+        self, decisions: Iterable[Decision], waiting: Mapping[str, Lease], now: datetime
     ) -> None:
         """Perform only what differs: most waiting leases already have the status they would get."""
-        acts = [(decision, waiting[_waiting_lease(decision)]) for decision in decisions]
+        acts = [(decision, waiting[request_of(decision)]) for decision in decisions]
         await _all(
             self._guarded(lease, self._perform(decision, lease, now))
             for decision, lease in acts
@@ -316,7 +326,7 @@ class LeaseReconciler:
             else:
                 lab.requests.remove(name)
 
-    def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[scheduler.Decision, ...]:
+    def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[Decision, ...]:
         """Decide the assignments. A request that cannot be decided does not block the others."""
         try:
             decisions = scheduler.schedule(lab)
@@ -335,11 +345,13 @@ class LeaseReconciler:
             return True
         return False
 
-    async def _perform(self, decision: scheduler.Decision, lease: Lease, now: datetime) -> None:
+    async def _perform(self, decision: Decision, lease: Lease, now: datetime) -> None:
         """Carry out a decision about a waiting lease."""
         match decision:
-            case Assign(exporter=target, approval=approval):
-                await self._assign(lease, target, approval, now)
+            case Assign(grants=(grant,)):
+                await self._assign(lease, grant.exporter, grant.approval, now)
+            case Assign():
+                raise AssertionError(f"lease {lease.metadata.name} asks for one exporter")
             case Evict(lease=name):
                 await self._evict(lease, name, now)
             case Wait(reason=reason, message=message):
@@ -419,11 +431,6 @@ def _told(decision: Wait, lease: Lease) -> bool:
         and said.message == decision.message
         and said.observed_generation == lease.metadata.generation
     )
-
-
-def _waiting_lease(decision: scheduler.Decision) -> str:
-    """The request a decision is about."""
-    return decision.by if isinstance(decision, Evict) else decision.lease
 
 
 _LOST = frozenset({"ExporterRemoved", "ExporterTaken"})

@@ -23,7 +23,7 @@ from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.controllers.pools.pool_observer import Look, PoolObserver
 from bullpen.controllers.targets.blueprints import Blueprint, owner_of
 from bullpen.controllers.views import Views
-from bullpen.core.leases.scheduler import Supply
+from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import Device
 from bullpen.core.pools import decision_log, forecast, pool_status, scale_plan, start_throttle
 from bullpen.core.pools.members import Phase, Stage

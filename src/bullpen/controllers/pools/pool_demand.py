@@ -15,7 +15,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.targets.blueprints import owner_of
 from bullpen.controllers.views import Views
-from bullpen.core.leases.scheduler import Lab, Request
+from bullpen.core.leases.requests import Lab, Request
 from bullpen.core.matcher import Device, Matcher
 from bullpen.core.pools import demand
 from bullpen.core.pools.demand import Share, Source

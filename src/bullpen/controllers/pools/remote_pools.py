@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from bullpen.api.exporterset import ExporterSet
 from bullpen.controllers.views import Views
-from bullpen.core.leases.scheduler import Supply
+from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import Device
 from bullpen.core.pools import forecast
 from bullpen.core.targets import profiles

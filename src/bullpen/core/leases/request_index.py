@@ -6,7 +6,8 @@ decision about a group holds until something changes for this group, or for a gr
 share an exporter with it.
 
 A new request that finds a free exporter affects only itself: every other request has been
-decided, so an exporter that is still free is of no use to them.
+decided, so an exporter that is still free is of no use to them. This holds only while no
+request needs several exporters, because a free exporter may be kept for such a request.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from bullpen.core.exporters.offers import Offer
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies
-from bullpen.core.leases.scheduler import Request, Supply, kind_of
+from bullpen.core.leases.requests import Request, Supply, kind_of
+from bullpen.core.matcher import Device
 
 
 class RequestIndex:
@@ -30,6 +32,9 @@ class RequestIndex:
 
         self._new: dict[str, Request] = {}
         """Requests that have not been decided yet."""
+
+        self._several = 0
+        """The number of requests for several exporters."""
 
         self._index = _GroupIndex()
         self._policies = access.OPEN
@@ -48,6 +53,7 @@ class RequestIndex:
             group = self._groups[kind] = _Group(request)
             self._index.add(group)
         group.requests[request.name] = request
+        self._several += request.size > 1
         self._by_name[request.name] = group
         if new:
             self._new[request.name] = request
@@ -58,7 +64,7 @@ class RequestIndex:
         group = self._by_name.pop(name, None)
         if group is None:
             return
-        del group.requests[name]
+        self._several -= group.requests.pop(name).size > 1
         if self._new.pop(name, None) is None:
             self._changed[group.kind] = group
         if not group.requests:
@@ -71,7 +77,7 @@ class RequestIndex:
             return
         for offer in (old, new):
             if offer is not None:
-                self._mark(g for g in self._index.near(offer) if g.matcher.matches(offer))
+                self._mark(g for g in self._index.near(offer) if g.matches(offer))
 
     def under(self, policies: Policies, supplies: tuple[Supply, ...]) -> None:
         """Set the current access policies, and the exporters that pools could create."""
@@ -83,19 +89,19 @@ class RequestIndex:
             changed += [s for s in self._supplies if s not in supplies]
             self._supplies = supplies
             groups = self._groups.values()
-            self._mark(g for g in groups if any(g.matcher.matches(s.member) for s in changed))
+            self._mark(g for g in groups if any(g.matches(s.member) for s in changed))
 
     def everything(self) -> None:
         """Mark all requests for a decision, because earlier decisions were not carried out."""
         self._mark(self._groups.values())
 
     def newcomers(self) -> tuple[Request, ...]:
-        """New requests, if nothing else has changed.
+        """New requests, if nothing else has changed and each needs one exporter.
 
         A new request with a free exporter may be assigned at once; the caller reports this with
         ``served``. For the others, ``take`` returns all requests they affect.
         """
-        return () if self._changed else tuple(self._new.values())
+        return () if self._changed or self._several else tuple(self._new.values())
 
     def served(self, names: Iterable[str]) -> None:
         """Remove new requests that are assigned at once and no longer wait.
@@ -123,8 +129,7 @@ class RequestIndex:
         rest = {kind: group for kind, group in self._groups.items() if kind not in self._changed}
         found = list(self._changed.values())
         for group in found:  # grows while it is walked
-            apart = group.matcher.disjoint
-            near = [kind for kind, other in rest.items() if not apart(other.matcher)]
+            near = [kind for kind, other in rest.items() if group.may_share(other)]
             found += (rest.pop(kind) for kind in near)
         return found
 
@@ -138,12 +143,19 @@ class _Group:
     def __init__(self, first: Request) -> None:
         self.kind = kind_of(first)
         self.requests: dict[str, Request] = {}
-        self.matcher = first.matcher
+        self._matchers = tuple(dict.fromkeys(want.matcher for want in first.wants))
 
     @property
-    def common(self) -> str | tuple[str, str] | None:
-        """A property of every wanted offer: its name, or one label; None if there is none."""
-        return self.matcher.exporter or next(iter(self.matcher.required_labels.items()), None)
+    def common(self) -> set[str | tuple[str, str] | None]:
+        """For each want a property of every wanted offer: its name, or one label; None if none."""
+        return {m.exporter or next(iter(m.required_labels.items()), None) for m in self._matchers}
+
+    def matches(self, device: Device) -> bool:
+        return any(matcher.matches(device) for matcher in self._matchers)
+
+    def may_share(self, other: _Group) -> bool:
+        """False only if no exporter at all could serve both groups."""
+        return any(not mine.disjoint(its) for mine in self._matchers for its in other._matchers)
 
 
 class _GroupIndex:
@@ -153,13 +165,15 @@ class _GroupIndex:
         self._groups: dict[object, dict[object, _Group]] = {}
 
     def add(self, group: _Group) -> None:
-        self._groups.setdefault(group.common, {})[group.kind] = group
+        for common in group.common:
+            self._groups.setdefault(common, {})[group.kind] = group
 
     def remove(self, group: _Group) -> None:
-        groups = self._groups[group.common]
-        del groups[group.kind]
-        if not groups:
-            del self._groups[group.common]
+        for common in group.common:
+            groups = self._groups[common]
+            del groups[group.kind]
+            if not groups:
+                del self._groups[common]
 
     def near(self, offer: Offer) -> Iterator[_Group]:
         """A superset of the groups that may want the offer."""

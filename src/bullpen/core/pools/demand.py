@@ -15,7 +15,9 @@ from datetime import datetime, timedelta
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies
-from bullpen.core.leases.scheduler import Assign, Lab, Request, schedule
+from bullpen.core.leases.requests import Assign, Lab, Refuse, Request, Wait, Want
+from bullpen.core.leases.scheduler import schedule
+from bullpen.core.leases.target_set import largest_matching
 from bullpen.core.matcher import Device
 from bullpen.kit import times
 
@@ -46,7 +48,7 @@ class Share:
     """Leases that will get a member that is free now or soon."""
 
     waiting: tuple[str, ...] = ()
-    """Leases for which a member has to be created, or is starting."""
+    """Leases for which a member has to be created, or is starting; once for each member."""
 
 
 def share(
@@ -65,16 +67,15 @@ def share(
     requests = tuple(r for r in lab.requests if r.since <= horizon)
     claimed: dict[str, list[str]] = {source.name: [] for source in sources}
     waiting: dict[str, list[str]] = {source.name: [] for source in sources}
-    by_name = {request.name: request for request in requests}
-    for decision in _outlook(lab, requests):
-        if isinstance(decision, Assign):
-            owner = pool_of(decision.exporter)
-            if owner in claimed:
-                claimed[owner].append(decision.lease)
-            continue
-        chosen = _choose(lab.policies, by_name[decision.lease], sources, waiting, now)
+    outlook = _outlook(lab, requests)
+    for name, exporter in outlook.served:
+        owner = pool_of(exporter)
+        if owner in claimed:
+            claimed[owner].append(name)
+    for request, want in outlook.lacking:
+        chosen = _choose(lab.policies, request, want, sources, waiting, now)
         if chosen is not None:
-            waiting[chosen.name].append(decision.lease)
+            waiting[chosen.name].append(request.name)
     return {
         source.name: Share(claimed=tuple(claimed[source.name]), waiting=tuple(waiting[source.name]))
         for source in sources
@@ -87,25 +88,57 @@ def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime)
     return min((start for start in starts if start > now), default=None)
 
 
-def _outlook(lab: Lab, requests: tuple[Request, ...]) -> Iterable[Assign | _Unserved]:
-    """The requests that free exporters will serve, and those left over, in queue order."""
-    offers = OfferIndex(_soon(o) for o in _concerned(lab.offers, requests) if o.free or o.settling)
-    for decision in schedule(Lab(offers=offers, requests=requests, policies=lab.policies)):
-        yield decision if isinstance(decision, Assign) else _Unserved(lease=decision.lease)
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What free exporters will serve, and what is left over, in queue order."""
+
+    served: tuple[tuple[str, str], ...]
+    """Requests and the exporters they get."""
+
+    lacking: tuple[tuple[Request, Want], ...]
+    """Requests that are not served, with a want for each exporter they lack."""
+
+
+def _outlook(lab: Lab, requests: tuple[Request, ...]) -> _Outlook:
+    free = [_soon(o) for o in _concerned(lab.offers, requests) if o.free or o.settling]
+    expected = Lab(offers=OfferIndex(free), requests=requests, policies=lab.policies)
+    decisions = schedule(expected)
+    served = tuple(
+        (decision.request, grant.exporter)
+        for decision in decisions
+        if isinstance(decision, Assign)
+        for grant in decision.grants
+    )
+    by_name, used = {request.name: request for request in requests}, {name for _, name in served}
+    left = [offer for offer in free if offer.name not in used]
+    unserved = (by_name[d.request] for d in decisions if isinstance(d, Wait | Refuse))
+    return _Outlook(
+        served=served,
+        lacking=tuple((r, want) for r in unserved for want in _lacking(lab.policies, r, left)),
+    )
+
+
+def _lacking(policies: Policies, request: Request, left: list[Offer]) -> list[Want]:
+    """A want for each exporter the request lacks; what it can use is removed from ``left``."""
+    places = [want for want in request.wants for _ in range(want.count)]
+    if len(places) == 1:
+        return places
+    names = [
+        [offer.name for offer in left if _allowed(policies, request, want, offer)][: len(places)]
+        for want in places
+    ]
+    filled = largest_matching(names)
+    left[:] = [offer for offer in left if offer.name not in filled]
+    return [want for number, want in enumerate(places) if number not in filled.values()]
 
 
 def _concerned(offers: OfferIndex, requests: tuple[Request, ...]) -> Iterable[Offer]:
     """Enabled offers that some request could get. There may be thousands of others."""
     found: dict[str, Offer] = {}
-    for matcher in {request.matcher for request in requests}:
+    for matcher in {want.matcher for request in requests for want in request.wants}:
         if not matcher.unrestricted:
             found.update((offer.name, offer) for offer in offers.enabled(matcher))
     return found.values()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unserved:
-    lease: str
 
 
 def _soon(offer: Offer) -> Offer:
@@ -116,11 +149,17 @@ def _soon(offer: Offer) -> Offer:
 def _choose(
     policies: Policies,
     request: Request,
+    want: Want,
     sources: Sequence[Source],
     waiting: Mapping[str, Sequence[str]],
     now: datetime,
 ) -> Source | None:
-    found = [s for s in sources if _could_serve(policies, request, s, now)]
+    found = [
+        source
+        for source in sources
+        if request.since <= times.shifted(now, source.lead)
+        and _allowed(policies, request, want, source.member)
+    ]
 
     def preference(source: Source) -> tuple[bool, bool, str]:
         queued = len(waiting[source.name])
@@ -131,16 +170,12 @@ def _choose(
     return min(found, key=preference, default=None)
 
 
-def _could_serve(policies: Policies, request: Request, source: Source, now: datetime) -> bool:
-    if request.client_labels is None or request.matcher.unrestricted:
+def _allowed(policies: Policies, request: Request, want: Want, device: Device) -> bool:
+    """Whether the device matches and the client of the request may have it."""
+    if request.client_labels is None or want.matcher.unrestricted:
         return False
-    late = request.since > times.shifted(now, source.lead)
-    if late or not request.matcher.matches(source.member):
-        return False
-    approval = access.approve(
-        policies,
-        client=request.client_labels,
-        exporter=source.member,
-        duration=request.duration,
+    return want.matcher.matches(device) and bool(
+        access.approve(
+            policies, client=request.client_labels, exporter=device, duration=request.duration
+        )
     )
-    return approval is not None
