@@ -125,6 +125,10 @@ class Labs:
             known = None if newest is None else max(newest, known)
         return lifecycle.limited(lease, maximum=known, now=now)
 
+    def client_exists(self, lease: Lease) -> bool:
+        client = lease.spec.client_ref.name
+        return self._views.clients.get(lease.metadata.namespace, client) is not None
+
     def _client_labels(self, lease: Lease) -> dict[str, str]:
         client = self._views.clients.get(lease.metadata.namespace, lease.spec.client_ref.name)
         return dict(client.metadata.labels) if client else {}

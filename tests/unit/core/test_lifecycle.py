@@ -155,6 +155,7 @@ def test_a_lease_ends_when_released_or_run_out_and_only_once() -> None:
     assert lifecycle.due_to_end(released, now=NOON) == "Released"
     over = replace(released, status=replace(released.status, ended=True))
     assert lifecycle.due_to_end(over, now=NOON + 9 * HOUR) is None
+    assert lifecycle.due_to_end(active, client_exists=False, now=NOON) == "ClientRemoved"
 
 
 def test_ready_is_the_last_condition_and_pending_turns_false() -> None:

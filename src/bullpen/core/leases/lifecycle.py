@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
-from bullpen.api.meta import LocalObjectReference
+from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.conditions import condition, last
 from bullpen.core.leases import sessions
@@ -112,14 +112,17 @@ def length(spec: LeaseSpec) -> timedelta | None:
     return None
 
 
-def due_to_end(lease: Lease, *, now: datetime) -> str | None:
+def due_to_end(lease: Lease, *, client_exists: bool = True, now: datetime) -> str | None:
     """The reason why an open lease must end now, or None."""
     if lease.status.ended:
         return None
     if lease.spec.release:
         return "Released"
     end = expires_at(lease)
-    return "Expired" if end is not None and end <= now else None
+    if end is not None and end <= now:
+        return "Expired"
+    orphaned = lease.status.exporter_ref is not None and not client_exists
+    return "ClientRemoved" if orphaned else None
 
 
 def holder(lease: Lease) -> str:
@@ -145,6 +148,18 @@ def waiting(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseS
         now=now,
     )
     return replace(lease.status, conditions=found)
+
+
+def says_waiting(lease: Lease, *, reason: str, message: str) -> bool:
+    """Whether the status already says that the lease waits, and why."""
+    said = conditions.get(lease.status.conditions, "Pending")
+    return (
+        said is not None
+        and said.status is ConditionStatus.TRUE
+        and said.reason == reason
+        and said.message == message
+        and said.observed_generation == lease.metadata.generation
+    )
 
 
 def assigned(
