@@ -16,7 +16,7 @@ from bullpen.api.rbac import (
     Role,
     RoleBinding,
 )
-from bullpen.core.rbac.authorization import EVERYTHING, AccessIndex, Attributes, User, uncovered
+from bullpen.core.rbac.authorization import AccessIndex, Attributes, User, uncovered
 
 MISSING_SHOWN_MAX = 20
 """Rights named in a refusal."""
@@ -33,12 +33,11 @@ def role_refusal(
     place = _role_attributes("escalate", new.kind, new.metadata.namespace, new.metadata.name)
     if index.decide(user, place).allowed:
         return None
-    owned = index.rules_of(user, new.metadata.namespace)
     if _aggregation(new) or (old is not None and _aggregation(old)):
-        # Aggregated rules can become anything, so writing them requires the right to everything.
-        missing = uncovered(owned, EVERYTHING)
-        if missing != ():
-            return "must have cluster-admin privileges to use the aggregationRule"
+        # Aggregated rules can become anything, so writing them requires the right to everything,
+        # which includes the right to escalate.
+        return "must have cluster-admin privileges to use the aggregationRule"
+    owned = index.rules_of(user, new.metadata.namespace)
     return _missing_refusal(user, uncovered(owned, new.policy_rules))
 
 
