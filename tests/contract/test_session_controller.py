@@ -151,7 +151,7 @@ def test_the_end_of_the_lease_ends_its_sessions_and_their_bytes_are_learnt_later
             link.close(sent=77_000)
             await asyncio.sleep(2)
             assert listed(world)[0].bytes_from_client == 77_000
-            assert not world.sessions._reconciler._books, (
+            assert not world.sessions._reconciler._unwritten, (
                 "nothing is kept of what is over and written"
             )
 
@@ -184,7 +184,7 @@ def test_a_deleted_lease_takes_its_sessions_along(world: LabWorld) -> None:
             await world.until(lambda: world.views.leases.get(SPACE, "one") is None)
             link.close()
             await asyncio.sleep(3)
-            assert not world.sessions._reconciler._books
+            assert not world.sessions._reconciler._unwritten
             assert not world.sessions._reconciler._leases
 
     world.run(story)

@@ -1,15 +1,18 @@
-"""Changes one object that others change too: read, edit, compare, retry on conflict."""
+"""Writes of controllers: edits of objects that others change too, and many writes at once.
+
+An edit reads, changes, compares and is retried on conflict.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects, meta_of
-from bullpen.errors import Conflict, Unavailable
+from bullpen.errors import Conflict, LabError, Unavailable
 from bullpen.runtime.informer import Informer, key_of
 
 K = TypeVar("K", bound=Kind)
@@ -27,6 +30,9 @@ attempt would conflict again.
 
 SLOW_SECONDS_MAX = 10.0
 """How long to wait for the conflicting write to become durable."""
+
+AT_ONCE_MAX = 64
+"""Operations of ``together`` that run at the same time."""
 
 
 async def change(objects: Objects, view: Informer[K], value: K, edit: Callable[[K], K]) -> K:
@@ -79,3 +85,32 @@ async def _change(
         text = f"{name} is being written and that takes more than {SLOW_SECONDS_MAX:.0f} s"
         raise Unavailable(f"{text}; try again")
     raise Unavailable(f"{name} changed {moves} times while it was being written; try again")
+
+
+async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
+    """Run many operations at once, so that their writes share commits.
+
+    Returns the error of each, or None. A failure stops no other.
+    """
+    wanted = tuple(acts)
+    if not wanted:
+        return []
+    if len(wanted) == 1:
+        return [await _error(wanted[0])]
+    slots = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def one(act: Awaitable[None]) -> LabError | None:
+        async with slots:
+            return await _error(act)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one(act)) for act in wanted]
+    return [task.result() for task in running]
+
+
+async def _error(act: Awaitable[None]) -> LabError | None:
+    try:
+        await act
+    except LabError as error:
+        return error
+    return None

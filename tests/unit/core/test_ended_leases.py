@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.core.leases.ended_leases import DUE_AT_ONCE_MAX, EndedLeases
+from bullpen.core.lab_index import DUE_AT_ONCE_MAX, EndedLeases
 from bullpen.core.leases.lifecycle import ENDED_LABEL
 from bullpen.kit.clock import EPOCH
 

@@ -17,8 +17,7 @@ from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
 from bullpen.kit.clock import SystemClock
 from bullpen.services.router import frames
-from bullpen.services.router.connection import Connection
-from bullpen.services.router.limits import Limits
+from bullpen.services.router.connection import Connection, Limits
 from bullpen.services.router.server import Router
 
 CLOCK = SystemClock()

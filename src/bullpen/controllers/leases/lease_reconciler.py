@@ -16,9 +16,9 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
-from bullpen.controllers.batch import together
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases.lease_actions import LeaseActions
+from bullpen.controllers.object_edit import together
 from bullpen.controllers.views import Views
 from bullpen.core.lab_index import LabIndex, News
 from bullpen.core.leases import lifecycle, scheduler

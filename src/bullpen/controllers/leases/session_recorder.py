@@ -29,7 +29,7 @@ STREAMS_MAX = 2 * SESSIONS_MAX
 
 
 @dataclass(slots=True)
-class _Book:
+class _Unwritten:
     """The sessions of one lease that may not be in its status yet."""
 
     streams: dict[str, LeaseSession] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class SessionReconciler:
         self._view = leases
         self._events = events
         self._leases: dict[str, Lease] = {}
-        self._books: dict[str, _Book] = {}
+        self._unwritten: dict[str, _Unwritten] = {}
         leases.listen(self._changed)
 
     def _changed(self, old: Lease | None, new: Lease | None) -> None:
@@ -93,26 +93,26 @@ class SessionReconciler:
             self._leases[new.metadata.uid] = new
         elif old is not None:
             self._leases.pop(old.metadata.uid, None)
-            self._books.pop(old.metadata.uid, None)
+            self._unwritten.pop(old.metadata.uid, None)
 
     def seen(self, session: Session) -> None:
         """Record a router's report; nothing is written yet."""
         lease = self._leases.get(session.lease)
         if lease is None:
             return
-        book = self._books.setdefault(session.lease, _Book())
+        unwritten = self._unwritten.setdefault(session.lease, _Unwritten())
         if sessions.is_probe(session):
-            book.drop(session.stream)
+            unwritten.drop(session.stream)
             return
-        known = book.streams.get(session.stream)
+        known = unwritten.streams.get(session.stream)
         client = known.client if known else lifecycle.holder(lease)
-        book.put(sessions.entry(session, client=client))
+        unwritten.put(sessions.entry(session, client=client))
 
     async def reconcile(self, uid: str) -> Outcome:
-        lease, book = self._leases.get(uid), self._books.get(uid)
-        if lease is None or book is None:
+        lease, unwritten = self._leases.get(uid), self._unwritten.get(uid)
+        if lease is None or unwritten is None:
             return Outcome()
-        news = tuple(book.streams.values())
+        news = tuple(unwritten.streams.values())
 
         def learnt(newest: Lease) -> LeaseStatus:
             listed = sessions.merged(newest.status.sessions, news)
@@ -122,21 +122,21 @@ class SessionReconciler:
             written = await change_status(self._objects, self._view, lease, learnt)
         except NotFound:
             return Outcome()
-        self._tell(written, book, news)
+        self._tell(written, unwritten, news)
         return Outcome()
 
-    def _tell(self, lease: Lease, book: _Book, written: tuple[LeaseSession, ...]) -> None:
+    def _tell(self, lease: Lease, unwritten: _Unwritten, written: tuple[LeaseSession, ...]) -> None:
         """Emit events about opened and closed sessions; forget sessions that are fully written."""
         for session in written:
             if session.end_time is not None:
                 self._say(lease, "SessionEnded", f"client {session.client} disconnected")
-                if book.streams.get(session.stream) == session:
-                    book.drop(session.stream)
-            elif session.stream not in book.told:
-                book.told.add(session.stream)
+                if unwritten.streams.get(session.stream) == session:
+                    unwritten.drop(session.stream)
+            elif session.stream not in unwritten.told:
+                unwritten.told.add(session.stream)
                 self._say(lease, "SessionStarted", f"client {session.client} connected")
-        if not book.streams:
-            self._books.pop(lease.metadata.uid, None)
+        if not unwritten.streams:
+            self._unwritten.pop(lease.metadata.uid, None)
 
     def _say(self, lease: Lease, reason: str, message: str) -> None:
         self._events.emit(lease, reason=reason, message=message)

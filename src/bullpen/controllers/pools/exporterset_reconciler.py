@@ -17,8 +17,7 @@ from typing import assert_never
 from bullpen.api.exporter import Exporter, ExporterSpec
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
-from bullpen.controllers.batch import together
-from bullpen.controllers.object_edit import change_status
+from bullpen.controllers.object_edit import change_status, together
 from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.controllers.pools.pool_observer import Look, PoolObserver
 from bullpen.controllers.targets.blueprints import Blueprint, owner_of

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -25,11 +25,10 @@ from google.protobuf.message import DecodeError
 
 from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
-from bullpen.errors import LabError
+from bullpen.errors import BadRequest, LabError
 from bullpen.identity.subjects import Role
-from bullpen.services.callers import Callers, Claim
+from bullpen.services.callers import Anonymous, Callers, Claim
 from bullpen.services.grpc.errors import Answer, answer_to
-from bullpen.services.grpc.metadata import claim
 from bullpen.services.grpc.recording import CallRecorder
 
 log = logging.getLogger("bullpen.grpc")
@@ -120,11 +119,52 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return record
 
     async def _caller(self, admits: Admits, who: Claim) -> Client | Exporter:
-        assert self._callers is not None, "the server serves nobody before it knows its callers"
+        assert self._callers is not None, "the server starts after its callers are known"
         exporter = admits is Admits.EXPORTER
         if exporter or (admits is Admits.EITHER and who.role is Role.EXPORTER):
             return await self._callers.exporter(who)
         return await self._callers.client(who)
+
+
+def claim(metadata: Iterable[tuple[str, str | bytes]] | None) -> Claim:
+    """The identity that a call claims: four headers, each of which must be present exactly once.
+
+    Raises ``BadRequest`` or ``Anonymous``.
+    """
+    headers: dict[str, list[str]] = {}
+    for key, value in metadata or ():
+        headers.setdefault(key, []).append(value if isinstance(value, str) else "")
+    return Claim(
+        token=_token_in(headers.get("authorization", [])),
+        role=_role_named(_header(headers, "jumpstarter-kind")),
+        namespace=_header(headers, "jumpstarter-namespace"),
+        name=_header(headers, "jumpstarter-name"),
+    )
+
+
+def _token_in(found: list[str]) -> str:
+    if not found:
+        raise Anonymous("no token was sent; use a client or exporter config of this service")
+    if len(found) > 1:
+        raise BadRequest("more than one authorization header was sent")
+    scheme, _, token = found[0].partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise BadRequest("the authorization header must be 'Bearer TOKEN'")
+    return token
+
+
+def _header(headers: dict[str, list[str]], name: str) -> str:
+    found = headers.get(name, [])
+    if len(found) != 1 or not found[0]:
+        raise BadRequest(f"the header {name} must be sent exactly once")
+    return found[0]
+
+
+def _role_named(value: str) -> Role:
+    try:
+        return Role(value)
+    except ValueError:
+        raise BadRequest(f"jumpstarter-kind is {value!r}; it must be Client or Exporter") from None
 
 
 def refusing(answer: Answer, record: Callable[[Any], None] = lambda context: None) -> Any:

@@ -16,9 +16,8 @@ from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.runtime.connections import Door, Guest, accepting
-from bullpen.services.router.connection import Connection
+from bullpen.services.router.connection import Connection, Limits
 from bullpen.services.router.leg import Leg
-from bullpen.services.router.limits import Limits
 from bullpen.services.router.pairing import Pairing
 
 log = logging.getLogger("bullpen.router")
