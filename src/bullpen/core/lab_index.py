@@ -21,7 +21,7 @@ from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import ENDED_LABEL
 from bullpen.core.leases.quotas import Usage
-from bullpen.core.leases.request_index import RequestIndex
+from bullpen.core.leases.requests import RequestIndex
 from bullpen.core.matcher import Matcher, matcher_of
 from bullpen.core.pools import members
 from bullpen.kit import times

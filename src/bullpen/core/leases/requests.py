@@ -1,4 +1,4 @@
-"""What the scheduler is asked, and what it answers.
+"""What the scheduler is asked, what it answers, and which requests wait for an answer.
 
 A request asks for one or several exporters and is served completely or not at all. A waiting
 lease is a request with one want for one exporter.
@@ -6,11 +6,11 @@ lease is a request with one want for one exporter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bullpen.core.exporters.offers import OfferIndex
+from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Approval, Policies
 from bullpen.core.matcher import Device, Matcher
@@ -136,3 +136,173 @@ Decision = Assign | Evict | Wait | Refuse
 def request_of(decision: Decision) -> str:
     """The name of the request a decision is about."""
     return decision.by if isinstance(decision, Evict) else decision.request
+
+
+class RequestIndex:
+    """Waiting requests of a namespace, grouped, to find the requests a change can affect.
+
+    Deciding over all waiting requests makes the queue fair, but would make a long queue slow, since
+    most changes affect few requests. Requests that ask for the same thing form a group. A decision
+    about a group holds until something changes for this group, or for a group that may share an
+    exporter with it.
+
+    A new request that finds a free exporter affects only itself: every other request has been
+    decided, so an exporter that is still free is of no use to them. This holds only while no
+    request needs several exporters, because a free exporter may be kept for such a request.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[object, _Group] = {}
+        self._by_name: dict[str, _Group] = {}
+        self._changed: dict[object, _Group] = {}
+        """Groups to decide about; may include groups that have become empty."""
+
+        self._new: dict[str, Request] = {}
+        """Requests that have not been decided yet."""
+
+        self._several = 0
+        """The number of requests for several exporters."""
+
+        self._index = _GroupIndex()
+        self._policies = access.OPEN
+        self._supplies: tuple[Supply, ...] = ()
+
+    def put(self, request: Request) -> None:
+        """Add a request, or change what a known request waits for."""
+        group = self._by_name.get(request.name)
+        if group is not None and group.requests[request.name] == request:
+            return
+        new = group is None or request.name in self._new
+        self.remove(request.name)
+        kind = kind_of(request)
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = _Group(request)
+            self._index.add(group)
+        group.requests[request.name] = request
+        self._several += request.size > 1
+        self._by_name[request.name] = group
+        if new:
+            self._new[request.name] = request
+        else:
+            self._changed[kind] = group
+
+    def remove(self, name: str) -> None:
+        group = self._by_name.pop(name, None)
+        if group is None:
+            return
+        self._several -= group.requests.pop(name).size > 1
+        if self._new.pop(name, None) is None:
+            self._changed[group.kind] = group
+        if not group.requests:
+            del self._groups[group.kind]
+            self._index.remove(group)
+
+    def offered(self, old: Offer | None, new: Offer | None) -> None:
+        """An exporter changed from ``old`` to ``new``; None stands for no exporter."""
+        if old == new:
+            return
+        for offer in (old, new):
+            if offer is not None:
+                self._mark(g for g in self._index.near(offer) if g.matches(offer))
+
+    def under(self, policies: Policies, supplies: tuple[Supply, ...]) -> None:
+        """Set the current access policies, and the exporters that pools could create."""
+        if policies != self._policies:
+            self._policies = policies
+            self.everything()
+        if supplies != self._supplies:
+            changed = [s for s in supplies if s not in self._supplies]
+            changed += [s for s in self._supplies if s not in supplies]
+            self._supplies = supplies
+            groups = self._groups.values()
+            self._mark(g for g in groups if any(g.matches(s.member) for s in changed))
+
+    def everything(self) -> None:
+        """Mark all requests for a decision, because earlier decisions were not carried out."""
+        self._mark(self._groups.values())
+
+    def newcomers(self) -> tuple[Request, ...]:
+        """New requests, if nothing else has changed and each needs one exporter.
+
+        A new request with a free exporter may be assigned at once; the caller reports this with
+        ``served``. For the others, ``take`` returns all requests they affect.
+        """
+        return () if self._changed or self._several else tuple(self._new.values())
+
+    def served(self, names: Iterable[str]) -> None:
+        """Remove new requests that are assigned at once and no longer wait.
+
+        If an assignment fails, the caller must ``put`` the request again.
+        """
+        for name in names:
+            self.remove(name)
+
+    def take(self) -> tuple[Request, ...]:
+        """All requests the changes can affect; a pass that cannot finish calls ``everything``."""
+        self._mark(self._by_name[name] for name in self._new)
+        self._new = {}
+        found = self._reached()
+        self._changed = {}
+        return tuple(request for group in found for request in group.requests.values())
+
+    def _mark(self, groups: Iterable[_Group]) -> None:
+        self._changed.update((group.kind, group) for group in groups)
+
+    def _reached(self) -> list[_Group]:
+        """The changed groups and, transitively, the groups that may share an exporter with them."""
+        if not self._changed:
+            return []
+        rest = {kind: group for kind, group in self._groups.items() if kind not in self._changed}
+        found = list(self._changed.values())
+        for group in found:  # grows while it is walked
+            near = [kind for kind, other in rest.items() if group.may_share(other)]
+            found += (rest.pop(kind) for kind in near)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+class _Group:
+    """Requests that the same exporters can serve."""
+
+    def __init__(self, first: Request) -> None:
+        self.kind = kind_of(first)
+        self.requests: dict[str, Request] = {}
+        self._matchers = tuple(dict.fromkeys(want.matcher for want in first.wants))
+
+    @property
+    def common(self) -> set[str | tuple[str, str] | None]:
+        """For each want a property of every wanted offer: its name, or one label; None if none."""
+        return {m.exporter or next(iter(m.required_labels.items()), None) for m in self._matchers}
+
+    def matches(self, device: Device) -> bool:
+        return any(matcher.matches(device) for matcher in self._matchers)
+
+    def may_share(self, other: _Group) -> bool:
+        """False only if no exporter at all could serve both groups."""
+        return any(not mine.disjoint(its) for mine in self._matchers for its in other._matchers)
+
+
+class _GroupIndex:
+    """Groups by a property that their wanted offers share, so that a change visits few groups."""
+
+    def __init__(self) -> None:
+        self._groups: dict[object, dict[object, _Group]] = {}
+
+    def add(self, group: _Group) -> None:
+        for common in group.common:
+            self._groups.setdefault(common, {})[group.kind] = group
+
+    def remove(self, group: _Group) -> None:
+        for common in group.common:
+            groups = self._groups[common]
+            del groups[group.kind]
+            if not groups:
+                del self._groups[common]
+
+    def near(self, offer: Offer) -> Iterator[_Group]:
+        """A superset of the groups that may want the offer."""
+        for common in (None, offer.name, *offer.labels.items()):
+            yield from self._groups.get(common, {}).values()

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies, Rule
-from bullpen.core.leases.request_index import RequestIndex
 from bullpen.core.leases.requests import (
     Assign,
     Decision,
@@ -22,6 +21,7 @@ from bullpen.core.leases.requests import (
     Lab,
     Refuse,
     Request,
+    RequestIndex,
     Supply,
     Wait,
     Want,
