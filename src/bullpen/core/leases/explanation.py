@@ -43,7 +43,7 @@ def explain(
     if request.size > 1 and _too_few(request, offers, supplies):
         text = f"the exporters that match are too few for the {request.size} it needs"
         return _unsatisfiable(request, "TooFewExporters", text)
-    short = _short(request, offers)
+    short = _short(request, offers) if request.size > 1 else 0
     return _wait(request, short, offers[short], supplies[short], position=position, soon=soon)
 
 
@@ -111,7 +111,8 @@ def _cause(offers: Sequence[Offer], *, soon: bool) -> tuple[str, str]:
     subject = f"{_exporters(len(offers))} {'matches' if one else 'match'}"
     if not online:
         return "Offline", f"{subject}, {'but it is not' if one else 'but none is'} online"
-    used = sum(1 for offer in online if offer.holder or offer.free or offer.settling)
+    # What is free here goes to a request in front, so it counts as in use.
+    used = sum(1 for offer in online if offer.holder or offer.idle or not offer.stuck)
     if soon or not used:
         return "NotReady", f"{subject}, {'but it is not' if one else 'but none is'} ready yet"
     if used < len(offers):

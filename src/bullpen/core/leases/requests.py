@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
@@ -27,7 +28,25 @@ class Want:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What requests have in common that the same exporters can serve. A key of indexes."""
+
+    wants: tuple[Want, ...]
+    allow_disabled: bool
+    duration: timedelta | None
+    client_labels: frozenset[tuple[str, str]] | None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: every change of a request looks it up in several indexes."""
+        return hash((self.wants, self.allow_disabled, self.duration, self.client_labels))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """The part of a waiting lease that the scheduler looks at."""
 
@@ -50,21 +69,20 @@ class Request:
 
     duration: timedelta | None = None
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of exporters it needs."""
         return sum(want.count for want in self.wants)
 
-
-def kind_of(request: Request) -> object:
-    """A key shared by all requests that the same exporters can serve."""
-    client = request.client_labels
-    return (
-        request.wants,
-        request.allow_disabled,
-        request.duration,
-        None if client is None else frozenset(client.items()),
-    )
+    @cached_property
+    def kind(self) -> Kind:
+        client = self.client_labels
+        return Kind(
+            wants=self.wants,
+            allow_disabled=self.allow_disabled,
+            duration=self.duration,
+            client_labels=None if client is None else frozenset(client.items()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +170,9 @@ class RequestIndex:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[object, _Group] = {}
+        self._groups: dict[Kind, _Group] = {}
         self._by_name: dict[str, _Group] = {}
-        self._changed: dict[object, _Group] = {}
+        self._changed: dict[Kind, _Group] = {}
         """Groups to decide about; may include groups that have become empty."""
 
         self._new: dict[str, Request] = {}
@@ -174,7 +192,7 @@ class RequestIndex:
             return
         new = group is None or request.name in self._new
         self.remove(request.name)
-        kind = kind_of(request)
+        kind = request.kind
         group = self._groups.get(kind)
         if group is None:
             group = self._groups[kind] = _Group(request)
@@ -268,9 +286,9 @@ class _Group:
     """Requests that the same exporters can serve."""
 
     def __init__(self, first: Request) -> None:
-        self.kind = kind_of(first)
+        self.kind = first.kind
         self.requests: dict[str, Request] = {}
-        self._matchers = tuple(dict.fromkeys(want.matcher for want in first.wants))
+        self._matchers = tuple(want.matcher for want in first.wants)
 
     @property
     def common(self) -> set[str | tuple[str, str] | None]:
@@ -282,14 +300,18 @@ class _Group:
 
     def may_share(self, other: _Group) -> bool:
         """False only if no exporter at all could serve both groups."""
-        return any(not mine.disjoint(its) for mine in self._matchers for its in other._matchers)
+        for mine in self._matchers:
+            for its in other._matchers:
+                if not mine.disjoint(its):
+                    return True
+        return False
 
 
 class _GroupIndex:
     """Groups by a property that their wanted offers share, so that a change visits few groups."""
 
     def __init__(self) -> None:
-        self._groups: dict[object, dict[object, _Group]] = {}
+        self._groups: dict[object, dict[Kind, _Group]] = {}
 
     def add(self, group: _Group) -> None:
         for common in group.common:

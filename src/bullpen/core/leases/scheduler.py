@@ -24,10 +24,10 @@ from bullpen.core.leases.requests import (
     Decision,
     Evict,
     Grant,
+    Kind,
     Lab,
     Request,
     Want,
-    kind_of,
 )
 from bullpen.core.leases.target_set import complete_set
 
@@ -48,13 +48,12 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
 
     The same lab always gives the same decisions, whatever the order its parts are listed in.
     """
-    candidates: dict[object, _Candidates] = {}
+    candidates: dict[Kind, _Candidates] = {}
     queue = []
     for request in lab.requests:
-        kind = kind_of(request)
-        asked = candidates.get(kind)
+        asked = candidates.get(request.kind)
         if asked is None:
-            asked = candidates[kind] = _Candidates(lab, request)
+            asked = candidates[request.kind] = _Candidates(lab, request)
         queue.append((asked, request))
     taken: set[str] = set()
     promised: set[str] = set()
@@ -118,6 +117,11 @@ class _Candidates:
         """For each want the offers that match and are allowed, whatever their state."""
         return tuple([option.offer for option in want.options] for want in self._wants)
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all these offers."""
+        return tuple(offer.name for found in self.offers for offer in found)
+
     @property
     def rank(self) -> tuple[bool, int]:
         """Sort key of its rights: those to the want with the weakest rights count."""
@@ -152,9 +156,13 @@ class _WantOptions:
         Exporters that become free anyway, perhaps because their spot lease was just ended, come
         before those whose spot lease would have to be ended.
         """
-        settling = (o for o in self.options if o.offer.settling and o.offer.name not in promised)
-        evictable = (o for o in self.options if _evictable(o) and o.offer.name not in promised)
-        return list(islice(chain(self.free(count, taken), settling, evictable), count))
+        later = (o for o in self._later if o.offer.name not in promised)
+        return list(islice(chain(self.free(count, taken), later), count))
+
+    @cached_property
+    def _later(self) -> list[_Option]:
+        settling = [option for option in self.options if option.offer.settling]
+        return settling + [option for option in self.options if _evictable(option)]
 
     @cached_property
     def options(self) -> list[_Option]:
@@ -246,13 +254,11 @@ class _Places:
             self._place += 1
             return self._place
         self._settle()
-        offers = chain.from_iterable(asked.offers)
-        ahead = (self._ahead.get(offer.name, 0) for offer in offers)
+        ahead = (self._ahead.get(name, 0) for name in asked.names)
         self._last, self._place = asked, 1 + max(ahead, default=0)
         return self._place
 
     def _settle(self) -> None:
         """Publish the queue length that was counted last, so that other requests see it."""
         if self._last is not None:
-            for offer in chain.from_iterable(self._last.offers):
-                self._ahead[offer.name] = self._place
+            self._ahead.update(dict.fromkeys(self._last.names, self._place))
