@@ -73,7 +73,7 @@ def test_a_lease_is_six_writes_and_two_events_however_large_the_lab(
 
 
 @pytest.mark.parametrize("others", [0, 100])
-def test_nobody_who_waits_for_something_else_is_decided_about_again(
+def test_requests_for_other_exporters_are_not_decided_again(
     monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     decided: list[int] = []
@@ -132,7 +132,7 @@ def test_a_flood_of_waiting_leases_of_one_client_makes_a_lease_of_another_no_mor
     world = LabWorld()
     world.quotas = replace(Quotas(), rate=None)
     world.run(story)
-    assert sum(decided) == 1, "nobody but the newcomer is decided about"
+    assert sum(decided) == 1, "only the new request is decided"
 
 
 def test_taking_an_exporter_and_telling_the_lease_is_one_commit() -> None:

@@ -43,7 +43,7 @@ def lease(on: str = "", *, uid: str = "u1", epoch: int = 3, ended: bool = False)
 @pytest.mark.parametrize(
     ("given_exporter", "given_lease", "expected"),
     [
-        pytest.param(exporter(), None, Mend.NOTHING, id="nobody has it"),
+        pytest.param(exporter(), None, Mend.NOTHING, id="no lease holds it"),
         pytest.param(exporter("l1"), lease("e1"), Mend.NOTHING, id="both halves are written"),
         pytest.param(exporter("l1"), lease(), Mend.FINISH, id="a crash left the lease's half out"),
         pytest.param(exporter("l1"), None, Mend.FREE, id="its lease was deleted"),
@@ -53,7 +53,10 @@ def lease(on: str = "", *, uid: str = "u1", epoch: int = 3, ended: bool = False)
             exporter("l1"), lease(uid="u2"), Mend.FREE, id="a new lease only shares the name"
         ),
         pytest.param(
-            exporter("l1"), lease("e1", uid="u2"), Mend.FREE, id="even one that thinks it has it"
+            exporter("l1"),
+            lease("e1", uid="u2"),
+            Mend.FREE,
+            id="a new lease of that name claims it",
         ),
     ],
 )
@@ -71,9 +74,9 @@ def test_mend_exporter(given_exporter: Exporter, given_lease: Lease | None, expe
             lease("e1"), exporter(epoch=0), Mend.END_REMOVED, id="the exporter was made anew"
         ),
         pytest.param(
-            lease("e1"), exporter(epoch=4), Mend.END_REMOVED, id="others had it in between"
+            lease("e1"), exporter(epoch=4), Mend.END_REMOVED, id="other leases held it in between"
         ),
-        pytest.param(lease("e1"), exporter("l2"), Mend.END_TAKEN, id="somebody else has it"),
+        pytest.param(lease("e1"), exporter("l2"), Mend.END_TAKEN, id="another lease holds it"),
         pytest.param(lease("e1"), exporter("l1", uid="u2"), Mend.END_TAKEN, id="a namesake has it"),
     ],
 )

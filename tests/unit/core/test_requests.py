@@ -1,4 +1,4 @@
-"""Deciding only about whom a change can concern comes to the same as deciding about everybody."""
+"""Deciding the requests that a change affects gives the same result as deciding all requests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def names(waiting: RequestIndex) -> list[str]:
 
 @pytest.fixture
 def waiting() -> RequestIndex:
-    """One who waits for each of two boards, decided about."""
+    """A decided request for each of two boards."""
     made = RequestIndex()
     for request in (asking("for-a", "board=a"), asking("for-b", "board=b")):
         made.put(request)
@@ -81,29 +81,31 @@ def waiting() -> RequestIndex:
     return made
 
 
-def test_nothing_is_decided_anew_when_nothing_changed(waiting: RequestIndex) -> None:
+def test_no_request_is_decided_again_when_nothing_changed(waiting: RequestIndex) -> None:
     waiting.put(asking("for-a", "board=a"))
     waiting.under(access.OPEN, ())
     waiting.offered(board("e"), board("e"))
     assert names(waiting) == []
 
 
-def test_a_change_of_an_exporter_concerns_those_who_want_it(waiting: RequestIndex) -> None:
+def test_a_change_of_an_exporter_affects_the_requests_that_match_it(waiting: RequestIndex) -> None:
     waiting.offered(board("e", online=False), board("e"))
     assert names(waiting) == ["for-a"]
 
 
-def test_also_those_who_wanted_it_as_it_was(waiting: RequestIndex) -> None:
+def test_a_change_of_labels_also_affects_requests_that_matched_the_old_ones(
+    waiting: RequestIndex,
+) -> None:
     waiting.offered(board("e", "a"), board("e", "b"))
     assert names(waiting) == ["for-a", "for-b"]
 
 
-def test_a_newcomer_concerns_those_in_front_of_whom_it_may_be(waiting: RequestIndex) -> None:
+def test_a_new_request_affects_the_requests_it_may_be_served_before(waiting: RequestIndex) -> None:
     waiting.put(asking("new", "board=b,rev=1"))
     assert names(waiting) == ["for-b", "new"]
 
 
-def test_one_who_leaves_moves_the_others_up(waiting: RequestIndex) -> None:
+def test_a_request_that_leaves_moves_the_others_up(waiting: RequestIndex) -> None:
     waiting.put(asking("behind", "board=a"))
     waiting.take()
     waiting.remove("for-a")
@@ -111,7 +113,7 @@ def test_one_who_leaves_moves_the_others_up(waiting: RequestIndex) -> None:
     assert len(waiting) == 2
 
 
-def test_lines_that_share_nothing_are_joined_by_one_that_shares_with_both(
+def test_groups_that_share_no_exporter_are_joined_by_one_that_shares_with_both(
     waiting: RequestIndex,
 ) -> None:
     waiting.put(asking("either", "board in (a, b)"))
@@ -120,7 +122,7 @@ def test_lines_that_share_nothing_are_joined_by_one_that_shares_with_both(
     assert names(waiting) == ["either", "for-a", "for-b"]
 
 
-def test_one_exporter_by_name_is_wanted_by_nobody_who_wants_another() -> None:
+def test_a_change_of_an_exporter_does_not_affect_requests_that_name_another() -> None:
     waiting = RequestIndex()
     waiting.put(asking("this", exporter="this"))
     waiting.put(asking("that", exporter="that"))
@@ -129,7 +131,7 @@ def test_one_exporter_by_name_is_wanted_by_nobody_who_wants_another() -> None:
     assert names(waiting) == ["this"]
 
 
-def test_what_a_pool_says_concerns_those_whom_it_could_serve(waiting: RequestIndex) -> None:
+def test_the_message_of_a_pool_affects_the_requests_it_could_serve(waiting: RequestIndex) -> None:
     pool = Supply(name="p", member=Device(labels={"board": "b"}), message="soon")
     waiting.under(access.OPEN, (pool,))
     assert names(waiting) == ["for-b"]
@@ -137,17 +139,19 @@ def test_what_a_pool_says_concerns_those_whom_it_could_serve(waiting: RequestInd
     assert names(waiting) == ["for-b"]
 
 
-def test_policies_concern_everybody(waiting: RequestIndex) -> None:
+def test_a_change_of_policies_affects_all_requests(waiting: RequestIndex) -> None:
     waiting.under(POLICY, ())
     assert names(waiting) == ["for-a", "for-b"]
 
 
-def test_whoever_could_not_finish_gets_everybody_again(waiting: RequestIndex) -> None:
+def test_a_pass_that_could_not_finish_gets_all_requests_again(waiting: RequestIndex) -> None:
     waiting.everything()
     assert names(waiting) == ["for-a", "for-b"]
 
 
-def test_a_newcomer_that_is_served_at_once_concerns_no_one_else(waiting: RequestIndex) -> None:
+def test_a_new_request_that_is_served_at_once_affects_no_other_request(
+    waiting: RequestIndex,
+) -> None:
     waiting.put(asking("new", "board=a"))
     assert [request.name for request in waiting.newcomers()] == ["new"]
     waiting.served(["new"])
@@ -156,7 +160,7 @@ def test_a_newcomer_that_is_served_at_once_concerns_no_one_else(waiting: Request
     assert names(waiting) == []
 
 
-def test_a_newcomer_for_whom_nothing_is_free_concerns_those_in_front_of_it(
+def test_a_new_request_without_a_free_exporter_affects_the_requests_before_it(
     waiting: RequestIndex,
 ) -> None:
     waiting.put(asking("new", "board=a"))
@@ -166,7 +170,7 @@ def test_a_newcomer_for_whom_nothing_is_free_concerns_those_in_front_of_it(
     assert names(waiting) == ["for-a"], "it was told of the newcomer"
 
 
-def test_a_newcomer_is_decided_about_with_the_others_if_something_else_changed(
+def test_a_new_request_is_decided_with_the_others_if_something_else_changed(
     waiting: RequestIndex,
 ) -> None:
     waiting.offered(None, board("e1"))
@@ -175,7 +179,7 @@ def test_a_newcomer_is_decided_about_with_the_others_if_something_else_changed(
     assert names(waiting) == ["for-a", "new"]
 
 
-def test_whoever_was_not_served_after_all_is_decided_about_again(waiting: RequestIndex) -> None:
+def test_a_request_whose_assignment_failed_is_decided_again(waiting: RequestIndex) -> None:
     waiting.put(asking("new", "board=a"))
     waiting.served(["new"])
     waiting.put(asking("new", "board=a"))
@@ -183,8 +187,8 @@ def test_whoever_was_not_served_after_all_is_decided_about_again(waiting: Reques
     assert names(waiting) == ["for-a", "for-b", "new"]
 
 
-class EverybodyAndTheConcerned(RuleBasedStateMachine):
-    """Two labs with the same changes: one decides about all, one about the concerned."""
+class AllAndAffectedRequests(RuleBasedStateMachine):
+    """Two labs with the same changes: one decides all requests, one the affected requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +214,7 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
         self.waiting.put(request)
 
     @rule(pick=st.integers(0, 5))
-    def somebody_leaves(self, pick: int) -> None:
+    def a_client_leaves(self, pick: int) -> None:
         self._forget(sorted(self.requests)[pick : pick + 1])
 
     @rule(
@@ -232,7 +236,7 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
                 online=online,
                 idle=idle,
                 enabled=enabled,
-                holder="somebody" if held else "",
+                holder="other" if held else "",
                 holder_spot=rev == "1",
             )
         )
@@ -244,7 +248,7 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
         self.supplies = (pool,) if kind else ()
 
     @invariant()
-    def both_come_to_the_same(self) -> None:
+    def both_give_the_same_decisions(self) -> None:
         self.waiting.under(self.policies, self.supplies)
         wanted = schedule(self._lab(tuple(self.requests.values())))
         new = schedule(self._lab(self.waiting.newcomers()))
@@ -297,5 +301,5 @@ class EverybodyAndTheConcerned(RuleBasedStateMachine):
             self.waiting.remove(name)
 
 
-TestEverybodyAndTheConcerned = EverybodyAndTheConcerned.TestCase
-TestEverybodyAndTheConcerned.settings = settings(stateful_step_count=25)
+TestAllAndAffectedRequests = AllAndAffectedRequests.TestCase
+TestAllAndAffectedRequests.settings = settings(stateful_step_count=25)

@@ -199,8 +199,8 @@ def test_a_pool_of_other_labels_does_not_help() -> None:
 
 
 def test_any_policy_makes_the_namespace_deny_by_default() -> None:
-    nobody = rule(clients=(), description="ask the lab team")
-    lab = a_lab(offers=(offer(),), requests=(request(),), policies=enforced(nobody))
+    closed = rule(clients=(), description="ask the lab team")
+    lab = a_lab(offers=(offer(),), requests=(request(),), policies=enforced(closed))
     (decision,) = schedule(lab)
     assert isinstance(decision, Refuse)
     assert decision.reason == "NoAccess"
@@ -246,7 +246,7 @@ def test_a_lasting_right_evicts_a_spot_lease() -> None:
     assert isinstance(decisions[1], Wait)
 
 
-def test_a_spot_right_evicts_nobody() -> None:
+def test_a_spot_right_evicts_no_lease() -> None:
     held = offer(holder="guest", holder_spot=True)
     lab = a_lab(offers=(held,), requests=(request(),), policies=enforced(rule(spot=True)))
     assert [type(d) for d in schedule(lab)] == [Wait]
@@ -271,7 +271,7 @@ def test_what_winds_down_is_promised_to_one_request_only() -> None:
     assert [type(d).__name__ for d in decisions] == ["Wait", "Evict", "Wait"]
 
 
-def test_nobody_counts_on_an_exporter_that_is_stuck() -> None:
+def test_no_request_counts_on_an_exporter_that_is_stuck() -> None:
     hung = offer("e1", idle=False, stuck=True)
     other = offer("e2", holder="guest", holder_spot=True)
     decisions = schedule(a_lab(offers=(hung, other), requests=(request(),)))
@@ -321,8 +321,8 @@ def test_what_a_waiting_client_reads(offers: tuple[Offer, ...], text: str) -> No
     assert decision.message == f"position 1 in the queue: {text}"
 
 
-def test_of_a_release_only_those_are_told_whom_it_serves() -> None:
-    """Or each release would be written into every lease of a long queue, twice."""
+def test_a_release_changes_the_message_of_the_request_it_serves_alone() -> None:
+    """Otherwise each release would be written to every lease of a long queue, twice."""
     busy = (offer("a", holder="x"), offer("b", holder="y"), offer("c", holder="z"))
     queue = tuple(request(f"l{n}", sequence=n) for n in range(10))
     before = schedule(a_lab(offers=busy, requests=queue))
@@ -398,7 +398,7 @@ def test_the_order_in_which_things_are_listed_does_not_matter(lab: Lab, seed: in
 
 
 @given(labs)
-def test_nobody_waits_while_a_free_exporter_would_do(lab: Lab) -> None:
+def test_no_request_waits_while_a_free_exporter_matches(lab: Lab) -> None:
     decisions = schedule(lab)
     given_out = granted(decisions)
     waiting = {d.request for d in decisions if isinstance(d, Wait)}
@@ -420,12 +420,12 @@ def refusal(lab: Lab) -> Refuse:
     return found
 
 
-def test_a_refusal_for_want_of_a_policy_says_for_how_many_exporters() -> None:
-    nobody = enforced(rule(exporters=matching("board=imx8")))
+def test_a_refusal_without_a_policy_says_for_how_many_exporters() -> None:
+    elsewhere = enforced(rule(exporters=matching("board=imx8")))
     named = request(exporter="e1")
-    lab = a_lab(offers=(offer(), offer("e2")), requests=(named,), policies=nobody)
+    lab = a_lab(offers=(offer(), offer("e2")), requests=(named,), policies=elsewhere)
     assert refusal(lab).message == "no policy gives alice access to exporter e1"
-    lab = a_lab(offers=(offer(), offer("e2")), requests=(request(),), policies=nobody)
+    lab = a_lab(offers=(offer(), offer("e2")), requests=(request(),), policies=elsewhere)
     assert refusal(lab).message == (
         "no policy gives alice access to any of the 2 exporters that match"
     )
