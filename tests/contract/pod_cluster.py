@@ -20,6 +20,7 @@ from bullpen.api import codec
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod, PodStatus
+from bullpen.core.targets.exporter_config import Connection
 from bullpen.errors import Conflict, Forbidden, NotFound
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
@@ -216,8 +217,8 @@ class PodBench:
         self._node = cluster.node
         self._token = token
 
-    def config(self, key: Key) -> str:
-        return f"token: {self._token}"
+    def connection(self) -> Connection:
+        return Connection(endpoint="", token=self._token, ca_pem="")
 
     async def begin_lease(self, key: Key) -> None:
         await self._node.begin_lease(key)

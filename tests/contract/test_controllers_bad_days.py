@@ -23,7 +23,7 @@ from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Feed, Seen
 from bullpen.controllers.targets.instance_view import InstanceView, InstanceViewReconciler
 from bullpen.errors import StorageFailed, Unreachable
-from bullpen.provisioners.base import InstanceSpec
+from bullpen.provisioners.base import Connection, InstanceSpec, Profile
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.registry.objects import RegistryObjects
 
@@ -203,13 +203,22 @@ class SetClock:
         return self.time
 
 
+def spec(name: str, uid: str) -> InstanceSpec:
+    return InstanceSpec(
+        key=("a", name),
+        owner_uid=uid,
+        profile=Profile(provisioner=FakeProvisioner.name),
+        connection=Connection(endpoint="", token="", ca_pem=""),
+    )
+
+
 async def test_a_clock_that_is_set_back_does_not_stop_looking_at_the_instances() -> None:
     clock, provisioner = SetClock(), FakeProvisioner(random.Random(1))
     instance_view = InstanceView((provisioner,), clock=clock)
     reconciler = InstanceViewReconciler(instance_view, clock=clock)
-    await provisioner.ensure(InstanceSpec(key=("a", "one"), owner_uid="1", exporter_config=""))
+    await provisioner.ensure(spec("one", "1"))
     await reconciler.reconcile(provisioner.name)
-    await provisioner.ensure(InstanceSpec(key=("a", "two"), owner_uid="2", exporter_config=""))
+    await provisioner.ensure(spec("two", "2"))
     clock.time -= timedelta(hours=1)
     await reconciler.reconcile(provisioner.name)
     assert len(list(instance_view.all())) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,21 +13,23 @@ from pod_cluster import NO_ROOM, SETTINGS, Cluster, cluster
 from bullpen.api.core import Secret
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import Pod
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Invalid, Refused, Unavailable, Unreachable
-from bullpen.placements.base import ExitReason, InstancePhase, Key, Needs, Workload
+from bullpen.placements.base import ExitReason, InstancePhase, InstanceSpec, Key, Needs, Workload
 from bullpen.placements.pod import placement as module
 from bullpen.placements.pod.placement import PodPlacement
 
 BOOTING, RUNNING, EXITED = InstancePhase
 KEY = ("lab", "a")
 
-WORKLOAD = Workload(
+SPEC = InstanceSpec(
     key=KEY,
     owner_uid="uid-1",
-    provisioner="mock.jumpstarter.dev",
-    needs=Needs(memory_bytes=1 << 20, cpus=0.1),
-    render=lambda site: '{"token":"one"}',
+    profile=Profile(provisioner="mock.jumpstarter.dev"),
+    connection=Connection(endpoint="lab:1", token="one", ca_pem=""),
 )
+WORKLOAD = Workload(spec=SPEC, needs=Needs(memory_bytes=1 << 20, cpus=0.1), export=lambda site: {})
 
 
 async def until(found: Cluster, phase: InstancePhase, key: Key = KEY) -> Any:
@@ -160,7 +163,7 @@ async def test_only_the_very_pod_that_was_meant_is_deleted() -> None:
         stale = found.pods.get(*KEY)
         assert stale is not None
         await found.placement.stop(KEY)
-        await found.placement.start(replace(WORKLOAD, owner_uid="uid-2"))
+        await found.placement.start(replace(WORKLOAD, spec=replace(SPEC, owner_uid="uid-2")))
         await until(found, RUNNING)
 
         assert not await found.placement._delete(stale)
@@ -195,11 +198,12 @@ async def test_a_secret_that_was_left_gets_the_new_token_and_owner() -> None:
     async with cluster() as found:
         await found.placement.start(WORKLOAD)
         await found.placement.stop(KEY)
-        later = replace(WORKLOAD, owner_uid="uid-2", render=lambda site: '{"token":"two"}')
+        connection = replace(SPEC.connection, token="two")
+        later = replace(WORKLOAD, spec=replace(SPEC, owner_uid="uid-2", connection=connection))
         await found.placement.start(later)
 
         secret = await found.objects.get(Secret, "lab", "exporter-config-a")
-        assert secret.read("config.yaml") == b'{"token":"two"}'
+        assert json.loads(secret.read("config.yaml") or b"")["token"] == "two"
         assert [owner.uid for owner in secret.metadata.owner_references] == ["uid-2"]
 
 

@@ -15,8 +15,10 @@ from pool_world import NAMESPACE, World
 from bullpen.api.core import Secret
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
 from bullpen.kit.ids import RandomIds
-from bullpen.placements.base import Needs, Workload
+from bullpen.placements.base import InstanceSpec, Needs, Workload
 from bullpen.placements.pod import phases, rendering
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.provisioners.base import Key
@@ -168,11 +170,14 @@ def test_deleting_a_set_leaves_nothing() -> None:
 
 def test_a_pod_that_nobody_asked_for_is_removed() -> None:
     forgotten = Workload(
-        key=(NAMESPACE, "forgotten"),
-        owner_uid="nobody",
-        provisioner=NAME,
+        spec=InstanceSpec(
+            key=(NAMESPACE, "forgotten"),
+            owner_uid="nobody",
+            profile=Profile(provisioner=NAME),
+            connection=Connection(endpoint="", token="", ca_pem=""),
+        ),
         needs=Needs(memory_bytes=1 << 20, cpus=0.1),
-        render=lambda site: "{}",
+        export=lambda site: {},
     )
 
     async def story(world: PodWorld) -> None:

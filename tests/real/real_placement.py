@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import json
@@ -15,18 +16,28 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import yaml
 from real_service import Service
 
-from bullpen.api.exporterset import RecycleStrategy
+from bullpen.api.document import decode, encode
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
+from bullpen.placements.base import Site, Workload
 from bullpen.placements.local import layout
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.layout import Layout
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
-from bullpen.provisioners.base import Instance, InstancePhase, InstanceSpec, Key, Provisioner
+from bullpen.provisioners.base import (
+    Connection,
+    Instance,
+    InstancePhase,
+    InstanceSpec,
+    Key,
+    Profile,
+    Provisioner,
+)
 from bullpen.provisioners.mock import MockRecipe
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.provisioners.qemu import QemuRecipe
@@ -84,7 +95,8 @@ class Targets:
         return await self._target(self.mock, name, **chosen)
 
     async def _target(self, provisioner: Provisioner, name: str, **chosen: Any) -> Key:
-        spec = spec_for(await asyncio.to_thread(exporter_config, self.service, name), **chosen)
+        config = await asyncio.to_thread(exporter_config, self.service, name)
+        spec = spec_for(config, provisioner.name, **chosen)
         await provisioner.ensure(spec)
         await self.until(spec.key, InstancePhase.RUNNING)
         return spec.key
@@ -131,10 +143,35 @@ def exporter_config(service: Service, name: str) -> str:
     return path.read_text()
 
 
-def spec_for(config: str, **chosen: Any) -> InstanceSpec:
-    metadata = yaml.safe_load(config)["metadata"]
-    key = (metadata["namespace"], metadata["name"])
-    return InstanceSpec(key=key, owner_uid=f"uid-{key[1]}", **{"exporter_config": config, **chosen})
+def spec_for(
+    config: str,
+    provisioner: str,
+    *,
+    credentials: dict[str, bytes] | None = None,
+    **chosen: Any,
+) -> InstanceSpec:
+    """An instance that connects as the exporter with this config."""
+    read = yaml.safe_load(config)
+    key = (read["metadata"]["namespace"], read["metadata"]["name"])
+    ca_pem = base64.b64decode(read["tls"]["ca"]).decode()
+    return InstanceSpec(
+        key=key,
+        owner_uid=f"uid-{key[1]}",
+        profile=Profile(provisioner=provisioner, **chosen),
+        connection=Connection(endpoint=read["endpoint"], token=read["token"], ca_pem=ca_pem),
+        credentials=credentials or {},
+    )
+
+
+def hook_before_leases(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let every exporter that is started from here run ``script`` before each lease."""
+    plain = Workload.config
+
+    def hooked(workload: Workload, site: Site) -> bytes:
+        hooks = {"beforeLease": {"script": script}}
+        return encode({**decode(plain(workload, site)), "hooks": hooks})
+
+    monkeypatch.setattr(Workload, "config", hooked)
 
 
 class Lessee:
@@ -239,8 +276,7 @@ async def _supervise(data: Path, orphan_seconds_max: float, specs: list[dict[str
     placement.listen(lambda _: news.set())
     async with placement.running():
         for spec in specs:
-            provisioner = PlacedProvisioner(recipes[spec.pop("provisioner")], placement)
-            spec["recycle"] = RecycleStrategy(spec["recycle"])
+            provisioner = PlacedProvisioner(recipes[spec["provisioner"]], placement)
             await provisioner.ensure(spec_for(**spec))
         while any(i.phase is not InstancePhase.RUNNING for i in await placement.observe_all()):
             news.clear()

@@ -20,6 +20,7 @@ from real_placement import (
     alive,
     exporter_config,
     exporter_process,
+    hook_before_leases,
     leased,
     sockets,
     spec_for,
@@ -27,7 +28,7 @@ from real_placement import (
 )
 from real_service import Service, eventually, free_port_base
 
-from bullpen.api.exporterset import Driver, RecycleStrategy
+from bullpen.api.exporterset import Driver
 from bullpen.errors import Refused, Unreachable
 from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout
@@ -38,7 +39,6 @@ from bullpen.provisioners.qemu import NAME as QEMU
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 STOP_SECONDS_MAX = 60.0
-REUSE = RecycleStrategy.IN_PLACE_REUSE
 
 
 @pytest.fixture
@@ -164,12 +164,12 @@ def supervised(service: Service, data: Path, name: str, *, orphan: float = 30.0)
             "provisioner": QEMU,
             "config": exporter_config(service, name),
             "parameters": UBOOT,
-            "recycle": "InPlaceReuse",
+            "single_use": False,
         },
         {
             "provisioner": MOCK,
             "config": exporter_config(service, f"{name}-mock"),
-            "recycle": "ExitAndReplace",
+            "single_use": True,
         },
     ]
     return OtherSupervisor(data, specs, orphan=orphan)
@@ -304,14 +304,14 @@ async def test_a_stopped_zygote_is_killed_in_the_end(service: Service, data: Pat
 
 
 async def test_a_process_that_escapes_its_exporter_does_not_survive_it(
-    service: Service, data: Path
+    service: Service, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "escaped"))
+    config = await asyncio.to_thread(exporter_config, service, "escaped")
     # A number nobody else sleeps for, not even a run of this test that was cut off.
     marker = f"9{os.getpid()}"
-    config["hooks"] = {"beforeLease": {"script": f"setsid -f sleep {marker}"}}
+    hook_before_leases(monkeypatch, f"setsid -f sleep {marker}")
     async with targets(service, data) as lab:
-        spec = spec_for(yaml.safe_dump(config))
+        spec = spec_for(config, MOCK)
         await lab.mock.ensure(spec)
         await lab.until(spec.key, InstancePhase.RUNNING)
         with leased(service, "escaped", abandon=True):
@@ -333,13 +333,12 @@ def _arguments(process: psutil.Process) -> list[str]:
 
 
 async def test_a_reused_one_is_reset_before_it_is_offered_again(
-    service: Service, data: Path
+    service: Service, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "reused"))
-    script = 'touch "$TMPDIR/left" && setsid -f sleep 876543'
-    config["hooks"] = {"beforeLease": {"script": script}}
+    config = await asyncio.to_thread(exporter_config, service, "reused")
+    hook_before_leases(monkeypatch, 'touch "$TMPDIR/left" && setsid -f sleep 876543')
     async with targets(service, data) as lab:
-        spec = spec_for(yaml.safe_dump(config), parameters=UBOOT, recycle=REUSE)
+        spec = spec_for(config, QEMU, parameters=UBOOT, single_use=False)
         await lab.qemu.ensure(spec)
         await lab.until(spec.key, InstancePhase.RUNNING)
         exporter = lab.exporter(spec.key)
@@ -460,7 +459,7 @@ async def test_what_cannot_start_says_why(
     async with targets(service, data) as lab:
         name = f"broken-{abs(hash(expected)) % 10_000}"
         config = await asyncio.to_thread(exporter_config, service, name)
-        spec = spec_for(config, **chosen)
+        spec = spec_for(config, MOCK, **chosen)
         await lab.mock.ensure(spec)
         ended = await lab.until(spec.key, InstancePhase.EXITED)
         assert ended.reason is ExitReason.START_FAILED
@@ -473,7 +472,7 @@ async def test_a_refused_token_is_said(service: Service, data: Path) -> None:
     async with targets(service, data) as lab:
         config = yaml.safe_load(await asyncio.to_thread(exporter_config, service, "refused"))
         config["token"] = "nonsense"
-        spec = spec_for(yaml.safe_dump(config))
+        spec = spec_for(yaml.safe_dump(config), MOCK)
         await lab.mock.ensure(spec)
         ended = await lab.until(spec.key, InstancePhase.EXITED)
         assert ended.reason is ExitReason.START_FAILED
@@ -485,7 +484,7 @@ async def test_a_missing_file_is_named(service: Service, data: Path) -> None:
     async with targets(service, data) as lab:
         config = await asyncio.to_thread(exporter_config, service, "fileless")
         parameters = {"arch": "aarch64", "firmware": {"path": "/nowhere/u-boot.bin"}}
-        spec = spec_for(config, parameters=parameters)
+        spec = spec_for(config, QEMU, parameters=parameters)
         await lab.qemu.ensure(spec)
         ended = await lab.until(spec.key, InstancePhase.EXITED)
         assert ended.reason is ExitReason.START_FAILED
@@ -497,7 +496,8 @@ async def test_a_zygote_that_cannot_load_says_why_and_is_tried_again(
     service: Service, data: Path
 ) -> None:
     async with targets(service, data, load=("no_such_module",)) as lab:
-        spec = spec_for(await asyncio.to_thread(exporter_config, service, "unloaded"))
+        config = await asyncio.to_thread(exporter_config, service, "unloaded")
+        spec = spec_for(config, MOCK)
         await lab.mock.ensure(spec)
         ended = await lab.until(spec.key, InstancePhase.EXITED)
         assert ended.reason is ExitReason.START_FAILED

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 from pod_runner import RunningPod
-from real_placement import UBOOT, exporter_config, leased
+from real_placement import UBOOT, exporter_config, leased, spec_for
 from real_service import Service
 
 from bullpen.api import codec
-from bullpen.api.document import encode
 from bullpen.placements.base import Workload
 from bullpen.placements.pod import rendering, words
 from bullpen.placements.pod.rendering import PodSettings
-from bullpen.provisioners import exports
-from bullpen.provisioners.base import InstanceSpec, Recipe
+from bullpen.provisioners.base import Recipe
 from bullpen.provisioners.mock import MockRecipe
 from bullpen.provisioners.qemu import QemuRecipe
 
@@ -46,20 +44,11 @@ CONSOLE = (
 def pod_for(
     service: Service, name: str, recipe: Recipe, directory: Path, **chosen: Any
 ) -> RunningPod:
-    config = exporter_config(service, name)
-    parameters = chosen.pop("parameters", {})
-    spec = InstanceSpec(
-        key=("default", name), owner_uid="uid", parameters=parameters, exporter_config=config
-    )
+    spec = spec_for(exporter_config(service, name), recipe.name, **chosen)
     workload = Workload(
-        key=spec.key,
-        owner_uid=spec.owner_uid,
-        provisioner=recipe.name,
-        needs=recipe.needs(spec),
-        render=lambda site: encode(
-            {**exports.read_config(config), "export": recipe.export(spec, site)}
-        ).decode(),
-        **chosen,
+        spec=spec,
+        needs=recipe.needs(spec.profile),
+        export=lambda site: recipe.export(spec.profile, site),
     )
     secret = rendering.config_secret(workload)
     pod = codec.encode(rendering.pod(workload, SETTINGS))

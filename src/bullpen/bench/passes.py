@@ -28,7 +28,7 @@ from bullpen.core.exporters import presence
 from bullpen.core.targets import profiles
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.provisioners.base import InstanceSpec
+from bullpen.provisioners.base import Connection, InstanceSpec
 from bullpen.provisioners.fake import NAME, FakeProvisioner
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
@@ -168,7 +168,12 @@ async def _fill(
         exporter = await objects.create(Exporter(metadata=meta, spec=ExporterSpec()))
         await objects.update_status(ready(exporter, now))
         key = (NAMESPACE, exporter.metadata.name)
-        spec = InstanceSpec(key=key, owner_uid=exporter.metadata.uid, exporter_config="{}")
+        spec = InstanceSpec(
+            key=key,
+            owner_uid=exporter.metadata.uid,
+            profile=made,
+            connection=Connection(endpoint="", token="", ca_pem=""),
+        )
         await provisioner.ensure(spec)
 
 

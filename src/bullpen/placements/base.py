@@ -1,4 +1,4 @@
-"""A workload, its needs, and the contract of the placement that runs it.
+"""An instance's spec, the workload made from it, and the contract of placements.
 
 A provisioner describes what to run as a ``Workload``; a ``Placement`` runs it and reports
 its state. Neither knows pools or leases.
@@ -12,7 +12,9 @@ from enum import Enum, StrEnum, auto
 from pathlib import Path
 from typing import Protocol
 
-from bullpen.api.virtualtargetclass import Images, Scheduling
+from bullpen.api.document import encode
+from bullpen.core.targets.exporter_config import Connection, exporter_config
+from bullpen.core.targets.profiles import Profile
 
 Key = tuple[str, str]
 """Namespace and name of the Exporter an instance belongs to."""
@@ -124,39 +126,48 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hosting:
-    """What a class asks of a placement with a choice. Other placements ignore it."""
+class InstanceSpec:
+    """The specification of one instance."""
 
-    images: Images = field(default_factory=Images)
-    scheduling: Scheduling | None = None
-    credentials: str = ""
-    """Name of the Secret whose data are the workload's files."""
+    key: Key
+    """Chosen by the caller. Two specs with the same key are the same instance."""
 
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the Exporter, to find its objects."""
+    owner_uid: str
+    """Uid of the Exporter the instance belongs to."""
+
+    profile: Profile
+    """What it is created from: the same value for all members of one revision of a set."""
+
+    connection: Connection
+    """How its exporter reaches the service. A secret."""
+
+    credentials: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Data of the class's Secret, to be read by the exporter only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One exporter to run, with everything it needs."""
 
-    key: Key
-    owner_uid: str
-    provisioner: str
+    spec: InstanceSpec
     needs: Needs
-    render: Callable[[Site], str] = field(repr=False)
-    """The exporter's complete config as JSON, once its site is known. Pure. A secret."""
+    export: Callable[[Site], Mapping[str, object]] = field(repr=False)
+    """The ``export`` section of the exporter's config, once its site is known. Pure."""
 
-    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """Written to ``credentials/`` below the exporter's working directory. Secrets."""
+    @property
+    def key(self) -> Key:
+        return self.spec.key
 
-    single_use: bool = True
-    """Exit after one lease. Otherwise reset and verify between leases."""
-
-    retain: bool = False
-    """Keep disks and logs when it is removed."""
-
-    hosting: Hosting = field(default_factory=Hosting)
+    def config(self, site: Site) -> bytes:
+        """The exporter's complete config: an ExporterConfig as JSON. A secret."""
+        return encode(
+            exporter_config(
+                self.key,
+                self.spec.connection,
+                single_use=self.spec.profile.single_use,
+                export=self.export(site),
+            )
+        )
 
 
 class Placement(Protocol):

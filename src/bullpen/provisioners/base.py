@@ -2,22 +2,37 @@
 
 A controller says which instances should exist; a provisioner creates them and reports what
 it observes. It does not decide how many there should be.
+
+An ``InstanceSpec`` carries the ``Profile`` of its set and class whole. ``parameters`` in it
+belong to the provisioner: only its ``check``, its recipe and its driver look into them.
+
+Two extensions are planned, and this is where they belong:
+
+- A *backend*: the account, project or host that a class refers to. ``remove`` and
+  ``observe_all`` take no spec, so a provisioner with several backends cannot tell where to
+  look. ``Provisioner`` will get a method that is told the backends of all classes, each with
+  its own listing, and ``Instance`` a field that names its backend.
+- A *durable record* of every instance that costs money or has lasting disks, written by the
+  controller before ``ensure`` and deleted once ``observe_all`` no longer lists the instance.
+  It is an object of the API (``VirtualTarget``); ``InstanceSpec.owner_uid`` refers to it then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from bullpen.api.exporterset import Driver, RecycleStrategy
+from bullpen.api.exporterset import Driver
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Cause
 from bullpen.placements.base import (
     Artifact,
     ExitReason,
-    Hosting,
     Instance,
     InstancePhase,
+    InstanceSpec,
     Key,
     Listener,
     Needs,
@@ -26,9 +41,9 @@ from bullpen.placements.base import (
 
 __all__ = [
     "Artifact",
+    "Connection",
     "ExitReason",
     "Host",
-    "Hosting",
     "Instance",
     "InstancePhase",
     "InstanceSpec",
@@ -36,45 +51,11 @@ __all__ = [
     "Listener",
     "Needs",
     "Plugin",
+    "Profile",
     "Provisioner",
     "Recipe",
     "Site",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceSpec:
-    """The specification of one instance."""
-
-    key: Key
-    """Chosen by the caller. Two specs with the same key are the same instance."""
-
-    owner_uid: str
-    """Uid of the Exporter the instance belongs to."""
-
-    parameters: Mapping[str, object] = field(default_factory=dict)
-    """The parameters of the class, with those of the set merged over them."""
-
-    drivers: tuple[Driver, ...] = ()
-    """The drivers of the set's template; the provisioner completes them."""
-
-    exporter_config: str = field(repr=False)
-    """The exporter's YAML or JSON: metadata, endpoint, token, tls. A secret.
-
-    The provisioner generates its ``export`` section.
-    """
-
-    credentials: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """Data of the class's secret, to be read by the exporter only."""
-
-    requests: Mapping[str, int | str] = field(default_factory=dict)
-    """``cpu`` and ``memory`` to account for, if the class sets them."""
-
-    recycle: RecycleStrategy = RecycleStrategy.EXIT_AND_REPLACE
-    retain: bool = False
-    """Keep disks and logs when the instance is removed."""
-
-    hosting: Hosting = field(default_factory=Hosting)
 
 
 class Provisioner(Protocol):
@@ -124,11 +105,11 @@ class Recipe(Protocol):
     ) -> tuple[Cause, ...]:
         """As in ``Provisioner``."""
 
-    def needs(self, spec: InstanceSpec) -> Needs:
-        """What must be available before it can start. The spec has passed ``check``."""
+    def needs(self, profile: Profile) -> Needs:
+        """What must be available before an instance can start. The profile passed ``check``."""
 
-    def export(self, spec: InstanceSpec, site: Site) -> Mapping[str, object]:
-        """The ``export`` section of the exporter's config."""
+    def export(self, profile: Profile, site: Site) -> Mapping[str, object]:
+        """The ``export`` section of the exporter's config, in Jumpstarter's format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

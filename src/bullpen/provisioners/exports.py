@@ -1,24 +1,12 @@
-"""An exporter's config: parsing it, and its ``export`` section from a template's drivers."""
+"""The ``export`` section of an exporter's config, from the drivers of a template."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bullpen.api import yaml
-from bullpen.api.document import Document, decode
+from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
 from bullpen.errors import Cause
-
-
-def read_config(text: str) -> Document:
-    """Parse the config in ``text``, which is YAML.
-
-    JSON is YAML too and is parsed a hundred times faster; callers that start hundreds of
-    exporters write JSON.
-    """
-    if text.startswith("{"):
-        return decode(text.encode())
-    return dict(yaml.load(text))
 
 
 def export_of(drivers: tuple[Driver, ...]) -> Document:

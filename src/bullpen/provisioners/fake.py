@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from bullpen.api.exporterset import Driver, RecycleStrategy
+from bullpen.api.exporterset import Driver
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.provisioners.base import (
     ExitReason,
@@ -86,7 +86,7 @@ class FakeProvisioner:
         found = self._machines.get(spec.key)
         if found is not None:
             return found.instance
-        if causes := self.check(spec.parameters, spec.drivers):
+        if causes := self.check(spec.profile.parameters, spec.profile.drivers):
             raise Refused(f"the parameters for {NAME} are invalid: {causes[0].field}")
         running = sum(not _has_exited(machine) for machine in self._machines.values())
         if self._instances_max is not None and running >= self._instances_max:
@@ -152,7 +152,7 @@ class FakeProvisioner:
         if machine is None or not machine.leased:
             return
         machine.leased = False
-        if machine.retired or machine.spec.recycle is RecycleStrategy.EXIT_AND_REPLACE:
+        if machine.retired or machine.spec.profile.single_use:
             self._exit(machine, ExitReason.COMPLETED, "served its lease")
 
     def crash(self, key: Key) -> None:

@@ -13,7 +13,7 @@ from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct
 from bullpen.errors import Cause
 from bullpen.provisioners import exports, parameters
-from bullpen.provisioners.base import InstanceSpec, Needs, Plugin, Site
+from bullpen.provisioners.base import Needs, Plugin, Profile, Site
 
 NAME = "mock.jumpstarter.dev"
 MEMORY_BYTES = 25 << 20
@@ -43,13 +43,13 @@ class MockRecipe:
             *exports.reference_causes(drivers, names),
         )
 
-    def needs(self, spec: InstanceSpec) -> Needs:
+    def needs(self, profile: Profile) -> Needs:
         return Needs(
             memory_bytes=MEMORY_BYTES, cpus=CPUS, memory_bytes_max=MEMORY_BYTES_MAX, cpus_max=1
         )
 
-    def export(self, spec: InstanceSpec, site: Site) -> Document:
-        return exports.export_of(spec.drivers) or DEFAULT_EXPORT
+    def export(self, profile: Profile, site: Site) -> Document:
+        return exports.export_of(profile.drivers) or DEFAULT_EXPORT
 
 
 PLUGIN = Plugin(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
-from bullpen.api.document import encode
-from bullpen.api.exporterset import Driver, RecycleStrategy
+from bullpen.api.exporterset import Driver
 from bullpen.errors import Cause, Refused
 from bullpen.kit import quantities
 from bullpen.placements.base import Placement, Workload
-from bullpen.provisioners import exports
-from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Needs, Recipe, Site
+from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Needs, Recipe
 
 
 class PlacedProvisioner:
@@ -28,28 +27,18 @@ class PlacedProvisioner:
         return self._recipe.check(parameters, drivers)
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
-        causes = self.check(spec.parameters, spec.drivers)
+        profile = spec.profile
+        causes = self.check(profile.parameters, profile.drivers)
         if causes:
             problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"the parameters for {self.name} are invalid: {problems}")
         return await self._placement.start(
             Workload(
-                key=spec.key,
-                owner_uid=spec.owner_uid,
-                provisioner=self.name,
-                needs=requested(self._recipe.needs(spec), spec.requests),
-                render=lambda site: self._config(spec, site),
-                files=spec.credentials,
-                single_use=spec.recycle is RecycleStrategy.EXIT_AND_REPLACE,
-                retain=spec.retain,
-                hosting=spec.hosting,
+                spec=spec,
+                needs=requested(self._recipe.needs(profile), profile.requests),
+                export=partial(self._recipe.export, profile),
             )
         )
-
-    def _config(self, spec: InstanceSpec, site: Site) -> str:
-        document = exports.read_config(spec.exporter_config)
-        export = self._recipe.export(spec, site)
-        return encode({**document, "export": export}).decode()
 
     async def remove(self, key: Key) -> None:
         if key in await self._keys():

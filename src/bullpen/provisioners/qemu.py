@@ -14,7 +14,7 @@ from bullpen.drivers import sizes
 from bullpen.errors import Cause
 from bullpen.kit import quantities
 from bullpen.provisioners import exports, parameters
-from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Plugin, Site
+from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site
 from bullpen.provisioners.qemu_parameters import Accel, Disk, File, NetworkAccess, QemuParameters
 
 NAME = "qemu.jumpstarter.dev"
@@ -67,26 +67,26 @@ class QemuRecipe:
             *_driver_causes(drivers),
         )
 
-    def needs(self, spec: InstanceSpec) -> Needs:
-        wanted = parameters.read(QemuParameters, spec.parameters)
+    def needs(self, profile: Profile) -> Needs:
+        wanted = parameters.read(QemuParameters, profile.parameters)
         arch = self._arch(wanted)
         asks = wanted.accel is Accel.AUTO and arch == self._host_arch
-        memory, cpus = _granted(wanted, spec.drivers)
+        memory, cpus = _granted(wanted, profile.drivers)
         return Needs(
             memory_bytes=memory + OVERHEAD_BYTES,
             cpus=cpus,
             memory_bytes_max=memory + OVERHEAD_BYTES_MAX,
             cpus_max=cpus + 1,
-            file_bytes_max=_file_bytes_max(wanted, spec.drivers),
+            file_bytes_max=_file_bytes_max(wanted, profile.drivers),
             artifacts=tuple(dict.fromkeys(_artifact(file) for file in _files(wanted))),
             kvm_for=arch if asks else "",
             runtime=RUNTIME,
         )
 
-    def export(self, spec: InstanceSpec, site: Site) -> Document:
-        wanted = parameters.read(QemuParameters, spec.parameters)
-        machine = self._machine(wanted, site) | ({"retain": True} if spec.retain else {})
-        drivers = tuple(_completed(driver, machine) for driver in with_machine(spec.drivers))
+    def export(self, profile: Profile, site: Site) -> Document:
+        wanted = parameters.read(QemuParameters, profile.parameters)
+        machine = self._machine(wanted, site) | ({"retain": True} if profile.retain else {})
+        drivers = tuple(_completed(driver, machine) for driver in with_machine(profile.drivers))
         return exports.export_of(drivers)
 
     def _arch(self, wanted: QemuParameters) -> str:

@@ -107,7 +107,9 @@ class Handle:
         return await self._machines.ask(self._process, lambda: self._ensure(spec))
 
     async def _ensure(self, spec: InstanceSpec) -> Instance:
-        made = await self._machines.backend.ensure(replace(spec, parameters={}))
+        made = await self._machines.backend.ensure(
+            replace(spec, profile=replace(spec.profile, parameters={}))
+        )
         if made.owner_uid == spec.owner_uid:
             self._machines.specs[spec.key] = spec
         return made

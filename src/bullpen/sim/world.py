@@ -263,12 +263,12 @@ class World:
 
     def _virtual(self, spec: InstanceSpec) -> Part:
         backend = self.machines.backend
-        token = _token(spec.exporter_config)
+        token = spec.connection.token
         served: list[str] = []
 
         def began(lease: str) -> None:
             served.append(lease)
-            if spec.recycle.value == "ExitAndReplace" and len(set(served)) > 1:
+            if spec.profile.single_use and len(set(served)) > 1:
                 text = f"the machine of {spec.key[1]} served {' and '.join(served)}"
                 self.breaks(Violation("a single-use target serves one lease", text, self.time))
             backend.begin_lease(spec.key)
@@ -331,8 +331,3 @@ class World:
         if any(process.alive for process in self.processes):
             text = f"{record.getMessage()}: {type(error).__name__}: {error}"
             self.breaks(Violation("nothing fails by surprise", text, self.time))
-
-
-def _token(config: str) -> str:
-    line = next(line for line in config.splitlines() if line.startswith("token:"))
-    return line.partition(":")[2].strip().strip("'\"")

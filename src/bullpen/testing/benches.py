@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from bullpen.api.exporterset import RecycleStrategy
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.placements.local import layout
@@ -19,10 +18,12 @@ from bullpen.placements.local.capacity import Limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.provisioners.base import (
+    Connection,
     Instance,
     InstancePhase,
     InstanceSpec,
     Key,
+    Profile,
     Provisioner,
     Recipe,
 )
@@ -41,7 +42,7 @@ class Bench(Protocol):
 
     provisioner: Provisioner
 
-    def config(self, key: Key) -> str: ...
+    def connection(self) -> Connection: ...
     async def begin_lease(self, key: Key) -> None: ...
     async def end_lease(self, key: Key) -> None: ...
     def crash(self, key: Key) -> None: ...
@@ -65,16 +66,15 @@ class Watcher:
         name: str,
         *,
         owner: str = "uid-1",
-        recycle: RecycleStrategy = RecycleStrategy.EXIT_AND_REPLACE,
+        single_use: bool = True,
         **parameters: object,
     ) -> InstanceSpec:
-        key = ("lab", name)
+        provisioner = self.bench.provisioner.name
         return InstanceSpec(
-            key=key,
+            key=("lab", name),
             owner_uid=owner,
-            parameters=parameters,
-            exporter_config=self.bench.config(key),
-            recycle=recycle,
+            profile=Profile(provisioner=provisioner, parameters=parameters, single_use=single_use),
+            connection=self.bench.connection(),
         )
 
     async def instance(self, name: str) -> Instance | None:
@@ -103,8 +103,8 @@ class FakeBench:
         self.fake = FakeProvisioner(random.Random(1), instances_max=INSTANCES_MAX)
         self.provisioner: Provisioner = self.fake
 
-    def config(self, key: Key) -> str:
-        return f"token: {TOKEN}"
+    def connection(self) -> Connection:
+        return Connection(endpoint="", token=TOKEN, ca_pem="")
 
     async def begin_lease(self, key: Key) -> None:
         self.fake.begin_lease(key)
@@ -126,8 +126,8 @@ class LocalBench:
         self._placement = placement
         self._controller = controller
 
-    def config(self, key: Key) -> str:
-        return self._controller.config(key)
+    def connection(self) -> Connection:
+        return self._controller.connection()
 
     async def begin_lease(self, key: Key) -> None:
         await self._controller.lease(key, leased=True)

@@ -6,23 +6,21 @@ For tests of provisioners only: it accepts every token and stores nothing.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-import yaml
 from jumpstarter.common import ExporterStatus
 from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc
 
 from bullpen.app import certificates
 from bullpen.kit.clock import SystemClock
-from bullpen.provisioners.base import Key
+from bullpen.provisioners.base import Connection, Key
 
 SECONDS_MAX = 60.0
-TOKEN = "a token nobody must see"
+TOKEN = "a token that must not be shown"
 
 
 class StubController(jumpstarter_pb2_grpc.ControllerServiceServicer):
@@ -33,7 +31,7 @@ class StubController(jumpstarter_pb2_grpc.ControllerServiceServicer):
         self._status: dict[Key, int] = {}
         self._changed = asyncio.Condition()
         self.port = 0
-        self.ca = ""
+        self.ca_pem = ""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -43,7 +41,7 @@ class StubController(jumpstarter_pb2_grpc.ControllerServiceServicer):
             [(certs.server_key.read_bytes(), certs.server_chain.read_bytes())]
         )
         controller = cls()
-        controller.ca = base64.b64encode(certs.ca_pem()).decode()
+        controller.ca_pem = certs.ca_pem().decode()
         server = grpc.aio.server()
         controller.port = server.add_secure_port("127.0.0.1:0", credentials)
         jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(controller, server)
@@ -53,17 +51,9 @@ class StubController(jumpstarter_pb2_grpc.ControllerServiceServicer):
         finally:
             await server.stop(None)
 
-    def config(self, key: Key) -> str:
-        return yaml.safe_dump(
-            {
-                "apiVersion": "jumpstarter.dev/v1alpha1",
-                "kind": "ExporterConfig",
-                "metadata": {"namespace": key[0], "name": key[1]},
-                "endpoint": f"127.0.0.1:{self.port}",
-                "tls": {"ca": self.ca},
-                "token": TOKEN,
-            }
-        )
+    def connection(self) -> Connection:
+        """How an exporter reaches this controller."""
+        return Connection(endpoint=f"127.0.0.1:{self.port}", token=TOKEN, ca_pem=self.ca_pem)
 
     async def lease(self, key: Key, *, leased: bool) -> None:
         """Lease or release, and wait until the exporter has acted on it."""

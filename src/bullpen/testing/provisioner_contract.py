@@ -21,13 +21,11 @@ from typing import ClassVar
 import pytest
 import pytest_asyncio
 
-from bullpen.api.exporterset import RecycleStrategy
 from bullpen.errors import NoCapacity, Refused
 from bullpen.provisioners.base import ExitReason, Host, InstancePhase, Plugin
 from bullpen.testing.benches import INSTANCES_MAX, Bench, Watcher, local_bench
 from bullpen.testing.controller_stub import TOKEN
 
-REUSE = RecycleStrategy.IN_PLACE_REUSE
 BOOTING, RUNNING, EXITED = InstancePhase
 
 
@@ -120,7 +118,7 @@ class ProvisionerContract:
         assert (await watcher.until("a", EXITED)).reason is ExitReason.COMPLETED
 
     async def test_one_that_is_used_again_outlives_its_leases(self, watcher: Watcher) -> None:
-        await watcher.running("a", recycle=REUSE)
+        await watcher.running("a", single_use=False)
         for _ in range(2):
             await watcher.bench.begin_lease(("lab", "a"))
             await watcher.bench.end_lease(("lab", "a"))
@@ -129,7 +127,7 @@ class ProvisionerContract:
         assert (await watcher.until("a", RUNNING)).reason is None
 
     async def test_a_retired_one_without_a_lease_ends_now(self, watcher: Watcher) -> None:
-        await watcher.running("a", recycle=REUSE)
+        await watcher.running("a", single_use=False)
         await watcher.bench.provisioner.retire(("lab", "a"))
 
         assert (await watcher.until("a", EXITED)).reason is ExitReason.COMPLETED
@@ -138,7 +136,7 @@ class ProvisionerContract:
     async def test_a_retired_one_ends_after_its_lease_and_not_before(
         self, watcher: Watcher
     ) -> None:
-        await watcher.running("a", recycle=REUSE)
+        await watcher.running("a", single_use=False)
         await watcher.bench.begin_lease(("lab", "a"))
         await watcher.bench.provisioner.retire(("lab", "a"))
         await watcher.running("b")
@@ -192,7 +190,7 @@ class ProvisionerContract:
 
     async def test_no_secret_is_shown(self, watcher: Watcher) -> None:
         spec = replace(watcher.spec("a"), credentials={"password": TOKEN.encode()})
-        assert TOKEN in spec.exporter_config
+        assert spec.connection.token == TOKEN
         accepted = await watcher.bench.provisioner.ensure(spec)
 
         assert TOKEN not in repr(spec)

@@ -36,13 +36,14 @@ from bullpen.core.targets import exporter_config, profiles
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.profiles import FINALIZER, PROVISIONER, SET_NAME
 
-CONNECTION = Connection(
-    namespace="lab", name="rpi4-0", endpoint="127.0.0.1:8082", token="secret", ca_pem="PEM"
-)
+KEY = ("lab", "rpi4-0")
+CONNECTION = Connection(endpoint="127.0.0.1:8082", token="secret", ca_pem="PEM")
+EXPORT = {"a": {"ref": "b.c"}}
 
 
-def test_an_exporter_config_has_everything_but_what_is_exported() -> None:
-    assert exporter_config.exporter_config(CONNECTION, single_use=True) == {
+def test_an_exporter_config_has_the_connection_and_the_exports() -> None:
+    config = exporter_config.exporter_config(KEY, CONNECTION, single_use=True, export=EXPORT)
+    assert config == {
         "apiVersion": "jumpstarter.dev/v1alpha1",
         "kind": "ExporterConfig",
         "metadata": {"namespace": "lab", "name": "rpi4-0"},
@@ -50,12 +51,13 @@ def test_an_exporter_config_has_everything_but_what_is_exported() -> None:
         "tls": {"ca": base64.b64encode(b"PEM").decode(), "insecure": False},
         "token": "secret",
         "exitOnLeaseEnd": True,
+        "export": EXPORT,
     }
 
 
 def test_jumpstarter_reads_the_config() -> None:
-    config = exporter_config.exporter_config(CONNECTION, single_use=False)
-    found = ExporterConfigV1Alpha1.model_validate({**config, "export": {"a": {"ref": "b.c"}}})
+    config = exporter_config.exporter_config(KEY, CONNECTION, single_use=False, export=EXPORT)
+    found = ExporterConfigV1Alpha1.model_validate(config)
     assert (found.endpoint, found.token, found.metadata.name) == (
         "127.0.0.1:8082",
         "secret",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bullpen.api import codec, yaml
 from bullpen.api.meta import LocalObjectReference
@@ -18,7 +19,9 @@ from bullpen.api.virtualtargetclass import (
     Scheduling,
     Toleration,
 )
-from bullpen.placements.base import Artifact, Hosting, Needs, Workload
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
+from bullpen.placements.base import Artifact, InstanceSpec, Needs, Workload
 from bullpen.placements.pod import rendering
 from bullpen.placements.pod.rendering import PodSettings
 
@@ -29,20 +32,36 @@ SETTINGS = PodSettings(
     exporter_image="registry.example/bullpen:1", runtime_images={"qemu": "registry.example/qemu:1"}
 )
 
+
+def spec(name: str, uid: str, profile: Profile) -> InstanceSpec:
+    connection = Connection(endpoint="lab:1", token="a secret", ca_pem="")
+    return InstanceSpec(key=("lab", name), owner_uid=uid, profile=profile, connection=connection)
+
+
 MOCK = Workload(
-    key=("lab", "mock-0"),
-    owner_uid="uid-0",
-    provisioner="mock.jumpstarter.dev",
+    spec=spec(
+        "mock-0",
+        "uid-0",
+        Profile(
+            provisioner="mock.jumpstarter.dev",
+            labels={"exporterset.jumpstarter.dev/name": "mock", "board": "mock"},
+        ),
+    ),
     needs=Needs(memory_bytes=25 << 20, cpus=0.01),
-    render=lambda site: '{"token":"a secret"}',
-    hosting=Hosting(labels={"exporterset.jumpstarter.dev/name": "mock", "board": "mock"}),
+    export=lambda site: {},
 )
 
-QEMU = replace(
-    MOCK,
-    key=("lab", "uboot-3"),
-    owner_uid="uid-3",
-    provisioner="qemu.jumpstarter.dev",
+QEMU = Workload(
+    spec=spec(
+        "uboot-3",
+        "uid-3",
+        Profile(
+            provisioner="qemu.jumpstarter.dev",
+            single_use=False,
+            labels={"exporterset.jumpstarter.dev/name": "uboot"},
+        ),
+    ),
+    export=lambda site: {},
     needs=Needs(
         memory_bytes=(128 + 160) << 20,
         cpus=1,
@@ -53,44 +72,51 @@ QEMU = replace(
             Artifact(url="https://images.example/root.qcow2", digest=DIGEST),
         ),
     ),
-    single_use=False,
-    hosting=Hosting(labels={"exporterset.jumpstarter.dev/name": "uboot"}),
 )
 
 DEMANDING = replace(
     QEMU,
-    key=("lab", "linux-7"),
-    owner_uid="uid-7",
-    single_use=True,
-    hosting=Hosting(
-        labels={"exporterset.jumpstarter.dev/name": "linux"},
-        credentials="backend-login",
-        images=Images(
-            exporter=Image(
-                image="registry.example/exporter:2", image_pull_policy=PullPolicy.ALWAYS
+    spec=spec(
+        "linux-7",
+        "uid-7",
+        Profile(
+            provisioner="qemu.jumpstarter.dev",
+            labels={"exporterset.jumpstarter.dev/name": "linux"},
+            credentials="backend-login",
+            images=Images(
+                exporter=Image(
+                    image="registry.example/exporter:2", image_pull_policy=PullPolicy.ALWAYS
+                ),
+                runtime=Image(image="registry.example/qemu-kvm:2"),
+                pull_secrets=(LocalObjectReference(name="registry-login"),),
             ),
-            runtime=Image(image="registry.example/qemu-kvm:2"),
-            pull_secrets=(LocalObjectReference(name="registry-login"),),
-        ),
-        scheduling=Scheduling(
-            node_selector={"kubernetes.io/arch": "amd64"},
-            affinity={
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "kvm", "operator": "Exists"}]}
-                        ]
+            scheduling=Scheduling(
+                node_selector={"kubernetes.io/arch": "amd64"},
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "kvm", "operator": "Exists"}]}
+                            ]
+                        }
                     }
-                }
-            },
-            tolerations=(Toleration(key="lab", operator="Exists", effect="NoSchedule"),),
-            resources=ResourceRequirements(
-                requests={"cpu": 2},
-                limits={"memory": "2Gi", "devices.kubevirt.io/kvm": 1},
+                },
+                tolerations=(Toleration(key="lab", operator="Exists", effect="NoSchedule"),),
+                resources=ResourceRequirements(
+                    requests={"cpu": 2},
+                    limits={"memory": "2Gi", "devices.kubevirt.io/kvm": 1},
+                ),
             ),
         ),
     ),
 )
+
+
+def changed(workload: Workload, **chosen: Any) -> Workload:
+    """The workload with another profile."""
+    profile = replace(workload.spec.profile, **chosen)
+    return replace(workload, spec=replace(workload.spec, profile=profile))
+
 
 WORKLOADS = {"mock": MOCK, "qemu": QEMU, "demanding": DEMANDING}
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
 from bullpen.drivers import launcher
 from bullpen.errors import Refused
-from bullpen.placements.base import Artifact, Needs, Workload
+from bullpen.placements.base import Artifact, InstanceSpec, Needs, Workload
 from bullpen.placements.pod import preparing, rendering, words
 from bullpen.placements.pod.preparing import prepare
 
@@ -35,11 +37,14 @@ async def test_files_are_where_the_machine_is_told_they_are(
     artifact: Artifact, shared: Path
 ) -> None:
     workload = Workload(
-        key=("lab", "a"),
-        owner_uid="uid",
-        provisioner="qemu.jumpstarter.dev",
+        spec=InstanceSpec(
+            key=("lab", "a"),
+            owner_uid="uid",
+            profile=Profile(provisioner="qemu.jumpstarter.dev"),
+            connection=Connection(endpoint="", token="", ca_pem=""),
+        ),
         needs=Needs(memory_bytes=1, cpus=1, artifacts=(artifact,), runtime="qemu"),
-        render=lambda site: "",
+        export=lambda site: {},
     )
     await prepare((artifact,), shared)
     (told,) = rendering.site(workload).artifacts.values()

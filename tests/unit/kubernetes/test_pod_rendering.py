@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from k8s_schemas import RELEASES, problems
-from k8s_workloads import DEMANDING, GOLDEN, MOCK, QEMU, SETTINGS, WORKLOADS, rendered
+from k8s_workloads import DEMANDING, GOLDEN, MOCK, QEMU, SETTINGS, WORKLOADS, changed, rendered
 
 from bullpen.api import codec
 from bullpen.api.virtualtargetclass import ResourceRequirements, Scheduling
 from bullpen.errors import Refused
-from bullpen.placements.base import Hosting, Workload
+from bullpen.placements.base import Workload
 from bullpen.placements.pod import rendering, words
 
 
@@ -46,7 +47,7 @@ def test_kubernetes_schema_accepts_it(name: str, release: str) -> None:
 def test_kubernetes_schema_accepts_the_secret(release: str) -> None:
     secret = codec.encode(rendering.config_secret(QEMU))
     assert problems(secret, release) == []
-    assert base64.b64decode(secret["data"]["config.yaml"]) == b'{"token":"a secret"}'
+    assert json.loads(base64.b64decode(secret["data"]["config.yaml"]))["token"] == "a secret"
     assert secret["metadata"]["name"] == "exporter-config-uboot-3"
 
 
@@ -124,7 +125,9 @@ def test_pod_and_secret_go_with_their_exporter() -> None:
 
 
 def test_credentials_are_the_class_s_own_secret_and_nowhere_else() -> None:
-    workload = replace(DEMANDING, files={"password": b"of the backend"})
+    workload = replace(
+        DEMANDING, spec=replace(DEMANDING.spec, credentials={"password": b"of the backend"})
+    )
     text = str(pod_of(workload)) + str(codec.encode(rendering.config_secret(workload)))
     assert "backend-login" in text
     assert "of the backend" not in text
@@ -148,7 +151,7 @@ def test_kvm_is_counted_on_when_the_class_asks_for_the_device(
     limits: dict[str, int | str], kvm: bool
 ) -> None:
     scheduling = Scheduling(resources=ResourceRequirements(limits=limits))
-    workload = replace(QEMU, hosting=Hosting(scheduling=scheduling))
+    workload = changed(QEMU, scheduling=scheduling, labels={})
     assert rendering.site(workload).kvm is kvm
 
 
@@ -179,13 +182,13 @@ def test_what_a_target_may_use_at_most_is_its_limit_unless_the_class_says_more()
     runtime = list(containers(bounded))[1]
     assert runtime["resources"]["limits"] == {"memory": str(512 << 20)}
     asked = Scheduling(resources=ResourceRequirements(requests={"memory": "4Gi"}))
-    runtime = list(containers(replace(bounded, hosting=Hosting(scheduling=asked))))[1]
+    runtime = list(containers(changed(bounded, scheduling=asked, labels={})))[1]
     assert "limits" not in runtime["resources"]
 
 
 def test_what_cannot_be_kept_is_refused_instead_of_forgotten() -> None:
     with pytest.raises(Refused, match="Retain"):
-        rendering.pod(replace(QEMU, retain=True), SETTINGS)
+        rendering.pod(changed(QEMU, retain=True), SETTINGS)
 
 
 def test_a_runtime_without_an_image_is_refused() -> None:
@@ -201,7 +204,7 @@ labels = st.dictionaries(
 
 @given(labels)
 def test_no_label_of_a_template_hides_whose_a_pod_is(chosen: dict[str, str]) -> None:
-    found = rendering.pod(replace(QEMU, hosting=Hosting(labels=chosen)), SETTINGS).metadata.labels
+    found = rendering.pod(changed(QEMU, labels=chosen), SETTINGS).metadata.labels
     assert found["app.kubernetes.io/managed-by"] == "bullpen"
     assert found[words.PROVISIONER] == "qemu.jumpstarter.dev"
     assert found.get("board") == chosen.get("board")

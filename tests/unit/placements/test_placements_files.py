@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
 from bullpen.kit.clock import EPOCH
-from bullpen.placements.base import Needs, Workload
+from bullpen.placements.base import InstanceSpec, Needs, Workload
 from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout, State, directory_name
 from bullpen.placements.local.logs import RotatedLog
@@ -97,13 +99,15 @@ def test_a_prepared_directory_is_private_and_says_whose_it_is(tmp_path: Path) ->
 
 def test_the_state_has_what_accounting_needs_and_no_secret() -> None:
     workload = Workload(
-        key=("lab", "a"),
-        owner_uid="uid",
-        provisioner="p",
+        spec=InstanceSpec(
+            key=("lab", "a"),
+            owner_uid="uid",
+            profile=Profile(provisioner="p", retain=True),
+            connection=Connection(endpoint="", token="secret", ca_pem=""),
+            credentials={"password": b"secret"},
+        ),
         needs=Needs(memory_bytes=7, cpus=2.0),
-        render=lambda site: "token",
-        files={"password": b"secret"},
-        retain=True,
+        export=lambda site: {},
     )
     state = layout.state_of(workload, token="t")
 

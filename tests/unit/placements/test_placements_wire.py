@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,7 @@ from bullpen.placements.local.wire import (
 
 texts = st.text(max_size=20)
 keys = st.tuples(texts, texts)
+configs = st.builds(lambda token: msgspec.Raw(msgspec.json.encode({"token": token})), texts)
 commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(
         Spawn,
@@ -36,7 +38,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
         token=texts,
         directory=texts,
         runtime=texts,
-        config=texts,
+        config=configs,
         single_use=st.booleans(),
         retain=st.booleans(),
     ),

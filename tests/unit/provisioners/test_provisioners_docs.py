@@ -15,9 +15,9 @@ from bullpen.provisioners.base import (
     ExitReason,
     Host,
     InstancePhase,
-    InstanceSpec,
     Needs,
     Plugin,
+    Profile,
     Provisioner,
     Site,
 )
@@ -77,14 +77,12 @@ def test_the_recipe_in_the_guide_is_one() -> None:
     assert recipe.name == names["PLUGIN"].name
     turtles = DOCS.parent / "tests" / "third_party" / "turtlelab" / "tests" / "test_turtles.py"
     assert suite in turtles.read_text(), "the package that is tested has the test of the guide"
-    spec = InstanceSpec(
-        key=("lab", "a"), owner_uid="u", exporter_config="{}", parameters={"speed": 3}
-    )
+    profile = Profile(provisioner=recipe.name, parameters={"speed": 3})
 
     assert recipe.check({"speed": 3}) == ()
     assert [cause.field for cause in recipe.check({"speed": "slow"})] == ["parameters.speed"]
-    assert recipe.needs(spec).memory_bytes == 64 << 20
-    assert recipe.export(spec, Site(artifacts={}))["turtle"]["config"] == {"speed": 3}
+    assert recipe.needs(profile).memory_bytes == 64 << 20
+    assert recipe.export(profile, Site(artifacts={}))["turtle"]["config"] == {"speed": 3}
 
 
 def test_the_guide_says_how_many_methods_there_are() -> None:

@@ -9,14 +9,26 @@ from collections import Counter
 import pytest
 
 from bullpen.errors import Unreachable
-from bullpen.provisioners.base import ExitReason, InstancePhase, InstanceSpec, Key
-from bullpen.provisioners.fake import FakeProvisioner, Faults
+from bullpen.provisioners.base import (
+    Connection,
+    ExitReason,
+    InstancePhase,
+    InstanceSpec,
+    Key,
+    Profile,
+)
+from bullpen.provisioners.fake import NAME, FakeProvisioner, Faults
 
 COUNT = 200
 
 
 def spec(number: int) -> InstanceSpec:
-    return InstanceSpec(key=("lab", f"{number:03}"), owner_uid="uid", exporter_config="")
+    return InstanceSpec(
+        key=("lab", f"{number:03}"),
+        owner_uid="uid",
+        profile=Profile(provisioner=NAME),
+        connection=Connection(endpoint="", token="", ca_pem=""),
+    )
 
 
 async def story(seed: int, faults: Faults) -> list[str]:

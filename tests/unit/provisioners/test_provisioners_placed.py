@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
-import yaml
 
-from bullpen.api.exporterset import Driver, RecycleStrategy
+from bullpen.api.exporterset import Driver
 from bullpen.errors import Refused
 from bullpen.placements.base import (
     Instance,
@@ -19,12 +17,13 @@ from bullpen.placements.base import (
     Site,
     Workload,
 )
-from bullpen.provisioners.base import InstanceSpec
+from bullpen.provisioners import mock, qemu
+from bullpen.provisioners.base import Connection, InstanceSpec, Profile
 from bullpen.provisioners.mock import CPUS, MEMORY_BYTES, MockRecipe
 from bullpen.provisioners.placed import PlacedProvisioner, requested
 from bullpen.provisioners.qemu import QemuRecipe
 
-CONFIG = "metadata: {namespace: lab, name: a}\nendpoint: lab:1\ntoken: secret\n"
+CONNECTION = Connection(endpoint="lab:1", token="secret", ca_pem="")
 
 
 class RecordingPlacement:
@@ -54,76 +53,75 @@ class RecordingPlacement:
     def _instance(self, workload: Workload) -> Instance:
         return Instance(
             key=workload.key,
-            owner_uid=workload.owner_uid,
-            provisioner=workload.provisioner,
+            owner_uid=workload.spec.owner_uid,
+            provisioner=workload.spec.profile.provisioner,
             phase=InstancePhase.BOOTING,
         )
+
+
+def profile(provisioner: str = mock.NAME, **chosen: object) -> Profile:
+    return Profile(provisioner=provisioner, **chosen)  # type: ignore[arg-type]
 
 
 def spec(name: str = "a", **chosen: object) -> InstanceSpec:
     return InstanceSpec(
         key=("lab", name),
         owner_uid="uid",
-        exporter_config=CONFIG,
-        **chosen,  # type: ignore[arg-type]
+        profile=profile(**chosen),  # type: ignore[arg-type]
+        connection=CONNECTION,
     )
 
 
-@pytest.mark.parametrize(
-    "written", [CONFIG, json.dumps(yaml.safe_load(CONFIG))], ids=["as YAML", "as JSON"]
-)
-async def test_the_config_is_the_callers_with_the_recipes_export(written: str) -> None:
+async def test_the_config_has_the_connection_and_the_recipes_export() -> None:
     placement = RecordingPlacement()
     drivers = (Driver(name="led", type="a.Led", config={"pin": 3}),)
-    wanted = replace(spec(drivers=drivers), exporter_config=written)
-    await PlacedProvisioner(MockRecipe(), placement).ensure(wanted)
+    await PlacedProvisioner(MockRecipe(), placement).ensure(spec(drivers=drivers))
 
-    config = placement.workloads["lab", "a"].render(Site(artifacts={}))
+    config = placement.workloads["lab", "a"].config(Site(artifacts={}))
     assert json.loads(config) == {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": "ExporterConfig",
         "metadata": {"namespace": "lab", "name": "a"},
         "endpoint": "lab:1",
+        "tls": {"ca": "", "insecure": False},
         "token": "secret",
+        "exitOnLeaseEnd": True,
         "export": {"led": {"type": "a.Led", "config": {"pin": 3}}},
     }
 
 
-@pytest.mark.parametrize(
-    ("recycle", "single_use"),
-    [(RecycleStrategy.EXIT_AND_REPLACE, True), (RecycleStrategy.IN_PLACE_REUSE, False)],
-)
-async def test_the_strategy_decides_whether_it_is_used_once(
-    recycle: RecycleStrategy, single_use: bool
-) -> None:
+async def test_a_placement_gets_the_spec_whole() -> None:
+    """So that a new field of the class needs no code between its set and its placement."""
     placement = RecordingPlacement()
-    await PlacedProvisioner(MockRecipe(), placement).ensure(spec(recycle=recycle, retain=True))
+    wanted = spec(single_use=False, retain=True)
+    await PlacedProvisioner(MockRecipe(), placement).ensure(wanted)
 
-    assert placement.workloads["lab", "a"].single_use is single_use
-    assert placement.workloads["lab", "a"].retain is True
+    assert placement.workloads["lab", "a"].spec is wanted
 
 
 async def test_wrong_parameters_reach_no_placement() -> None:
     placement = RecordingPlacement()
     with pytest.raises(Refused, match=r"parameters\.arch"):
         await PlacedProvisioner(QemuRecipe(host_arch="x86_64"), placement).ensure(
-            spec(parameters={"arch": "vax"})
+            spec(provisioner=qemu.NAME, parameters={"arch": "vax"})
         )
     assert placement.workloads == {}
 
 
 async def test_provisioners_that_share_a_placement_leave_each_others_alone() -> None:
     placement = RecordingPlacement()
-    mock = PlacedProvisioner(MockRecipe(), placement)
-    qemu = PlacedProvisioner(QemuRecipe(host_arch="x86_64"), placement)
-    await mock.ensure(spec("m"))
-    await qemu.ensure(spec("q"))
-    await mock.remove(("lab", "q"))
-    await mock.retire(("lab", "q"))
+    mocks = PlacedProvisioner(MockRecipe(), placement)
+    machines = PlacedProvisioner(QemuRecipe(host_arch="x86_64"), placement)
+    await mocks.ensure(spec("m"))
+    await machines.ensure(spec("q", provisioner=qemu.NAME))
+    await mocks.remove(("lab", "q"))
+    await mocks.retire(("lab", "q"))
 
     assert placement.calls == []
-    assert [instance.key for instance in await mock.observe_all()] == [("lab", "m")]
-    assert [instance.key for instance in await qemu.observe_all()] == [("lab", "q")]
-    await qemu.retire(("lab", "q"))
-    await qemu.remove(("lab", "q"))
+    assert [instance.key for instance in await mocks.observe_all()] == [("lab", "m")]
+    assert [instance.key for instance in await machines.observe_all()] == [("lab", "q")]
+    await machines.retire(("lab", "q"))
+    await machines.remove(("lab", "q"))
     assert placement.calls == [("retire", ("lab", "q")), ("stop", ("lab", "q"))]
 
 
@@ -146,7 +144,7 @@ def test_what_the_class_requests_is_accounted_instead_of_an_estimate() -> None:
 def test_a_mock_target_needs_little_and_exports_power() -> None:
     recipe = MockRecipe()
 
-    needs = recipe.needs(spec())
+    needs = recipe.needs(profile())
     assert (needs.memory_bytes, needs.cpus, needs.runtime) == (MEMORY_BYTES, CPUS, "")
-    assert list(recipe.export(spec(), Site(artifacts={}))) == ["power"]
+    assert list(recipe.export(profile(), Site(artifacts={}))) == ["power"]
     assert recipe.check({}, (Driver(name="x", ref="y.z"),))[0].field == "drivers[0].ref"

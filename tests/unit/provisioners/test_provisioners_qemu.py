@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api.exporterset import Driver
-from bullpen.provisioners.base import Artifact, InstanceSpec, Needs, Site
+from bullpen.provisioners.base import Artifact, Needs, Profile, Site
 from bullpen.provisioners.qemu import (
     DRIVER,
+    NAME,
     OVERHEAD_BYTES,
     OVERHEAD_BYTES_MAX,
     PUBLISHED_DRIVER,
@@ -24,34 +25,27 @@ DIGEST = f"sha256:{'a' * 64}"
 MIB = 1 << 20
 
 
-def spec(
+def profile(
     parameters: dict[str, Any] | None = None, *drivers: Driver, retain: bool = False
-) -> InstanceSpec:
-    return InstanceSpec(
-        key=("lab", "a"),
-        owner_uid="uid",
-        parameters=parameters or {},
-        drivers=drivers,
-        exporter_config="",
-        retain=retain,
-    )
+) -> Profile:
+    return Profile(provisioner=NAME, parameters=parameters or {}, drivers=drivers, retain=retain)
 
 
-def site(wanted: InstanceSpec, *, kvm: bool = False) -> Site:
+def site(wanted: Profile, *, kvm: bool = False) -> Site:
     """Everything that is needed, found under a name that says what it is."""
     needed = RECIPE.needs(wanted).artifacts
     return Site(artifacts={a: Path(a.path or f"/cache/{a.digest[-4:]}") for a in needed}, kvm=kvm)
 
 
 def machine(parameters: dict[str, Any], *, kvm: bool = False) -> dict[str, Any]:
-    wanted = spec(parameters)
+    wanted = profile(parameters)
     assert RECIPE.check(wanted.parameters) == ()
     exported: dict[str, Any] = RECIPE.export(wanted, site(wanted, kvm=kvm))["qemu"]["config"]
     return exported
 
 
 def test_a_set_without_drivers_exports_the_machine_its_power_and_its_console() -> None:
-    wanted = spec({"arch": "aarch64"})
+    wanted = profile({"arch": "aarch64"})
 
     assert RECIPE.export(wanted, site(wanted)) == {
         "qemu": {
@@ -139,14 +133,14 @@ def test_a_disks_own_size_wins_over_storage() -> None:
     ],
 )
 def test_the_accelerator(parameters: dict[str, Any], kvm: bool, asked_for: str, accel: str) -> None:
-    assert RECIPE.needs(spec(parameters)).kvm_for == asked_for
+    assert RECIPE.needs(profile(parameters)).kvm_for == asked_for
     assert machine(parameters, kvm=kvm)["accel"] == accel
 
 
 def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
     base = {"url": "https://lab/base", "digest": DIGEST}
     needs = RECIPE.needs(
-        spec(
+        profile(
             {
                 "resources": {"cpu": 2, "memory": "256Mi"},
                 "firmware": {"path": "/u-boot.bin"},
@@ -169,7 +163,7 @@ def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
 
 
 def test_the_published_driver_is_replaced_by_ours_and_its_settings_win() -> None:
-    wanted = spec(
+    wanted = profile(
         {"arch": "aarch64", "resources": {"cpu": 4}},
         Driver(name="board", type=PUBLISHED_DRIVER, config={"smp": 2, "disk_size": "10G"}),
         Driver(name="tcp", type="jumpstarter_driver_network.driver.TcpNetwork", config={"port": 1}),
@@ -187,14 +181,14 @@ def test_the_published_driver_is_replaced_by_ours_and_its_settings_win() -> None
 
 
 def test_drivers_without_a_machine_get_one() -> None:
-    wanted = spec({}, Driver(name="power", ref="qemu.power"))
+    wanted = profile({}, Driver(name="power", ref="qemu.power"))
 
     assert RECIPE.check(wanted.parameters, wanted.drivers) == ()
     assert list(RECIPE.export(wanted, site(wanted))) == ["qemu", "power"]
 
 
 def test_what_is_retained_tells_the_driver_to_leave_its_disks() -> None:
-    wanted = spec({}, retain=True)
+    wanted = profile({}, retain=True)
     assert RECIPE.export(wanted, site(wanted))["qemu"]["config"]["retain"] is True
 
 
@@ -272,14 +266,14 @@ words = st.sampled_from(
 
 @given(st.dictionaries(words, json, max_size=4))
 def test_any_parameters_are_either_refused_or_rendered(parameters: dict[str, Any]) -> None:
-    wanted = spec(parameters)
+    wanted = profile(parameters)
     if not RECIPE.check(parameters):
         assert "qemu" in RECIPE.export(wanted, site(wanted))
 
 
 def test_what_the_template_says_about_the_machine_is_accounted_for() -> None:
     driver = Driver(name="board", type=PUBLISHED_DRIVER, config={"mem": "2G", "smp": 3})
-    needs = RECIPE.needs(spec({"resources": {"memory": "128Mi"}}, driver))
+    needs = RECIPE.needs(profile({"resources": {"memory": "128Mi"}}, driver))
     assert (needs.memory_bytes, needs.cpus) == ((2 << 30) + OVERHEAD_BYTES, 3)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 
-from bullpen.api import yaml
 from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet, RecycleStrategy
+from bullpen.api.exporterset import ExporterSet
 from bullpen.api.meta import OwnerReference
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.exporters.credentials import token_of
@@ -21,7 +20,7 @@ from bullpen.core.targets import exporter_config, profiles
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Cause
-from bullpen.provisioners.base import Hosting, InstanceSpec, Provisioner
+from bullpen.provisioners.base import InstanceSpec, Provisioner
 from bullpen.runtime.informer import Key, key_of
 
 CAUSES_MAX = 5
@@ -134,37 +133,17 @@ class Blueprints:
 
     def spec(self, exporter: Exporter, made: Profile, token: str) -> InstanceSpec:
         """The spec of the instance behind ``exporter``. Contains secrets."""
-        namespace, name = key_of(exporter)
-        connection = Connection(
-            namespace=namespace,
-            name=name,
-            endpoint=exporter.status.endpoint,
-            token=token,
-            ca_pem=self._bundle(namespace, made) or "",
-        )
-        resources = made.scheduling.resources if made.scheduling else None
+        namespace = exporter.metadata.namespace
         return InstanceSpec(
-            key=(namespace, name),
+            key=key_of(exporter),
             owner_uid=exporter.metadata.uid,
-            parameters=made.parameters,
-            drivers=made.drivers,
-            exporter_config=yaml.dump(
-                exporter_config.exporter_config(connection, single_use=made.single_use)
+            profile=made,
+            connection=Connection(
+                endpoint=exporter.status.endpoint,
+                token=token,
+                ca_pem=self._bundle(namespace, made) or "",
             ),
             credentials=self._credentials(namespace, made),
-            requests=resources.requests if resources else {},
-            recycle=(
-                RecycleStrategy.EXIT_AND_REPLACE
-                if made.single_use
-                else RecycleStrategy.IN_PLACE_REUSE
-            ),
-            retain=made.retain,
-            hosting=Hosting(
-                images=made.images,
-                scheduling=made.scheduling,
-                credentials=made.credentials,
-                labels=made.labels,
-            ),
         )
 
     def _credentials(self, namespace: str, made: Profile) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
-"""What an exporter is told: settings merged from class and set, as one ExporterConfig.
+"""The ExporterConfig of an instance, and the merging of settings of a class and a set.
 
-Pure functions over documents. The returned documents contain a token and must never appear
-in a log, an event or a status.
+Pure functions over documents. An ExporterConfig contains a token and must never appear in a
+log, an event or a status.
 """
 
 from __future__ import annotations
@@ -20,27 +20,33 @@ from bullpen.api.virtualtargetclass import Image, Images
 class Connection:
     """How an exporter reaches the service and authenticates."""
 
-    namespace: str
-    name: str
     endpoint: str
     token: str = field(repr=False)
     ca_pem: str
     """CA that verifies the service's certificate; empty for the system's CAs."""
 
 
-def exporter_config(connection: Connection, *, single_use: bool) -> Document:
-    """The ExporterConfig of one exporter, except its exports, which the provisioner adds."""
+def exporter_config(
+    key: tuple[str, str],
+    connection: Connection,
+    *,
+    single_use: bool,
+    export: Mapping[str, object],
+) -> Document:
+    """The ExporterConfig of the exporter with this namespace and name, in upstream's format."""
+    namespace, name = key
     ca = base64.b64encode(connection.ca_pem.encode()).decode()
     return {
         "apiVersion": "jumpstarter.dev/v1alpha1",
         "kind": "ExporterConfig",
-        "metadata": {"namespace": connection.namespace, "name": connection.name},
+        "metadata": {"namespace": namespace, "name": name},
         "endpoint": connection.endpoint,
         "tls": {"ca": ca, "insecure": False},
         "token": connection.token,
         # Jumpstarter 0.9 silently ignores this field; the process that runs the exporter enforces
         # it.
         "exitOnLeaseEnd": single_use,
+        "export": dict(export),
     }
 
 

@@ -40,23 +40,41 @@ REVISION_LENGTH = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
+    """Everything that defines a member: one value, carried whole to provisioner and placement.
+
+    It is created once for each pair of set and class, where its parameters are validated. Code
+    between there and the driver does not look into ``parameters``.
+    """
+
     provisioner: str
-    parameters: Mapping[str, object]
-    drivers: tuple[Driver, ...]
-    images: Images
-    scheduling: Scheduling | None
-    single_use: bool
-    retain: bool
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    """The parameters of the class, with those of the set merged over them."""
+
+    drivers: tuple[Driver, ...] = ()
+    """The drivers of the set's template; the provisioner completes them."""
+
+    images: Images = field(default_factory=Images)
+    scheduling: Scheduling | None = None
+    single_use: bool = True
+    """Exit after one lease. Otherwise reset and verify between leases."""
+
+    retain: bool = False
     """Keep disks and logs when a member is deleted."""
 
-    on_demand: bool
-    ca_bundle: CABundleReference | None
-    credentials: str
+    on_demand: bool = False
+    ca_bundle: CABundleReference | None = None
+    credentials: str = ""
     """Name of the Secret for the backend; empty if there is none."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
+
+    @property
+    def requests(self) -> Mapping[str, int | str]:
+        """``cpu`` and ``memory`` to account for, if the class sets them."""
+        resources = self.scheduling.resources if self.scheduling else None
+        return resources.requests if resources else {}
 
 
 def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:

@@ -64,7 +64,7 @@ def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None])
 async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
     try:
         fetching.guard_drivers()
-        config = read_config(spawn.config)
+        config = read_config(bytes(spawn.config))
     except pydantic.ValidationError as error:
         return Ending(ExitReason.START_FAILED, said(error))
     async with config.create_exporter() as exporter:
@@ -89,7 +89,7 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
         return await service.run()
 
 
-def read_config(text: str | bytes) -> ExporterConfigV1Alpha1:
+def read_config(text: bytes) -> ExporterConfigV1Alpha1:
     """Parse the config, with our timeouts. Raises pydantic's ``ValidationError``."""
     config = ExporterConfigV1Alpha1.model_validate_json(text)
     config.grpcOptions = {**PATIENCE, **(config.grpcOptions or {})}

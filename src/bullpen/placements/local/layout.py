@@ -131,15 +131,16 @@ def make_runtime(base: Path) -> Path:
 
 
 def state_of(workload: Workload, *, token: str, user: int = 0) -> State:
+    spec = workload.spec
     return State(
-        key=workload.key,
-        owner_uid=workload.owner_uid,
-        provisioner=workload.provisioner,
+        key=spec.key,
+        owner_uid=spec.owner_uid,
+        provisioner=spec.profile.provisioner,
         token=token,
         memory_bytes=workload.needs.memory_bytes,
         cpus=workload.needs.cpus,
-        single_use=workload.single_use,
-        retain=workload.retain,
+        single_use=spec.profile.single_use,
+        retain=spec.profile.retain,
         user=user,
     )
 

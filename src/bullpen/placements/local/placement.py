@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from bullpen.errors import LabError, NoCapacity, StorageFailed, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -202,8 +204,8 @@ class LocalPlacement:
     async def _launch(self, held: Held, workload: Workload) -> None:
         try:
             site = await self._site(workload)
-            config = workload.render(site)
-            layout.prepare(held.directory, held.state, workload.files)
+            config = workload.config(site)
+            layout.prepare(held.directory, held.state, workload.spec.credentials)
             confinement = self._outfitter.confinement(held.state, workload.needs, site)
             link = await self._keeper.ready()
         except LabError as error:
@@ -335,13 +337,13 @@ class LocalPlacement:
             listener(key)
 
 
-def _spawn(held: Held, config: str, link: Link, confinement: Confinement | None) -> Spawn:
+def _spawn(held: Held, config: bytes, link: Link, confinement: Confinement | None) -> Spawn:
     return Spawn(
         key=held.key,
         token=held.state.token,
         directory=str(held.directory),
         runtime=str(link.runtime / layout.runtime_name(held.state.token)),
-        config=config,
+        config=msgspec.Raw(config),
         single_use=held.state.single_use,
         retain=held.state.retain,
         confinement=confinement,

@@ -29,7 +29,9 @@ class Spawn(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
     directory: str
     runtime: str
-    config: str
+    config: msgspec.Raw
+    """The exporter's ExporterConfig: JSON that is part of this message as it is. A secret."""
+
     single_use: bool
     retain: bool
     confinement: Confinement | None = None

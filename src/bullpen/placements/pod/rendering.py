@@ -75,7 +75,7 @@ def _place(artifact: Artifact) -> Path:
 
 def config_secret(workload: Workload) -> Secret:
     """The exporter's config, which is deleted with its Exporter."""
-    config = workload.render(site(workload)).encode()
+    config = workload.config(site(workload))
     name = words.secret_name(workload.key[1])
     return Secret(
         metadata=_metadata(workload, name),
@@ -85,14 +85,14 @@ def config_secret(workload: Workload) -> Secret:
 
 def pod(workload: Workload, settings: PodSettings) -> Pod:
     """The Pod of an instance. Raises ``Refused`` for an impossible workload."""
-    if workload.retain:
+    if workload.spec.profile.retain:
         raise Refused(
             "reclaimPolicy Retain is not supported in a cluster: the disks of a Pod go with it;"
             " use Delete, and a log collector for what it prints"
         )
-    hosting = workload.hosting
-    scheduling = hosting.scheduling or Scheduling()
-    pull_secrets = [secret.name for secret in hosting.images.pull_secrets]
+    profile = workload.spec.profile
+    scheduling = profile.scheduling or Scheduling()
+    pull_secrets = [secret.name for secret in profile.images.pull_secrets]
     spec: Document = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -122,16 +122,16 @@ def _metadata(workload: Workload, name: str) -> ObjectMeta:
         name=name,
         namespace=namespace,
         labels={
-            **workload.hosting.labels,
+            **workload.spec.profile.labels,
             MANAGED_BY: MANAGER,
-            words.PROVISIONER: workload.provisioner,
+            words.PROVISIONER: workload.spec.profile.provisioner,
         },
         owner_references=(
             OwnerReference(
                 api_version=Exporter.api_version,
                 kind=Exporter.kind,
                 name=exporter,
-                uid=workload.owner_uid,
+                uid=workload.spec.owner_uid,
                 controller=True,
                 block_owner_deletion=True,
             ),
@@ -150,7 +150,7 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
     ]
     yield {
         "name": words.PREPARE,
-        **_image(workload.hosting.images.exporter, settings.exporter_image),
+        **_image(workload.spec.profile.images.exporter, settings.exporter_image),
         "command": ["python", "-m", "bullpen.placements.pod.preparing"],
         "args": [encode(item).decode() for item in fetched],
         "resources": EXPORTER_RESOURCES,
@@ -160,7 +160,7 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
     image = settings.runtime_images.get(workload.needs.runtime, "")
     yield {
         "name": words.RUNTIME,
-        **_image(workload.hosting.images.runtime, image),
+        **_image(workload.spec.profile.images.runtime, image),
         "restartPolicy": "Always",
         "command": ["python3", str(words.LAUNCHER), str(words.LAUNCHER_SOCKET)],
         "env": [{"name": "TMPDIR", "value": str(words.SHARED / words.TEMPORARY)}],
@@ -174,19 +174,19 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
 def _exporter(workload: Workload, settings: PodSettings) -> Document:
     runtime = bool(workload.needs.runtime)
     place = words.SHARED if runtime else words.WORK
-    options = ["--single-use"] if workload.single_use else []
+    options = ["--single-use"] if workload.spec.profile.single_use else []
     mounts = [
         _mount("config", words.CONFIG, read_only=True),
         _mount("podinfo", words.ABOUT, read_only=True),
         _mount("work", words.WORK),
     ]
-    if workload.hosting.credentials:
+    if workload.spec.profile.credentials:
         mounts.append(_mount("credentials", words.CREDENTIALS, read_only=True))
     if runtime:
         mounts.append(_mount("shared", words.SHARED))
     return {
         "name": words.EXPORTER,
-        **_image(workload.hosting.images.exporter, settings.exporter_image),
+        **_image(workload.spec.profile.images.exporter, settings.exporter_image),
         "command": ["python", "-m", "bullpen.placements.pod.exporting"],
         "args": [str(words.CONFIG / words.CONFIG_KEY), *options],
         "workingDir": str(words.WORK),
@@ -209,8 +209,8 @@ def _volumes(workload: Workload) -> Iterator[Document]:
     about = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
     yield {"name": "podinfo", "downwardAPI": {"items": [about]}}
     yield {"name": "work", "emptyDir": {}}
-    if workload.hosting.credentials:
-        secret = {"secretName": workload.hosting.credentials, "defaultMode": 0o440}
+    if workload.spec.profile.credentials:
+        secret = {"secretName": workload.spec.profile.credentials, "defaultMode": 0o440}
         yield {"name": "credentials", "secret": secret}
     if workload.needs.runtime:
         yield {"name": "shared", "emptyDir": {}}
@@ -231,7 +231,7 @@ def _resources(workload: Workload) -> Document:
     Without a request Kubernetes uses the limit as the request, so a limit is never
     contradicted.
     """
-    scheduling = workload.hosting.scheduling
+    scheduling = workload.spec.profile.scheduling
     given = (scheduling.resources if scheduling else None) or ResourceRequirements()
     needs = workload.needs
     # An exporter that is alone in its Pod shares its memory with no other.

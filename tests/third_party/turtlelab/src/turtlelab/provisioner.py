@@ -10,7 +10,7 @@ from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct, about
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters
-from bullpen.provisioners.base import Host, InstanceSpec, Needs, Plugin, Site
+from bullpen.provisioners.base import Host, Needs, Plugin, Profile, Site
 
 NAME = "turtle.example.com"
 
@@ -30,11 +30,11 @@ class TurtleRecipe:
     ) -> tuple[Cause, ...]:
         return parameters.causes_of(TurtleParameters, given)
 
-    def needs(self, spec: InstanceSpec) -> Needs:
+    def needs(self, profile: Profile) -> Needs:
         return Needs(memory_bytes=64 << 20, cpus=0.1)
 
-    def export(self, spec: InstanceSpec, site: Site) -> Document:
-        wanted = parameters.read(TurtleParameters, spec.parameters)
+    def export(self, profile: Profile, site: Site) -> Document:
+        wanted = parameters.read(TurtleParameters, profile.parameters)
         return {"power": {"type": "turtlelab.driver.Turtle", "config": {"speed": wanted.speed}}}
 
 
