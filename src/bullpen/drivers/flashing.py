@@ -192,7 +192,7 @@ class QemuFlasher(published.QemuFlasher):
         method: str,
         timeout: int,
     ) -> AsyncIterator[Any]:
-        sources = Sources.of(tuple(self.parent.fetch_from))
+        sources = Sources.of(self.parent.parameters.fetch_from)
         async with requested(sources, headers, url, method, timeout) as stream:
             yield stream
 

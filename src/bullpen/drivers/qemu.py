@@ -1,20 +1,22 @@
 """A QEMU machine as a Jumpstarter driver: the published driver with additions for pools.
 
-Ours are: accelerator, machine type, further arguments, disks as overlays, forwarded ports
-that the kernel chooses, and a console that loses nothing. Clients see the published driver
-and use its client. Every driver instance has its own directories, so the next lease starts
-from the base images whatever the last one did.
+Ours are: the parameters of a class, disks as overlays, forwarded ports that the kernel
+chooses, and a console that loses nothing. Clients see the published driver and use its
+client. Every driver instance has its own directories, so the next lease starts from the base
+images whatever the last one did.
 """
 
 from __future__ import annotations
 
 import contextlib
+import platform
 import shutil
 import socket
 import subprocess
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Literal
@@ -24,6 +26,7 @@ from jumpstarter_driver_network.driver import VsockNetwork
 from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
+from bullpen.api import codec
 from bullpen.drivers import launching, sandbox, sizes
 from bullpen.drivers.console import Console
 from bullpen.drivers.flashing import (
@@ -40,14 +43,49 @@ from bullpen.drivers.launching import Launched
 from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
 from bullpen.drivers.qemu_files import image_chain, named_paths
 from bullpen.drivers.qemu_images import Disk, ImageTool
+from bullpen.drivers.qemu_parameters import (
+    UNDECLARED_DISK_BYTES_MAX,
+    Accel,
+    File,
+    Firmware,
+    HostForward,
+    ImageFormat,
+    MachineSite,
+    NetworkAccess,
+    QemuParameters,
+    all_disks,
+    size_bytes,
+)
 from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
 from bullpen.drivers.sandbox import Access, Program
 
 OFF_SECONDS_MAX = 5.0
-UNDECLARED_DISK_BYTES_MAX = 16 << 30
-"""Maximum size of a flashed disk that the class does not declare."""
-
 LAST_LINES_MAX = 5
+DEFAULT_CPUS = 2
+"""CPUs of a machine that no class declares, as in the published driver."""
+
+
+def _file(path: str) -> File | None:
+    return File(path=path) if path else None
+
+
+def _forwards(ports: dict[str, int]) -> dict[str, HostForward]:
+    return {name: HostForward(guest_port=port) for name, port in ports.items()}
+
+
+_SETTINGS: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
+    ("machine_type", "machine_type", str),
+    ("cpu", "cpu", str),
+    ("accel", "accel", Accel),
+    ("kernel", "kernel", _file),
+    ("initrd", "initrd", _file),
+    ("append", "append", str),
+    ("forwards", "hostfwd", _forwards),
+    ("network", "network", NetworkAccess),
+    ("fetch_from", "fetch_from", tuple),
+    ("extra_args", "extra_arguments", tuple),
+)
+"""Settings of the driver, and the parameters they override."""
 
 
 @dataclass(kw_only=True)
@@ -108,9 +146,9 @@ class QemuPower(published.QemuPower):
     ) -> Program | Launched:
         self.logger.info("starting %s", " ".join(line))
         process: Program | Launched
-        if self.parent.launcher_socket:
+        if self.parent.machine_site.launcher:
             handed = {1: 1, **{number: number for number in inherited}}
-            process = Launched(self.parent.launcher_socket, line, handed)
+            process = Launched(self.parent.machine_site.launcher, line, handed)
         else:
             process = self.parent.sandbox.start(
                 line,
@@ -160,41 +198,49 @@ class _KeptDirectory:
 class Qemu(published.Qemu):
     """A QEMU machine with a console, a flasher, networks and power."""
 
-    machine_type: str = ""
-    accel: Literal["kvm", "tcg"] = "tcg"
-    kernel: str = ""
-    initrd: str = ""
-    append: str = ""
-    disks: list[dict[str, Any]] = field(default_factory=list)
-    forwards: dict[str, int] = field(default_factory=dict)
-    """Ports of the guest by name; each is reached through the child of that name."""
+    target: dict[str, Any] | None = None
+    """A document of ``QemuParameters``: those of the class and the set, as they were validated."""
 
-    network: Literal["restricted", "user"] = "restricted"
-    """In ``restricted``, the guest has no network access and is reached only by ``forwards``."""
-
-    fetch_from: list[str] = field(default_factory=list)
-    """Sources from which images may be downloaded for a lessee."""
-
-    extra_args: list[str] = field(default_factory=list)
-    launcher_socket: str = ""
-    """The launcher of a machine that runs elsewhere; its files are then not here either."""
+    site: dict[str, Any] = field(default_factory=dict)
+    """A document of ``MachineSite``."""
 
     retain: bool = False
     """Keep the disks when the driver is closed."""
 
+    # Settings of the driver in an exporter's config or a pool's template. Each overrides the
+    # parameter it corresponds to; a parameter does not need such a setting.
+    arch: str = ""
+    smp: int = 0
+    mem: str = ""
+    machine_type: str | None = None
+    accel: Literal["kvm", "tcg"] | None = None
+    kernel: str | None = None
+    initrd: str | None = None
+    append: str | None = None
+    disks: list[dict[str, Any]] | None = None
+    forwards: dict[str, int] | None = None
+    """Ports of the guest by name."""
+
+    network: Literal["restricted", "user"] | None = None
+    fetch_from: list[str] | None = None
+    extra_args: list[str] | None = None
+
     def __post_init__(self) -> None:
+        self.parameters = self._parameters()
+        self.machine_site = codec.decode(MachineSite, self.site)
+        self._settle()
         super().__post_init__()  # type: ignore[no-untyped-call]
         self._sockets = TemporaryDirectory(dir=xdg_runtime_dir(), prefix="qemu-")
         if self.retain:
             self._tmp_dir.cleanup()
             self._tmp_dir: Any = _KeptDirectory()
-        self._images = ImageTool(self.launcher_socket)
+        self._images = ImageTool(self.machine_site.launcher)
         self.sandbox = sandbox.current()
         self.occupation = Occupation()
         self._granted_memory = sizes.memory_bytes(self.mem)
         self._granted_disk_size = self.disk_size
         self.flashed = FlashStore(lambda: Path(self._tmp_dir.name))
-        self._disks = {disk.name: disk for disk in map(Disk.model_validate, self.disks)}
+        self._disks = {disk.name: disk for disk in self._declared_disks()}
         children: dict[str, Any] = self.children
         self.console = Console()  # type: ignore[abstract]
         children["console"] = self.console
@@ -202,14 +248,47 @@ class Qemu(published.Qemu):
         children["power"] = self._power
         children["flasher"] = QemuFlasher(parent=self)  # type: ignore[abstract]
         children["vnc"].path = self._vnc
-        if self.network == "restricted" and isinstance(children.get("ssh"), VsockNetwork):
+        restricted = self.parameters.network is NetworkAccess.RESTRICTED
+        if restricted and isinstance(children.get("ssh"), VsockNetwork):
             del children["ssh"]  # it would also allow connections from the guest to the host
-        for name in self.forwards:
+        for name in self.parameters.hostfwd:
             port = ForwardedPort(host=LOOPBACK, port=0)  # type: ignore[abstract]
             if not self.is_connected():
                 port.sandbox = self.sandbox
                 port.enable_address = self.sandbox.room is None
             children[name] = port
+
+    def _parameters(self) -> QemuParameters:
+        """The parameters, each overridden by the setting of the driver that corresponds to it."""
+        own: dict[str, Any] = {
+            parameter: convert(value)
+            for setting, parameter, convert in _SETTINGS
+            if (value := getattr(self, setting)) is not None
+        }
+        return replace(codec.decode(QemuParameters, self.target or {}), **own)
+
+    def _settle(self) -> None:
+        """Set the fields of the published driver that are not set from the parameters."""
+        wanted, site = self.parameters, self.machine_site
+        declared = self.target is not None
+        if not self.arch:
+            self.arch = wanted.arch.value if wanted.arch else site.arch or platform.machine()
+        if not self.smp:
+            self.smp = wanted.resources.cpu if declared else DEFAULT_CPUS
+        if not self.mem:
+            self.mem = f"{-(-size_bytes(wanted.resources.memory) // sizes.MIB)}M"
+        if not self.default_partitions:
+            self.default_partitions = _firmware_partitions(wanted.firmware, site)
+
+    def _declared_disks(self) -> Iterator[Disk]:
+        if self.disks is not None:
+            yield from map(Disk.model_validate, self.disks)
+            return
+        for disk in all_disks(self.parameters):
+            base = Path(self.machine_site.path(disk.base)) if disk.base else None
+            image_format = disk.base.format if disk.base else ImageFormat.QCOW2
+            size = size_bytes(disk.size) if disk.size else None
+            yield Disk(name=disk.name, base=base, format=image_format.value, size=size)
 
     @property
     def _vnc(self) -> str:
@@ -227,24 +306,26 @@ class Qemu(published.Qemu):
 
     def is_connected(self) -> bool:
         """Whether the machine is in the host's network, as configured in its class."""
-        return self.network == "user" or bool(self.hostfwd)
+        return self.parameters.network is NetworkAccess.USER or bool(self.hostfwd)
 
     def access(self, machine: Machine) -> Access:
         """The files the machine needs, and no others."""
+        wanted = self.parameters
         bases = [disk.base for disk in self._disks.values() if disk.base]
         root = self.default_partitions.get("root")
         images = (*bases, *((root,) if root else ()))
         return Access(
             readable=(
-                *(path for path in (machine.bios, machine.kernel, machine.initrd) if path),
+                *((machine.bios,) if machine.bios else ()),
+                *(self.machine_site.path(file) for file in (wanted.kernel, wanted.initrd) if file),
                 *((machine.flash[0],) if machine.flash else ()),
                 *(str(file) for image in images for file in image_chain(image)),
-                *named_paths(self.extra_args),
+                *named_paths(wanted.extra_arguments),
                 *((machine.cidata,) if machine.cidata else ()),
             ),
             writable=(self._tmp_dir.name, self._sockets.name),
             devices=(
-                *(("/dev/kvm",) if machine.accel == "kvm" else ()),
+                *(("/dev/kvm",) if machine.kvm else ()),
                 *(("/dev/vhost-vsock",) if machine.vsock_cid is not None else ()),
             ),
         )
@@ -302,18 +383,15 @@ class Qemu(published.Qemu):
     async def machine(self, *, qmp: int, serial: int, cidata: str) -> Machine:
         """The machine to be switched on now, with its disks ready."""
         vsock = isinstance(self.children.get("ssh"), VsockNetwork)
+        forwards = self.parameters.hostfwd.values()
         return Machine(
+            parameters=self.parameters,
+            site=self.machine_site,
             arch=self.arch,
-            machine=self.machine_type,
-            cpu=self.cpu or "",
-            accel=self.accel,
             smp=self.smp,
             memory=f"{-(-sizes.memory_bytes(self.mem) // sizes.MIB)}M",
             bios=self._present("bios"),
             flash=await self._flash(),
-            kernel=self.kernel,
-            initrd=self.initrd,
-            append=self.append,
             drives=await self._drives(),
             cidata=cidata,
             forwards=(
@@ -321,29 +399,27 @@ class Qemu(published.Qemu):
                     Forward(guest_port=f.guestport, host_port=f.hostport, host=f.hostaddr)
                     for f in self.hostfwd.values()
                 ),
-                *(Forward(guest_port=port) for port in self.forwards.values()),
+                *(Forward(guest_port=forward.guest_port) for forward in forwards),
             ),
-            restricted=self.network == "restricted",
             vsock_cid=self._cid if vsock else None,
             vnc=self._vnc,
             qmp=qmp,
             serial=serial,
-            extra=tuple(self.extra_args),
         )
 
     async def connect(self, qmp: Qmp) -> None:
         """Connect the networks to the ports the kernel chose."""
-        if self.forwards:
+        if self.parameters.hostfwd:
             shown = await qmp.execute("human-monitor-command", **{"command-line": "info usernet"})
             found = forwarded_ports(shown)
             children: dict[str, Any] = self.children
-            for name, port in self.forwards.items():
-                children[name].port = found[port]
+            for name, forward in self.parameters.hostfwd.items():
+                children[name].port = found[forward.guest_port]
 
     def _present(self, partition: str) -> str:
         path = self.validate_partition(partition, use_default_partitions=True)
         # A file that was not flashed is where the machine runs; QEMU itself reports a missing one.
-        elsewhere = self.launcher_socket and path == self.default_partitions.get(partition)
+        elsewhere = self.machine_site.launcher and path == self.default_partitions.get(partition)
         return str(path) if elsewhere or path.exists() else ""
 
     async def _flash(self) -> tuple[str, str] | None:
@@ -354,8 +430,8 @@ class Qemu(published.Qemu):
         if self.flashed.get("OVMF_VARS.fd"):
             return code, variables
         own = Path(self._tmp_dir.name) / "OVMF_VARS.own.fd"
-        if not own.exists() and self.launcher_socket:
-            await launching.run(self.launcher_socket, ("cp", variables, str(own)))
+        if not own.exists() and self.machine_site.launcher:
+            await launching.run(self.machine_site.launcher, ("cp", variables, str(own)))
         elif not own.exists():
             shutil.copyfile(variables, own)
         return code, str(own)
@@ -393,3 +469,12 @@ class Qemu(published.Qemu):
         if disk.size is not None and flashed.virtual_bytes < disk.size:
             await self._images.resize(flashed.path, flashed.format, disk.size)
             self.flashed.resized(disk.name, disk.size)
+
+
+def _firmware_partitions(firmware: Firmware | None, site: MachineSite) -> dict[str, Path]:
+    if firmware is None:
+        return {}
+    code = Path(site.path(firmware))
+    if firmware.variables is None:
+        return {"bios": code}
+    return {"OVMF_CODE.fd": code, "OVMF_VARS.fd": Path(site.path(firmware.variables))}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bullpen.drivers.qemu_parameters import Accel, MachineSite, NetworkAccess, QemuParameters
 
 DEFAULT_MACHINES = {
     "aarch64": "virt",
@@ -52,29 +54,22 @@ class Forward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A virtual machine about to be switched on."""
+    """A virtual machine about to be switched on: its parameters, and what is known only now."""
 
+    parameters: QemuParameters = field(default_factory=QemuParameters)
+    site: MachineSite = field(default_factory=MachineSite)
     arch: str
-    machine: str = ""
-    cpu: str = ""
-    accel: str = "tcg"
     smp: int = 1
     memory: str = "512M"
     bios: str = ""
     flash: tuple[str, str] | None = None
     """Firmware code, read-only, and its variables, writable."""
 
-    kernel: str = ""
-    initrd: str = ""
-    append: str = ""
     drives: tuple[Drive, ...] = ()
     cidata: str = ""
     """Directory with the files of cloud-init."""
 
     forwards: tuple[Forward, ...] = ()
-    restricted: bool = True
-    """The guest has no network access: neither to the host nor beyond it."""
-
     vsock_cid: int | None = None
     vnc: str = ""
     qmp: int
@@ -83,19 +78,23 @@ class Machine:
     serial: int
     """Open socket of the machine's first serial line."""
 
-    extra: tuple[str, ...] = ()
+    @property
+    def kvm(self) -> bool:
+        accel = self.parameters.accel
+        return accel is Accel.KVM or (accel is Accel.AUTO and self.site.kvm)
 
 
 def command(machine: Machine) -> tuple[str, ...]:
     """Program and arguments. The guest is paused until it is told to continue."""
-    board = machine.machine or DEFAULT_MACHINES[machine.arch]
-    cpu = machine.cpu or ("host" if machine.accel == "kvm" else DEFAULT_CPUS.get(machine.arch, ""))
+    wanted = machine.parameters
+    board = wanted.machine_type or DEFAULT_MACHINES[machine.arch]
+    cpu = wanted.cpu or ("host" if machine.kvm else DEFAULT_CPUS.get(machine.arch, ""))
     return (
         f"qemu-system-{machine.arch}",
         *("-nodefaults", "-nographic", "-S"),
         *("-sandbox", SECCOMP),
         *("-machine", board),
-        *("-accel", "kvm" if machine.accel == "kvm" else f"tcg,tb-size={TRANSLATION_MIB_MAX}"),
+        *("-accel", "kvm" if machine.kvm else f"tcg,tb-size={TRANSLATION_MIB_MAX}"),
         *(("-cpu", cpu) if cpu else ()),
         *("-smp", str(machine.smp)),
         *("-m", machine.memory),
@@ -106,24 +105,23 @@ def command(machine: Machine) -> tuple[str, ...]:
         *(("-vnc", f"unix:{machine.vnc}") if machine.vnc else ()),
         *_firmware(machine),
         *(_with_pci(machine) if board.startswith(_WITH_PCI) else _on_board(machine)),
-        *machine.extra,
+        *wanted.extra_arguments,
     )
 
 
 def _firmware(machine: Machine) -> Iterator[str]:
+    wanted = machine.parameters
     if machine.bios:
         yield from ("-bios", machine.bios)
     if machine.flash:
         code, variables = map(_escaped, machine.flash)
         yield from ("-drive", f"file={code},if=pflash,format=raw,unit=0,readonly=on")
         yield from ("-drive", f"file={variables},if=pflash,format=raw,unit=1")
-    for option, value in (
-        ("-kernel", machine.kernel),
-        ("-initrd", machine.initrd),
-        ("-append", machine.append),
-    ):
-        if value:
-            yield from (option, value)
+    for option, file in (("-kernel", wanted.kernel), ("-initrd", wanted.initrd)):
+        if file is not None:
+            yield from (option, machine.site.path(file))
+    if wanted.append:
+        yield from ("-append", wanted.append)
 
 
 def _with_pci(machine: Machine) -> Iterator[str]:
@@ -145,7 +143,7 @@ def _with_pci(machine: Machine) -> Iterator[str]:
 
 
 def _network(machine: Machine) -> Iterator[str]:
-    if machine.restricted:
+    if machine.parameters.network is NetworkAccess.RESTRICTED:
         yield from ("restrict=on", "ipv6=off")
     yield from map(str, machine.forwards)
 

@@ -7,15 +7,24 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from bullpen.api import codec
 from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
 from bullpen.api.paths import shown, written
 from bullpen.drivers import sizes
+from bullpen.drivers.qemu_parameters import (
+    UNDECLARED_DISK_BYTES_MAX,
+    Accel,
+    File,
+    MachineSite,
+    QemuParameters,
+    all_disks,
+    files,
+    size_bytes,
+)
 from bullpen.errors import Cause
-from bullpen.kit import quantities
 from bullpen.provisioners import exports, parameters
 from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site
-from bullpen.provisioners.qemu_parameters import Accel, Disk, File, NetworkAccess, QemuParameters
 
 NAME = "qemu.jumpstarter.dev"
 PUBLISHED_DRIVER = "jumpstarter_driver_qemu.driver.Qemu"
@@ -32,9 +41,6 @@ OVERHEAD_BYTES = 160 << 20
 
 OVERHEAD_BYTES_MAX = 640 << 20
 """Maximum overhead: half is for translated code, which is bounded, and kernel memory."""
-
-UNDECLARED_DISK_BYTES_MAX = 16 << 30
-"""The same value as in the driver."""
 
 SIZE_BYTES_MIN = 1 << 20
 SIZE_BYTES_MAX = 64 << 40
@@ -78,42 +84,34 @@ class QemuRecipe:
             memory_bytes_max=memory + OVERHEAD_BYTES_MAX,
             cpus_max=cpus + 1,
             file_bytes_max=_file_bytes_max(wanted, profile.drivers),
-            artifacts=tuple(dict.fromkeys(_artifact(file) for file in _files(wanted))),
+            artifacts=tuple(dict.fromkeys(_artifact(file) for file in files(wanted))),
             kvm_for=arch if asks else "",
             runtime=RUNTIME,
         )
 
     def export(self, profile: Profile, site: Site) -> Document:
-        wanted = parameters.read(QemuParameters, profile.parameters)
-        machine = self._machine(wanted, site) | ({"retain": True} if profile.retain else {})
+        machine: Document = {
+            "target": dict(profile.parameters),
+            "site": codec.encode(self._site(site)),
+            **({"retain": True} if profile.retain else {}),
+        }
         drivers = tuple(_completed(driver, machine) for driver in with_machine(profile.drivers))
         return exports.export_of(drivers)
 
     def _arch(self, wanted: QemuParameters) -> str:
         return wanted.arch.value if wanted.arch else self._host_arch
 
-    def _machine(self, wanted: QemuParameters, site: Site) -> Document:
-        """The driver's settings; omitted ones have the driver's default."""
-        kvm = wanted.accel is Accel.KVM or (wanted.accel is Accel.AUTO and site.kvm)
-        settings = {
-            "arch": self._arch(wanted),
-            "accel": "kvm" if kvm else "tcg",
-            "smp": wanted.resources.cpu,
-            "mem": f"{-(-_bytes(wanted.resources.memory) // (1 << 20))}M",
-            "machine_type": wanted.machine_type,
-            "cpu": wanted.cpu,
-            "default_partitions": _partitions(wanted, site),
-            "kernel": _path(wanted.kernel, site),
-            "initrd": _path(wanted.initrd, site),
-            "append": wanted.append,
-            "disks": [_disk(disk, site) for disk in _all_disks(wanted)],
-            "forwards": {name: forward.guest_port for name, forward in wanted.hostfwd.items()},
-            "network": "" if wanted.network is NetworkAccess.RESTRICTED else wanted.network.value,
-            "fetch_from": list(wanted.fetch_from),
-            "extra_args": list(wanted.extra_arguments),
-            "launcher_socket": site.launcher,
-        }
-        return {name: value for name, value in settings.items() if value}
+    def _site(self, site: Site) -> MachineSite:
+        return MachineSite(
+            arch=self._host_arch,
+            kvm=site.kvm,
+            launcher=site.launcher,
+            files={
+                artifact.digest: str(path)
+                for artifact, path in site.artifacts.items()
+                if not artifact.path
+            },
+        )
 
 
 def with_machine(drivers: tuple[Driver, ...]) -> tuple[Driver, ...]:
@@ -134,7 +132,7 @@ def with_machine(drivers: tuple[Driver, ...]) -> tuple[Driver, ...]:
 
 
 def _completed(driver: Driver, machine: Document) -> Driver:
-    """Settings in the template override those in the parameters."""
+    """The machine's settings; those of the template override the parameters."""
     if driver.type not in (PUBLISHED_DRIVER, DRIVER):
         return driver
     return replace(driver, type=DRIVER, config={**machine, **driver.config})
@@ -145,19 +143,19 @@ def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, 
     config = _machine_config(drivers)
     memory = sizes.memory_bytes(str(config["mem"])) if "mem" in config else None
     return (
-        _bytes(wanted.resources.memory) if memory is None else memory,
+        size_bytes(wanted.resources.memory) if memory is None else memory,
         int(str(config.get("smp", wanted.resources.cpu))),
     )
 
 
 def _file_bytes_max(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> int:
     """The largest image, with the overhead of its format; 0 if a disk is as large as its base."""
-    disks = _all_disks(wanted)
+    disks = all_disks(wanted)
     if any(not disk.size for disk in disks):
         return 0
     config = _machine_config(drivers)
     root = sizes.parsed(str(config["disk_size"])) if config.get("disk_size") else 0
-    largest = max((UNDECLARED_DISK_BYTES_MAX, root, *(_bytes(disk.size) for disk in disks)))
+    largest = max((UNDECLARED_DISK_BYTES_MAX, root, *(size_bytes(disk.size) for disk in disks)))
     return largest + largest // 16
 
 
@@ -165,60 +163,8 @@ def _machine_config(drivers: tuple[Driver, ...]) -> Mapping[str, object]:
     return next((d.config for d in drivers if d.type in (PUBLISHED_DRIVER, DRIVER)), {})
 
 
-def _files(wanted: QemuParameters) -> Iterator[File]:
-    variables = wanted.firmware.variables if wanted.firmware else None
-    for file in (wanted.firmware, variables, wanted.kernel, wanted.initrd):
-        if file is not None:
-            yield file
-    for disk in wanted.disks:
-        if disk.base is not None:
-            yield disk.base
-
-
 def _artifact(file: File) -> Artifact:
     return Artifact(path=file.path, url=file.url, digest=file.digest)
-
-
-def _path(file: File | None, site: Site) -> str:
-    return str(site.artifacts[_artifact(file)]) if file else ""
-
-
-def _partitions(wanted: QemuParameters, site: Site) -> Document:
-    firmware = wanted.firmware
-    if firmware is None:
-        return {}
-    if firmware.variables is None:
-        return {"bios": _path(firmware, site)}
-    return {
-        "OVMF_CODE.fd": _path(firmware, site),
-        "OVMF_VARS.fd": _path(firmware.variables, site),
-    }
-
-
-def _all_disks(wanted: QemuParameters) -> tuple[Disk, ...]:
-    """The disks, with ``resources.storage`` applied to ``root``."""
-    size = wanted.resources.storage
-    if not size:
-        return wanted.disks
-    if not any(disk.name == "root" for disk in wanted.disks):
-        return (Disk(name="root", size=size), *wanted.disks)
-    return tuple(
-        replace(disk, size=disk.size or size) if disk.name == "root" else disk
-        for disk in wanted.disks
-    )
-
-
-def _disk(disk: Disk, site: Site) -> Document:
-    settings: Document = {"name": disk.name}
-    if disk.base:
-        settings |= {"base": _path(disk.base, site), "format": disk.base.format.value}
-    if disk.size:
-        settings["size"] = _bytes(disk.size)
-    return settings
-
-
-def _bytes(quantity: int | str) -> int:
-    return quantities.parse(quantity).whole()
 
 
 def _size_causes(wanted: QemuParameters) -> Iterator[Cause]:
@@ -228,7 +174,7 @@ def _size_causes(wanted: QemuParameters) -> Iterator[Cause]:
     }
     sizes |= {("disks", index, "size"): disk.size for index, disk in enumerate(wanted.disks)}
     for path, size in sizes.items():
-        if size != "" and not SIZE_BYTES_MIN <= _bytes(size) <= SIZE_BYTES_MAX:
+        if size != "" and not SIZE_BYTES_MIN <= size_bytes(size) <= SIZE_BYTES_MAX:
             message = f"Invalid value: {shown(size)}: must be between 1Mi and 64Ti"
             yield Cause(field=written((parameters.ROOT, *path)), message=message)
 

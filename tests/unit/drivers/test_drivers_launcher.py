@@ -109,7 +109,7 @@ async def test_firmware_is_looked_for_where_the_machine_runs(
     machine = Qemu(  # type: ignore[abstract]
         arch="aarch64",
         default_partitions={"OVMF_CODE.fd": Path("/elsewhere/code.fd"), "OVMF_VARS.fd": variables},
-        launcher_socket=path,
+        site={"launcher": path},
     )
     made = await machine.machine(qmp=3, serial=4, cidata="")
     assert made.flash is not None

@@ -8,8 +8,16 @@ from dataclasses import replace
 import pytest
 
 from bullpen.drivers.qemu_command import Drive, Forward, Machine, command
+from bullpen.drivers.qemu_parameters import (
+    Accel,
+    File,
+    MachineSite,
+    NetworkAccess,
+    QemuParameters,
+)
 from bullpen.drivers.qmp import forwarded_ports
 
+BOARD = QemuParameters(machine_type="vexpress-a9")
 UBOOT = Machine(
     arch="aarch64",
     smp=1,
@@ -38,8 +46,8 @@ def test_an_aarch64_board_with_uboot() -> None:
 
 def test_an_x86_machine_with_everything() -> None:
     machine = Machine(
+        parameters=QemuParameters(accel=Accel.KVM, extra_arguments=("-rtc", "base=utc")),
         arch="x86_64",
-        accel="kvm",
         smp=4,
         memory="2048M",
         flash=("/code.fd", "/vars.fd"),
@@ -51,7 +59,6 @@ def test_an_x86_machine_with_everything() -> None:
         vsock_cid=5,
         qmp=9,
         serial=10,
-        extra=("-rtc", "base=utc"),
     )
     assert " ".join(command(machine)) == (
         "qemu-system-x86_64 -nodefaults -nographic -S"
@@ -75,8 +82,8 @@ def test_an_x86_machine_with_everything() -> None:
 
 def test_a_board_without_pci_gets_what_it_has_sockets_for() -> None:
     board = Machine(
+        parameters=BOARD,
         arch="arm",
-        machine="vexpress-a9",
         drives=(Drive(name="root", path="/d", format="raw"),),
         forwards=(Forward(guest_port=22),),
         cidata="/ci",
@@ -110,7 +117,7 @@ def test_a_flashed_image_is_opened_without_any_other_file() -> None:
         },
         {"node-name": "data", "driver": "raw", "file": {"driver": "file", "filename": "/c"}},
     ]
-    board = command(replace(UBOOT, machine="vexpress-a9", drives=drives[:1]))
+    board = command(replace(UBOOT, parameters=BOARD, drives=drives[:1]))
     shown = board[board.index("-drive") + 1]
     assert shown.startswith('file=json:{"driver": "qcow2",, ')
     assert '"filename": "/a,,b"' in shown
@@ -118,14 +125,18 @@ def test_a_flashed_image_is_opened_without_any_other_file() -> None:
 
 
 def test_a_guest_reaches_the_network_where_that_is_asked_for() -> None:
-    line = command(replace(UBOOT, restricted=False))
+    line = command(replace(UBOOT, parameters=QemuParameters(network=NetworkAccess.USER)))
     assert line[line.index("-netdev") + 1] == "user,id=eth0"
 
 
 def test_a_kernel_is_started_with_its_command_line() -> None:
-    line = command(
-        replace(UBOOT, kernel="/vmlinuz", initrd="/initrd", append="console=ttyAMA0 a=b")
+    wanted = QemuParameters(
+        kernel=File(path="/vmlinuz"),
+        initrd=File(url="https://lab/initrd", digest="sha256:1"),
+        append="console=ttyAMA0 a=b",
     )
+    site = MachineSite(files={"sha256:1": "/initrd"})
+    line = command(replace(UBOOT, parameters=wanted, site=site))
 
     start = line.index("-kernel")
     assert line[start : start + 6] == (
@@ -141,8 +152,22 @@ def test_a_kernel_is_started_with_its_command_line() -> None:
 @pytest.mark.parametrize(
     ("machine", "cpu"),
     [
-        pytest.param(replace(UBOOT, cpu="max"), "max", id="what is asked for"),
-        pytest.param(replace(UBOOT, accel="kvm"), "host", id="the host's with KVM"),
+        pytest.param(
+            replace(UBOOT, parameters=QemuParameters(cpu="max")), "max", id="what is asked for"
+        ),
+        pytest.param(
+            replace(UBOOT, parameters=QemuParameters(accel=Accel.KVM)),
+            "host",
+            id="the host's with KVM",
+        ),
+        pytest.param(
+            replace(UBOOT, site=MachineSite(kvm=True)), "host", id="the host's if KVM works there"
+        ),
+        pytest.param(
+            replace(UBOOT, parameters=QemuParameters(accel=Accel.TCG), site=MachineSite(kvm=True)),
+            "cortex-a57",
+            id="a common one where KVM works and is not wanted",
+        ),
         pytest.param(
             replace(UBOOT, arch="riscv64"), None, id="QEMU's own choice where there is none of ours"
         ),

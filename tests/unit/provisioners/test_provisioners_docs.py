@@ -10,6 +10,7 @@ from typing import Any
 
 from bullpen.api import schema
 from bullpen.api.fields import Struct, about
+from bullpen.drivers.qemu_parameters import File, QemuParameters
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import (
     ExitReason,
@@ -21,7 +22,6 @@ from bullpen.provisioners.base import (
     Provisioner,
     Site,
 )
-from bullpen.provisioners.qemu_parameters import File, QemuParameters
 
 DOCS = Path(__file__).parents[3] / "docs"
 FILE = frozenset(schema.of(File)["properties"])

@@ -1,15 +1,31 @@
-"""What to run for a QEMU target: parameters in, the exporter's export section out."""
+"""What to run for a QEMU target: parameters in, the driver of the exporter out."""
 
 from __future__ import annotations
 
+import platform
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jumpstarter.config.exporter import ExporterConfigV1Alpha1DriverInstance
+from jumpstarter_driver_qemu import driver as published
 
+from bullpen.api import codec
+from bullpen.api.document import encode
 from bullpen.api.exporterset import Driver
+from bullpen.drivers.qemu import Qemu
+from bullpen.drivers.qemu_command import Machine
+from bullpen.drivers.qemu_images import Disk
+from bullpen.drivers.qemu_parameters import (
+    Accel,
+    File,
+    HostForward,
+    NetworkAccess,
+    QemuParameters,
+)
 from bullpen.provisioners.base import Artifact, Needs, Profile, Site
 from bullpen.provisioners.qemu import (
     DRIVER,
@@ -37,11 +53,24 @@ def site(wanted: Profile, *, kvm: bool = False) -> Site:
     return Site(artifacts={a: Path(a.path or f"/cache/{a.digest[-4:]}") for a in needed}, kvm=kvm)
 
 
-def machine(parameters: dict[str, Any], *, kvm: bool = False) -> dict[str, Any]:
-    wanted = profile(parameters)
-    assert RECIPE.check(wanted.parameters) == ()
-    exported: dict[str, Any] = RECIPE.export(wanted, site(wanted, kvm=kvm))["qemu"]["config"]
-    return exported
+@pytest.fixture(autouse=True)
+def runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def machine(parameters: dict[str, Any], *drivers: Driver, kvm: bool = False) -> Qemu:
+    """The driver that an exporter creates for these parameters."""
+    wanted = profile(parameters, *drivers)
+    assert RECIPE.check(wanted.parameters, wanted.drivers) == ()
+    found = next(iter(RECIPE.export(wanted, site(wanted, kvm=kvm)).values()))
+    driver = ExporterConfigV1Alpha1DriverInstance.model_validate_json(encode(found)).instantiate()
+    assert isinstance(driver, Qemu)
+    driver.close()
+    return driver
+
+
+async def machine_on(parameters: dict[str, Any], *, kvm: bool = False) -> Machine:
+    return await machine(parameters, kvm=kvm).machine(qmp=3, serial=4, cidata="")
 
 
 def test_a_set_without_drivers_exports_the_machine_its_power_and_its_console() -> None:
@@ -50,76 +79,122 @@ def test_a_set_without_drivers_exports_the_machine_its_power_and_its_console() -
     assert RECIPE.export(wanted, site(wanted)) == {
         "qemu": {
             "type": DRIVER,
-            "config": {"arch": "aarch64", "accel": "tcg", "smp": 1, "mem": "512M"},
+            "config": {"target": {"arch": "aarch64"}, "site": {"arch": "x86_64"}},
         },
         "power": {"ref": "qemu.power"},
         "serial": {"ref": "qemu.console"},
     }
 
 
-def test_everything_that_can_be_said_reaches_the_driver() -> None:
-    config = machine(
-        {
-            "arch": "aarch64",
-            "machineType": "virt,highmem=off",
-            "cpu": "cortex-a72",
-            "accel": "kvm",
-            "resources": {"cpu": 4, "memory": "1.5Gi", "storage": "16Gi"},
-            "firmware": {"path": "/u-boot.bin"},
-            "kernel": {"path": "/vmlinuz"},
-            "initrd": {"url": "https://lab/initrd", "digest": DIGEST},
-            "append": "console=ttyAMA0",
-            "disks": [
-                {"name": "root", "base": {"path": "/debian.qcow2"}},
-                {"name": "data", "size": "1G"},
-                {"name": "iso", "base": {"path": "/cd.img", "format": "raw"}, "size": 2_000_000},
-            ],
-            "hostfwd": {"ssh": {"guestPort": 22}},
-            "network": "user",
-            "fetchFrom": ["*.example.org", "10.0.0.0/8"],
-            "extraArguments": ["-rtc", "base=utc"],
-        }
-    )
-    assert config == {
+def test_every_parameter_determines_the_machine_of_the_driver() -> None:
+    parameters = {
         "arch": "aarch64",
-        "machine_type": "virt,highmem=off",
+        "machineType": "virt,highmem=off",
         "cpu": "cortex-a72",
         "accel": "kvm",
-        "smp": 4,
-        "mem": "1536M",
-        "default_partitions": {"bios": "/u-boot.bin"},
-        "kernel": "/vmlinuz",
-        "initrd": "/cache/aaaa",
+        "resources": {"cpu": 4, "memory": "1.5Gi", "storage": "16Gi"},
+        "firmware": {"path": "/u-boot.bin"},
+        "kernel": {"path": "/vmlinuz"},
+        "initrd": {"url": "https://lab/initrd", "digest": DIGEST},
         "append": "console=ttyAMA0",
         "disks": [
-            {"name": "root", "base": "/debian.qcow2", "format": "qcow2", "size": 16 << 30},
-            {"name": "data", "size": 10**9},
-            {"name": "iso", "base": "/cd.img", "format": "raw", "size": 2_000_000},
+            {"name": "root", "base": {"path": "/debian.qcow2"}},
+            {"name": "data", "size": "1G"},
+            {"name": "iso", "base": {"path": "/cd.img", "format": "raw"}, "size": 2_000_000},
         ],
-        "forwards": {"ssh": 22},
+        "hostfwd": {"ssh": {"guestPort": 22}},
         "network": "user",
-        "fetch_from": ["*.example.org", "10.0.0.0/8"],
-        "extra_args": ["-rtc", "base=utc"],
+        "fetchFrom": ["*.example.org", "10.0.0.0/8"],
+        "extraArguments": ["-rtc", "base=utc"],
     }
+    driver = machine(parameters)
+
+    assert driver.parameters == codec.decode(QemuParameters, parameters)
+    assert (driver.arch, driver.smp, driver.mem) == ("aarch64", 4, "1536M")
+    assert driver.default_partitions == {"bios": Path("/u-boot.bin")}
+    assert list(driver._disks.values()) == [
+        Disk(name="root", base=Path("/debian.qcow2"), format="qcow2", size=16 << 30),
+        Disk(name="data", size=10**9),
+        Disk(name="iso", base=Path("/cd.img"), format="raw", size=2_000_000),
+    ]
+    assert driver.parameters.initrd is not None
+    assert driver.machine_site.path(driver.parameters.initrd) == "/cache/aaaa"
+    assert "ssh" in driver.children
 
 
 def test_firmware_with_variables_is_flash_memory() -> None:
     firmware = {"path": "/OVMF_CODE.fd", "variables": {"path": "/OVMF_VARS.fd"}}
-    assert machine({"firmware": firmware})["default_partitions"] == {
-        "OVMF_CODE.fd": "/OVMF_CODE.fd",
-        "OVMF_VARS.fd": "/OVMF_VARS.fd",
+    assert machine({"firmware": firmware}).default_partitions == {
+        "OVMF_CODE.fd": Path("/OVMF_CODE.fd"),
+        "OVMF_VARS.fd": Path("/OVMF_VARS.fd"),
     }
 
 
 def test_storage_alone_is_an_empty_root_disk() -> None:
-    config = machine({"resources": {"storage": "10Gi"}})
-    assert config["disks"] == [{"name": "root", "size": 10 << 30}]
+    driver = machine({"resources": {"storage": "10Gi"}})
+    assert driver._disks == {"root": Disk(name="root", size=10 << 30)}
 
 
 def test_a_disks_own_size_wins_over_storage() -> None:
     disks = [{"name": "root", "size": "1Gi"}]
-    config = machine({"resources": {"storage": "10Gi"}, "disks": disks})
-    assert config["disks"] == [{"name": "root", "size": 1 << 30}]
+    driver = machine({"resources": {"storage": "10Gi"}, "disks": disks})
+    assert driver._disks == {"root": Disk(name="root", size=1 << 30)}
+
+
+SETTINGS: dict[str, object] = {
+    "cpu": "max",
+    "machine_type": "microvm",
+    "accel": "tcg",
+    "kernel": "/other",
+    "initrd": "",
+    "append": "quiet",
+    "forwards": {"web": 80},
+    "network": "restricted",
+    "fetch_from": [],
+    "extra_args": ["-no-reboot"],
+}
+
+
+def test_settings_of_the_driver_in_a_template_override_the_parameters() -> None:
+    parameters = {
+        "accel": "kvm",
+        "append": "console=ttyS0",
+        "initrd": {"path": "/initrd"},
+        "hostfwd": {"ssh": {"guestPort": 22}},
+        "network": "user",
+        "fetchFrom": ["example.org"],
+        "disks": [{"name": "root", "size": "1Gi"}],
+        "firmware": {"path": "/bios"},
+    }
+    own = {"disks": [{"name": "data", "size": 5}], "default_partitions": {"bios": "/mine"}}
+    template = Driver(name="board", type=PUBLISHED_DRIVER, config={**SETTINGS, **own})
+    driver = machine(parameters, template)
+
+    assert driver.parameters == replace(
+        codec.decode(QemuParameters, parameters),
+        cpu="max",
+        machine_type="microvm",
+        accel=Accel.TCG,
+        kernel=File(path="/other"),
+        initrd=None,
+        append="quiet",
+        hostfwd={"web": HostForward(guest_port=80)},
+        network=NetworkAccess.RESTRICTED,
+        fetch_from=(),
+        extra_arguments=("-no-reboot",),
+    )
+    assert driver._disks == {"data": Disk(name="data", size=5)}
+    assert driver.default_partitions == {"bios": Path("/mine")}
+
+
+def test_a_driver_without_a_class_has_the_published_defaults() -> None:
+    driver = Qemu()  # type: ignore[abstract]
+    driver.close()
+    defaults = {found.name: found for found in fields(published.Qemu)}
+
+    for name in ("cpu", "smp", "mem", "disk_size"):
+        assert getattr(driver, name) == defaults[name].default
+    assert (driver.arch, driver.default_partitions) == (platform.machine(), {})
 
 
 @pytest.mark.parametrize(
@@ -132,9 +207,11 @@ def test_a_disks_own_size_wins_over_storage() -> None:
         pytest.param({"accel": "kvm"}, False, "", "kvm", id="kvm is kvm, working or not"),
     ],
 )
-def test_the_accelerator(parameters: dict[str, Any], kvm: bool, asked_for: str, accel: str) -> None:
+async def test_the_accelerator(
+    parameters: dict[str, Any], kvm: bool, asked_for: str, accel: str
+) -> None:
     assert RECIPE.needs(profile(parameters)).kvm_for == asked_for
-    assert machine(parameters, kvm=kvm)["accel"] == accel
+    assert (await machine_on(parameters, kvm=kvm)).kvm is (accel == "kvm")
 
 
 def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
@@ -171,12 +248,11 @@ def test_the_published_driver_is_replaced_by_ours_and_its_settings_win() -> None
     )
     assert RECIPE.check(wanted.parameters, wanted.drivers) == ()
     exported = RECIPE.export(wanted, site(wanted))
+    board = machine({"arch": "aarch64", "resources": {"cpu": 4}}, *wanted.drivers)
 
     assert list(exported) == ["board", "tcp", "on"]
     assert exported["board"]["type"] == DRIVER
-    assert exported["board"]["config"]["smp"] == 2
-    assert exported["board"]["config"]["arch"] == "aarch64"
-    assert exported["board"]["config"]["disk_size"] == "10G"
+    assert (board.smp, board.arch, board.disk_size) == (2, "aarch64", "10G")
     assert exported["tcp"]["config"] == {"port": 1}
 
 

@@ -1,19 +1,27 @@
-"""The parameters of ``qemu.jumpstarter.dev``, with upstream's names where they exist."""
+"""The parameters of ``qemu.jumpstarter.dev``, with upstream's names where they exist.
+
+They are validated where a pool is checked and travel from there to the driver as they are: a
+new parameter needs this module, the command line that uses it and the reference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Rule, Struct, about
+from bullpen.kit import quantities
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
 """A Kubernetes quantity of bytes, without sign or fractional suffixes."""
 
 _DIGEST = r"^sha256:[0-9a-f]{64}$"
 _NAME = r"^[a-z][a-z0-9_]*$"
+
+UNDECLARED_DISK_BYTES_MAX = 16 << 30
+"""Maximum size of a flashed disk that the class does not declare."""
 
 ARGUMENTS_MAX = 64
 DISKS_MAX = 16
@@ -189,3 +197,52 @@ class QemuParameters(Struct):
             "Additional QEMU arguments, at the end of its command line.", max_items=ARGUMENTS_MAX
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSite(Struct):
+    """What the place where a machine runs provides; known when its exporter is started."""
+
+    arch: str = field(default="", metadata=about("Architecture of the host."))
+    kvm: bool = field(default=False, metadata=about("KVM was verified to work."))
+    launcher: str = field(
+        default="",
+        metadata=about("Socket of the launcher of a machine in another container, or empty."),
+    )
+    files: Mapping[str, str] = field(
+        default_factory=dict, metadata=about("Paths of fetched files by their digests.")
+    )
+
+    def path(self, file: File) -> str:
+        return file.path or self.files[file.digest]
+
+
+def files(part: object) -> Iterator[File]:
+    """Every file the parameters name, in order of definition."""
+    if isinstance(part, File):
+        yield part
+    if isinstance(part, Struct):
+        for found in fields(part):
+            yield from files(getattr(part, found.name))
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from files(item)
+    elif isinstance(part, Mapping):
+        yield from files(tuple(part.values()))
+
+
+def all_disks(parameters: QemuParameters) -> tuple[Disk, ...]:
+    """The disks, with ``resources.storage`` applied to ``root``."""
+    size = parameters.resources.storage
+    if not size:
+        return parameters.disks
+    if not any(disk.name == "root" for disk in parameters.disks):
+        return (Disk(name="root", size=size), *parameters.disks)
+    return tuple(
+        replace(disk, size=disk.size or size) if disk.name == "root" else disk
+        for disk in parameters.disks
+    )
+
+
+def size_bytes(quantity: int | str) -> int:
+    return quantities.parse(quantity).whole()
