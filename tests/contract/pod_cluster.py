@@ -21,10 +21,10 @@ from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod, PodStatus
 from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.instances import ExitReason, Instance
 from bullpen.errors import Conflict, Forbidden, NotFound
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.placements.base import ExitReason, Instance
 from bullpen.placements.pod import phases, words
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.placements.pod.rendering import PodSettings

@@ -14,9 +14,10 @@ from bullpen.api.core import Secret
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import Pod
 from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Invalid, Refused, Unavailable, Unreachable
-from bullpen.placements.base import ExitReason, InstancePhase, InstanceSpec, Key, Needs, Workload
+from bullpen.placements.base import InstanceSpec, Key, Needs, Workload
 from bullpen.placements.pod import placement as module
 from bullpen.placements.pod.placement import PodPlacement
 

@@ -8,72 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
 from pathlib import Path
 from typing import Protocol
 
 from bullpen.api.document import encode
 from bullpen.core.targets.exporter_config import Connection, exporter_config
+from bullpen.core.targets.instances import Instance
 from bullpen.core.targets.profiles import Profile
 
 Key = tuple[str, str]
 """Namespace and name of the Exporter an instance belongs to."""
 
 Listener = Callable[[Key], None]
-
-
-class InstancePhase(Enum):
-    BOOTING = auto()
-    """Accepted. Files are being fetched, or its exporter has not registered yet."""
-
-    RUNNING = auto()
-    """Its exporter has registered."""
-
-    EXITED = auto()
-    """No process of it runs. It stays listed, with its log, until it is removed."""
-
-
-class ExitReason(StrEnum):
-    """Why an instance has exited; stable, for conditions and metrics."""
-
-    COMPLETED = "Completed"
-    """It served its lease, or was retired: a regular end."""
-
-    START_FAILED = "StartFailed"
-    """It never registered: invalid settings, a missing driver or file, a refused token."""
-
-    CRASHED = "Crashed"
-    """It had registered, then failed or was killed."""
-
-    RESET_FAILED = "ResetFailed"
-    """It could not be verified to be clean after a lease, so it is not offered again."""
-
-    LOST = "Lost"
-    """The process that ran it ended; the cause is unknown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """The running machine behind an Exporter, as last seen."""
-
-    key: Key
-    owner_uid: str
-    """Uid of the Exporter. The same name with another uid is another instance."""
-
-    provisioner: str
-    phase: InstancePhase
-    reason: ExitReason | None = None
-    """Set if and only if it has exited."""
-
-    held: str = ""
-    """Accepted, but there is no capacity yet: why, in CamelCase. Its boot has not begun."""
-
-    detail: str = ""
-    """For users: what it is doing, or what went wrong."""
-
-    def __post_init__(self) -> None:
-        assert (self.reason is None) == (self.phase is not InstancePhase.EXITED)
-        assert not self.held or self.phase is InstancePhase.BOOTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

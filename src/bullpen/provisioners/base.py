@@ -25,19 +25,10 @@ from typing import Protocol
 
 from bullpen.api.exporterset import Driver
 from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Cause
-from bullpen.placements.base import (
-    Artifact,
-    ExitReason,
-    Instance,
-    InstancePhase,
-    InstanceSpec,
-    Key,
-    Listener,
-    Needs,
-    Site,
-)
+from bullpen.placements.base import Artifact, InstanceSpec, Key, Listener, Needs, Site
 
 __all__ = [
     "Artifact",

@@ -13,7 +13,7 @@ from k8s_workloads import QEMU, SETTINGS
 
 from bullpen.api import codec
 from bullpen.api.pod import Pod, PodStatus
-from bullpen.placements.base import ExitReason, InstancePhase
+from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.placements.pod import phases, rendering
 
 BOOTING, RUNNING, EXITED = InstancePhase

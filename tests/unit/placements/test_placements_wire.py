@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.placements.base import ExitReason
+from bullpen.core.targets.instances import ExitReason
 from bullpen.placements.local.wire import (
     COMMANDS,
     EVENTS,

@@ -21,10 +21,11 @@ from bullpen.api.fields import about, attributes
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.core.targets import profiles
+from bullpen.core.targets.instances import Instance, InstancePhase
 from bullpen.drivers import qemu as qemu_driver
 from bullpen.drivers.qemu import Qemu
 from bullpen.drivers.qemu_parameters import QemuParameters
-from bullpen.placements.base import Instance, InstancePhase, Site, Workload
+from bullpen.placements.base import Site, Workload
 from bullpen.placements.local.wire import COMMANDS, Frames, Spawn, frame
 from bullpen.placements.pod import rendering
 from bullpen.provisioners import qemu as qemu_recipe

@@ -7,16 +7,9 @@ import json
 import pytest
 
 from bullpen.api.exporterset import Driver
+from bullpen.core.targets.instances import Instance, InstancePhase
 from bullpen.errors import Refused
-from bullpen.placements.base import (
-    Instance,
-    InstancePhase,
-    Key,
-    Listener,
-    Needs,
-    Site,
-    Workload,
-)
+from bullpen.placements.base import Key, Listener, Needs, Site, Workload
 from bullpen.provisioners import mock, qemu
 from bullpen.provisioners.base import Connection, InstanceSpec, Profile
 from bullpen.provisioners.mock import CPUS, MEMORY_BYTES, MockRecipe

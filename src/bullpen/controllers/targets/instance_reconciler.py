@@ -6,45 +6,37 @@ Exporter is removed, so that neither outlives the other.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from typing import assert_never
 
-from bullpen.api.exporter import Exporter, ExporterStatusValue
+from bullpen.api.exporter import Exporter
 from bullpen.api.objects import Objects
 from bullpen.controllers.targets.blueprints import Blueprints
-from bullpen.controllers.targets.instance_view import InstanceView, is_up
+from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
-from bullpen.core.conditions import get
-from bullpen.core.exporters import presence
-from bullpen.core.pools.members import REVISION, SINGLE_USE, Stage
+from bullpen.core.pools.members import REVISION, Stage
+from bullpen.core.targets import instances
+from bullpen.core.targets.instances import (
+    Create,
+    Delete,
+    Desired,
+    Observed,
+    Release,
+    Retire,
+    Wait,
+)
 from bullpen.core.targets.profiles import FINALIZER, PROVISIONER, Profile
 from bullpen.errors import LabError, NotFound, Unavailable
 from bullpen.kit.clock import Clock
-from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 
 WORKERS = 16
 """Members processed concurrently."""
-
-HELD_RETRY = timedelta(seconds=5)
-"""How often a backend without capacity is asked again, if it reports nothing before."""
-
-UNKNOWN_RETRY = timedelta(seconds=1)
-BURIAL_MAX = timedelta(minutes=10)
-"""A deleted Exporter waits no longer than this for a backend that does not answer."""
-
-SERVING = frozenset(
-    {
-        ExporterStatusValue.BEFORE_LEASE_HOOK,
-        ExporterStatusValue.LEASE_READY,
-        ExporterStatusValue.AFTER_LEASE_HOOK,
-    }
-)
-"""Statuses of an exporter that knows of its lease. Any other one would exit if retired."""
 
 
 class InstanceReconciler:
@@ -81,88 +73,92 @@ class InstanceReconciler:
     async def reconcile(self, key: Key) -> Outcome:
         found = self._views.exporters.get(*key)
         ours = found is not None and is_member(found) and self._instance_view.looks_after(found)
-        member = found if ours else None
-        await self._clear(key, member)
-        if member is None:
+        if found is None or not ours:
+            await self._remove_orphans(key)
             return Outcome()
-        if member.metadata.deletion_timestamp is not None:
-            return await self._bury(member)
-        return await self._tend(member)
+        return await self._tend(found)
 
-    async def _clear(self, key: Key, member: Exporter | None) -> None:
-        """Remove the instance of another exporter of this name, or of none."""
-        uid = member.metadata.uid if member is not None else ""
-        for instance in self._instance_view.holders(key):
-            if instance.owner_uid != uid:
-                await self._instance_view.provisioners[instance.provisioner].remove(key)
-                self._instance_view.drop(instance.provisioner, key)
+    async def _remove_orphans(self, key: Key) -> None:
+        """Remove the instances of a name that has no member here."""
+        seen = Observed(instances=self._instance_view.holders(key))
+        for step in instances.next_steps(None, seen, now=self._clock.now()):
+            assert isinstance(step, Delete)
+            await self._delete(key, step)
 
-    async def _bury(self, member: Exporter) -> Outcome:
-        """Remove the instance, then remove the Exporter's finalizer."""
-        if FINALIZER not in member.metadata.finalizers:
-            return Outcome()
-        problem = await self._remove(member)
-        if problem:
-            text = f"its instance may still exist: {problem}"
+    async def _tend(self, member: Exporter) -> Outcome:
+        profile, token = self._profile(member), self._blueprints.token(member)
+        wanted = instances.desired(member, startable=profile is not None and bool(token))
+        seen = self._instance_view.observed(member, retired=wanted.uid in self._retired)
+        for step in instances.next_steps(wanted, seen, now=self._clock.now()):
+            match step:
+                case Delete():
+                    released = await self._delete_for(member, wanted, step)
+                    if released:
+                        return Outcome()
+                case Release():
+                    await self._release(member, step)
+                case Create():
+                    assert profile is not None, "a member without a profile is not startable"
+                    return await self._create(member, profile, token)
+                case Retire():
+                    await self._retire(member)
+                case Wait(until=until):
+                    return Outcome(wake_at=until)
+                case _:
+                    assert_never(step)
+        return Outcome()
+
+    async def _delete(self, key: Key, step: Delete) -> None:
+        await self._instance_view.provisioners[step.provisioner].remove(key)
+        self._instance_view.drop(step.provisioner, key)
+
+    async def _delete_for(self, member: Exporter, wanted: Desired, step: Delete) -> bool:
+        """Remove an instance; True if its Exporter was released although that failed."""
+        try:
+            await self._delete(key_of(member), step)
+        except Unavailable as error:
+            if step.owner_uid != wanted.uid:
+                raise
+            released = instances.after_failed_removal(wanted, error.message, now=self._clock.now())
+            if released is None:
+                raise
+            await self._release(member, released)
+            return True
+        return False
+
+    async def _release(self, member: Exporter, step: Release) -> None:
+        """Remove the Exporter's finalizer."""
+        if step.warning:
+            text = f"its instance may still exist: {step.warning}"
             self._events.emit(member, reason="InstanceLeft", message=text, warning=True)
         kept = tuple(name for name in member.metadata.finalizers if name != FINALIZER)
-        try:
+        with contextlib.suppress(NotFound):  # it was deleted meanwhile
             await self._objects.update(
                 replace(member, metadata=replace(member.metadata, finalizers=kept))
             )
-        except NotFound:
-            return Outcome()
-        return Outcome()
 
-    async def _remove(self, member: Exporter) -> str:
-        """Remove the instance; returns the error that prevented it, or an empty string."""
+    async def _create(self, member: Exporter, profile: Profile, token: str) -> Outcome:
         provisioner = self._instance_view.provisioner_of(member)
-        if provisioner is None:
-            return (
-                f"provisioner {member.metadata.annotations.get(PROVISIONER)} is not available here"
-            )
-        key = key_of(member)
-        try:
-            await provisioner.remove(key)
-        except Unavailable as error:
-            begun = member.metadata.deletion_timestamp
-            assert begun is not None
-            if self._clock.now() - begun < BURIAL_MAX:
-                raise
-            return error.message
-        self._instance_view.drop(provisioner.name, key)
-        return ""
-
-    async def _tend(self, member: Exporter) -> Outcome:
-        provisioner = self._instance_view.provisioner_of(member)
-        if provisioner is None:
-            return Outcome()
-        if not self._instance_view.is_known(provisioner.name):
-            return Outcome(wake_at=self._clock.now() + UNKNOWN_RETRY)
-        instance = self._instance_view.instance(member)
-        if instance is None:
-            return await self._start(member, provisioner)
-        if is_up(instance) and _serves_its_last(member):
-            await self._retire(member, provisioner)
-        return Outcome()
-
-    async def _start(self, member: Exporter, provisioner: Provisioner) -> Outcome:
-        made, token = self._profile(member), self._blueprints.token(member)
-        if made is None or not token or not member.status.endpoint or not self._may_start(member):
-            return Outcome()
-        spec = self._blueprints.spec(member, made, token)
+        assert provisioner is not None, "only instances of available provisioners are created"
+        spec = self._blueprints.spec(member, profile, token)
         self._instance_view.asked(member, token)
         try:
             self._instance_view.put(await provisioner.ensure(spec))
         except Unavailable as error:
             self._instance_view.deny(member, Stage.HELD, reason=error.reason, detail=error.message)
-            wait = HELD_RETRY * (0.5 + self._chance.random())
-            return Outcome(wake_at=self._clock.now() + wait)
+            wait = instances.capacity_retry(now=self._clock.now(), chance=self._chance.random())
+            return Outcome(wake_at=wait.until)
         except LabError as error:
             self._instance_view.deny(
                 member, Stage.REFUSED, reason=error.reason, detail=error.message
             )
         return Outcome()
+
+    async def _retire(self, member: Exporter) -> None:
+        provisioner = self._instance_view.provisioner_of(member)
+        assert provisioner is not None, "only instances of available provisioners are retired"
+        await provisioner.retire(key_of(member))
+        self._retired.add(member.metadata.uid)
 
     def _profile(self, member: Exporter) -> Profile | None:
         """The profile the member is created from; None if it is invalid or of another revision."""
@@ -172,18 +168,6 @@ class InstanceReconciler:
             return None
         current = member.metadata.labels.get(REVISION) == blueprint.profile.revision
         return blueprint.profile if current else None
-
-    def _may_start(self, member: Exporter) -> bool:
-        """An instance that existed once is not created again: its member is replaced."""
-        begun = get(member.status.conditions, "Registered") is not None
-        refused = self._instance_view.backing(member).stage is Stage.REFUSED
-        return member.spec.enabled and not begun and not refused
-
-    async def _retire(self, member: Exporter, provisioner: Provisioner) -> None:
-        uid = member.metadata.uid
-        if uid not in self._retired:
-            await provisioner.retire(key_of(member))
-            self._retired.add(uid)
 
 
 def is_member(exporter: Exporter) -> bool:
@@ -213,11 +197,5 @@ def _facts(exporter: Exporter) -> tuple[object, ...]:
         exporter.spec.enabled,
         status.credential,
         status.endpoint,
-        _serves_its_last(exporter),
+        instances.in_last_lease(exporter),
     )
-
-
-def _serves_its_last(exporter: Exporter) -> bool:
-    leased = exporter.status.lease_ref is not None and presence.online(exporter)
-    serving = exporter.status.exporter_status in SERVING
-    return SINGLE_USE in exporter.metadata.annotations and leased and serving

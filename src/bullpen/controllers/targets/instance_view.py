@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter
 from bullpen.controllers.pools.pass_pause import PassPauses
-from bullpen.core.conditions import get
 from bullpen.core.pools.members import Backing, Stage
+from bullpen.core.targets import instances
+from bullpen.core.targets.instances import Instance, Observed
 from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.kit.clock import Clock
-from bullpen.provisioners.base import ExitReason, Instance, InstancePhase, Key, Provisioner
+from bullpen.provisioners.base import Key, Provisioner
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 
@@ -67,13 +68,13 @@ class InstanceView:
         """Whether this process manages its instance, if it has one."""
         return self.alone or self.provisioner_of(exporter) is not None
 
-    def is_known(self, provisioner: str) -> bool:
+    def is_listed(self, provisioner: str) -> bool:
         """Whether the provisioner has listed its instances."""
         return provisioner in self._seen
 
-    def holders(self, key: Key) -> list[Instance]:
+    def holders(self, key: Key) -> tuple[Instance, ...]:
         """Every instance with this name, of any provisioner."""
-        return [found[key] for found in self._seen.values() if key in found]
+        return tuple(found[key] for found in self._seen.values() if key in found)
 
     def instance(self, exporter: Exporter) -> Instance | None:
         """The instance behind this very exporter."""
@@ -87,27 +88,29 @@ class InstanceView:
 
     def backing(self, exporter: Exporter) -> Backing:
         """The instance behind an exporter, as sizing sees it."""
-        uid, since = exporter.metadata.uid, self._since(exporter)
-        found = self.instance(exporter)
-        if found is not None and found.reason is not None:
-            return Backing(
-                stage=Stage.EXITED, reason=found.reason.value, detail=found.detail, since=since
-            )
-        if found is not None and found.held:
-            return Backing(stage=Stage.HELD, reason=found.held, detail=found.detail, since=since)
-        if found is not None:
-            return Backing(stage=Stage.UP, detail=found.detail, since=since)
-        if uid in self._denied:
-            return self._denied[uid][1]
         name = exporter.metadata.annotations.get(PROVISIONER, "")
-        if not self.looks_after(exporter):
-            return Backing(stage=Stage.UP, detail=f"managed by {name}", since=since)
-        if name in self.provisioners and not self.is_known(name):
-            return Backing(stage=Stage.UP, detail=f"{name} has not answered yet", since=since)
-        if get(exporter.status.conditions, "Registered") is not None:
-            text = "its instance is gone"
-            return Backing(stage=Stage.EXITED, reason=ExitReason.LOST, detail=text, since=since)
-        return Backing(since=since)
+        listed = name not in self.provisioners or self.is_listed(name)
+        denied = self._denied.get(exporter.metadata.uid)
+        return instances.backing(
+            self.instance(exporter),
+            denied[1] if denied is not None else None,
+            since=self._since(exporter),
+            waits_for=None if listed else name,
+            managed_by=None if self.looks_after(exporter) else name,
+            registered_before=instances.has_registered(exporter),
+        )
+
+    def observed(self, member: Exporter, *, retired: bool) -> Observed:
+        """What is known of the instances with the name of ``member``."""
+        provisioner = self.provisioner_of(member)
+        denied = self._denied.get(member.metadata.uid)
+        return Observed(
+            instances=self.holders(key_of(member)),
+            available=provisioner is not None,
+            listed=provisioner is not None and self.is_listed(provisioner.name),
+            refused=denied is not None and denied[1].stage is Stage.REFUSED,
+            retired=retired,
+        )
 
     def _since(self, exporter: Exporter) -> datetime:
         """When its boot began; if unknown, the start of this process."""
@@ -174,11 +177,11 @@ class InstanceView:
         """A provisioner is about to be listed."""
         self._touched[provisioner] = set()
 
-    def replace(self, provisioner: str, instances: Iterable[Instance]) -> None:
+    def replace(self, provisioner: str, listed: Iterable[Instance]) -> None:
         """Apply a list that was started with ``look``, except where newer facts are known."""
         before = self._seen.get(provisioner, {})
         newer = self._touched.get(provisioner, set())
-        after = {instance.key: instance for instance in instances if instance.key not in newer}
+        after = {instance.key: instance for instance in listed if instance.key not in newer}
         after.update((key, before[key]) for key in sorted(newer) if key in before)
         self._seen[provisioner] = after
         for key, instance in after.items():
@@ -187,7 +190,7 @@ class InstanceView:
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
                 self._tell(key)
-        self._tell_held(sum(map(is_up, before.values())) - sum(map(is_up, after.values())))
+        self._tell_held(_count_up(before) - _count_up(after))
 
     def _tell_held(self, places: int) -> None:
         """There is capacity for this many again; the first held members by name may retry."""
@@ -229,8 +232,8 @@ def watch_provisioners(instance_view: InstanceView, add: Callable[[str], None]) 
         provisioner.listen(lambda _, name=name: add(name))  # type: ignore[misc]
 
 
-def is_up(instance: Instance) -> bool:
-    return instance.phase is not InstancePhase.EXITED
+def _count_up(found: dict[Key, Instance]) -> int:
+    return sum(instance.up for instance in found.values())
 
 
 def _digest(token: str) -> str:

@@ -8,7 +8,7 @@ import signal
 import socket
 from pathlib import Path
 
-from bullpen.placements.base import ExitReason
+from bullpen.core.targets.instances import ExitReason
 from bullpen.placements.local import processes
 from bullpen.placements.local.logs import RotatedLog
 from bullpen.placements.local.wire import EVENTS, ChildState, Exited, Frames, Registered, Spawn

@@ -20,8 +20,8 @@ import grpc
 import pydantic
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
+from bullpen.core.targets.instances import ExitReason
 from bullpen.drivers import fetching
-from bullpen.placements.base import ExitReason
 from bullpen.placements.local.recycling import Recycler
 from bullpen.placements.local.wire import Exited, Registered, Spawn, frame
 

@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from bullpen.placements.base import ExitReason, Instance, InstancePhase, Key
+from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
+from bullpen.placements.base import Key
 from bullpen.placements.local.layout import State
 from bullpen.placements.local.wire import Hello
 

@@ -16,17 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from bullpen.core.targets.instances import ExitReason, Instance
 from bullpen.errors import LabError, NoCapacity, StorageFailed, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
-from bullpen.placements.base import (
-    ExitReason,
-    Instance,
-    Key,
-    Listener,
-    Site,
-    Workload,
-)
+from bullpen.placements.base import Key, Listener, Site, Workload
 from bullpen.placements.local import capacity, layout, processes
 from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.local.capacity import Limits, Usage

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from bullpen.placements.base import ExitReason, Key
+from bullpen.core.targets.instances import ExitReason
+from bullpen.placements.base import Key
 from bullpen.placements.local.confinement import Confinement
 
 FRAME_BYTES_MAX = 4 << 20

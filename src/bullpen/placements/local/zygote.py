@@ -24,7 +24,8 @@ from pathlib import Path
 import msgspec
 
 from bullpen import __version__
-from bullpen.placements.base import ExitReason, Key
+from bullpen.core.targets.instances import ExitReason
+from bullpen.placements.base import Key
 from bullpen.placements.local import cgroups, isolation, layout, processes
 from bullpen.placements.local.children import Child
 from bullpen.placements.local.janitor import Janitor

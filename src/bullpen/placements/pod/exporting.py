@@ -21,8 +21,8 @@ from pathlib import Path
 import msgspec
 import pydantic
 
+from bullpen.core.targets.instances import ExitReason
 from bullpen.drivers import fetching
-from bullpen.placements.base import ExitReason
 from bullpen.placements.local import exporting
 from bullpen.placements.local.exporting import DETAIL_LENGTH_MAX, Service
 from bullpen.placements.local.processes import TOKEN_VARIABLE

@@ -20,8 +20,9 @@ from bullpen.api.pod import (
     PodCondition,
     Terminated,
 )
+from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.errors import NoCapacity
-from bullpen.placements.base import ExitReason, Instance, InstancePhase, Key
+from bullpen.placements.base import Key
 from bullpen.placements.pod import words
 
 DETAIL_LENGTH_MAX = 500

@@ -14,6 +14,7 @@ from typing import Protocol
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects, meta_of
 from bullpen.api.pod import Pod
+from bullpen.core.targets.instances import Instance, InstancePhase
 from bullpen.errors import (
     AlreadyExists,
     Conflict,
@@ -25,7 +26,7 @@ from bullpen.errors import (
     Unavailable,
     Unreachable,
 )
-from bullpen.placements.base import Instance, InstancePhase, Key, Listener, Workload
+from bullpen.placements.base import Key, Listener, Workload
 from bullpen.placements.pod import phases, rendering, words
 from bullpen.placements.pod.rendering import GRACE_SECONDS, PodSettings
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from bullpen.core.targets.instances import ExitReason
 from bullpen.drivers import launcher
 from bullpen.errors import LabError
-from bullpen.placements.base import Artifact, ExitReason
+from bullpen.placements.base import Artifact
 from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.pod import phases, words
 
