@@ -25,7 +25,7 @@ from bullpen.core.targets.instances import ExitReason, Instance
 from bullpen.errors import Conflict, Forbidden, NotFound
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.placements.pod import phases, words
+from bullpen.placements.pod import names, phases
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.placements.pod.rendering import PodSettings
 from bullpen.provisioners.base import Key, Provisioner
@@ -125,14 +125,14 @@ class Node:
         if pod is None or pod.status.phase in ("Succeeded", "Failed"):
             return
         if pod.status.phase == "Running":
-            if words.RETIRE in pod.metadata.annotations and key not in self._leased:
+            if names.RETIRE in pod.metadata.annotations and key not in self._leased:
                 await self._end(key, code=0)
             return
         running = sum(found.status.phase == "Running" for found in self._pods.all())
         if running >= self.places:
             await self._write(key, {"phase": "Pending", "conditions": [_unschedulable()]})
         elif key[1] not in self.hung:
-            state = {"name": words.EXPORTER, "started": True, "state": {"running": {}}}
+            state = {"name": names.EXPORTER, "started": True, "state": {"running": {}}}
             await self._write(key, {"phase": "Running", "containerStatuses": [state]})
 
     async def _after_lease(self, key: Key) -> None:
@@ -140,14 +140,14 @@ class Node:
         if pod is None:
             return
         exporter: Any = codec.encode(pod)["spec"]["containers"][0]
-        if "--single-use" in exporter["args"] or words.RETIRE in pod.metadata.annotations:
+        if "--single-use" in exporter["args"] or names.RETIRE in pod.metadata.annotations:
             await self._end(key, code=0)
 
     async def _end(self, key: Key, *, code: int) -> None:
         said = phases.Ending(reason=ExitReason.COMPLETED, detail="served its lease")
         message = "" if code else msgspec.json.encode(said).decode()
         terminated = {"exitCode": code, "reason": "Error", "message": message}
-        state = {"name": words.EXPORTER, "state": {"terminated": terminated}}
+        state = {"name": names.EXPORTER, "state": {"terminated": terminated}}
         phase = "Failed" if code else "Succeeded"
         await self._write(key, {"phase": phase, "containerStatuses": [state]})
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bullpen.drivers import linux
-from bullpen.placements.local import views
+from bullpen.placements.local import exporter_process
 from bullpen.placements.local.confinement import covered, outermost
 
 CHECKOUT = Path(__file__).parents[2]
@@ -26,14 +26,14 @@ def main(user: int, home: Path, command: list[str]) -> None:
     ]
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
-    closed = [place for path in seen for place in views.closed_above(path)]
+    closed = [place for path in seen for place in exporter_process.closed_above(path)]
     handles = {path: os.open(path, os.O_PATH) for path in seen if path.exists()}
     hidden = list(outermost(closed))
     for place in hidden:
-        views.empty(place)
+        exporter_process.empty(place)
     for path, handle in handles.items():
         if covered(path, hidden):
-            views.show(handle, path)
+            exporter_process.show(handle, path)
         os.close(handle)
     os.setgroups([])
     os.setresgid(user, user, user)

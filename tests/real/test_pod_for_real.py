@@ -15,7 +15,7 @@ from real_service import Service
 
 from bullpen.api import codec
 from bullpen.placements.base import Workload
-from bullpen.placements.pod import rendering, words
+from bullpen.placements.pod import names, rendering
 from bullpen.placements.pod.rendering import PodSettings
 from bullpen.provisioners.base import Recipe
 from bullpen.provisioners.mock import MockRecipe
@@ -84,7 +84,7 @@ def test_a_pod_that_is_told_to_retire_ends_well(service: Service, place: Path) -
     try:
         pod.start()
         with leased(service, "retires"):
-            pod.annotate(words.RETIRE, "true")
+            pod.annotate(names.RETIRE, "true")
         assert pod.wait() == (0, {"reason": "Completed", "detail": "served its lease"})
     finally:
         pod.kill()

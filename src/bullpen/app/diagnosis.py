@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bullpen.placements.local import kvm, layers
+from bullpen.placements.local import host_sandbox, kvm
 
 MACHINES = ("aarch64", "arm", "riscv64", "x86_64")
 PACKAGES = {"aarch64": "qemu-system-arm", "x86_64": "qemu-system-x86"}
@@ -65,7 +65,7 @@ def _programs() -> Iterator[Finding]:
 
 
 def _layers(data: Path) -> Iterator[Finding]:
-    host = layers.probe(data)
+    host = host_sandbox.probe(data)
     if host.cgroups is not None:
         host.cgroups.close()
     for layer in host.layers:

@@ -51,7 +51,7 @@ from bullpen.kit.ids import Ids
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.confinement import Sandboxing
 from bullpen.placements.local.connection import ZygoteSettings
-from bullpen.placements.local.outfitting import SandboxSettings
+from bullpen.placements.local.host_sandbox import SandboxSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.provisioners import plugins
 from bullpen.provisioners.base import Host, Plugin, Provisioner

@@ -14,8 +14,8 @@ from bullpen.core.targets.profiles import Profile
 from bullpen.drivers import launcher
 from bullpen.errors import Refused
 from bullpen.placements.base import Artifact, InstanceSpec, Needs, Workload
-from bullpen.placements.pod import preparing, rendering, words
-from bullpen.placements.pod.preparing import prepare
+from bullpen.placements.pod import names, preparation, rendering
+from bullpen.placements.pod.preparation import prepare
 
 CONTENT = b"a kernel"
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -48,13 +48,13 @@ async def test_files_are_where_the_machine_is_told_they_are(
     )
     await prepare((artifact,), shared)
     (told,) = rendering.site(workload).artifacts.values()
-    assert (shared / told.relative_to(words.SHARED)).read_bytes() == CONTENT
+    assert (shared / told.relative_to(names.SHARED)).read_bytes() == CONTENT
 
 
 async def test_the_launcher_and_private_directories_are_there(shared: Path) -> None:
     await prepare((), shared)
-    assert (shared / words.LAUNCHER.name).read_text() == Path(launcher.__file__).read_text()
-    for name in (words.TEMPORARY, words.SOCKETS):
+    assert (shared / names.LAUNCHER.name).read_text() == Path(launcher.__file__).read_text()
+    for name in (names.TEMPORARY, names.SOCKETS):
         assert stat.S_IMODE((shared / name).stat().st_mode) == 0o700
 
 
@@ -75,10 +75,10 @@ async def test_a_file_that_is_not_what_was_meant_is_refused(
 def test_its_last_words_say_what_is_wrong(
     artifact: Artifact, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "LAST_WORDS", tmp_path / "words")
-    monkeypatch.setattr(words, "SHARED", shared)
+    monkeypatch.setattr(preparation, "LAST_WORDS", tmp_path / "words")
+    monkeypatch.setattr(names, "SHARED", shared)
     told = json.dumps({"url": artifact.url, "digest": f"sha256:{'0' * 64}"})
-    assert preparing.main([told]) == 1
+    assert preparation.main([told]) == 1
     said = json.loads((tmp_path / "words").read_text())
     assert said["reason"] == "StartFailed"
     assert "correct the digest" in said["detail"]

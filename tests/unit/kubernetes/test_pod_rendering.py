@@ -19,7 +19,7 @@ from bullpen.api import codec
 from bullpen.api.virtualtargetclass import ResourceRequirements, Scheduling
 from bullpen.errors import Refused
 from bullpen.placements.base import Workload
-from bullpen.placements.pod import rendering, words
+from bullpen.placements.pod import names, rendering
 
 
 def pod_of(workload: Workload) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def test_a_runtime_without_an_image_is_refused() -> None:
 
 
 labels = st.dictionaries(
-    st.sampled_from(["board", "app.kubernetes.io/managed-by", words.PROVISIONER]),
+    st.sampled_from(["board", "app.kubernetes.io/managed-by", names.PROVISIONER]),
     st.sampled_from(["x", "helm"]),
 )
 
@@ -206,11 +206,11 @@ labels = st.dictionaries(
 def test_no_label_of_a_template_hides_whose_a_pod_is(chosen: dict[str, str]) -> None:
     found = rendering.pod(changed(QEMU, labels=chosen), SETTINGS).metadata.labels
     assert found["app.kubernetes.io/managed-by"] == "bullpen"
-    assert found[words.PROVISIONER] == "qemu.jumpstarter.dev"
+    assert found[names.PROVISIONER] == "qemu.jumpstarter.dev"
     assert found.get("board") == chosen.get("board")
 
 
 def test_socket_paths_are_short_enough() -> None:
-    longest = f"{words.SHARED}/{words.SOCKETS}/qemu-abcdefgh/vnc"
+    longest = f"{names.SHARED}/{names.SOCKETS}/qemu-abcdefgh/vnc"
     assert len(longest) < 100
-    assert re.fullmatch(r"/shared/run/launcher", str(words.LAUNCHER_SOCKET))
+    assert re.fullmatch(r"/shared/run/launcher", str(names.LAUNCHER_SOCKET))

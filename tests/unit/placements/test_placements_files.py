@@ -15,8 +15,8 @@ from bullpen.core.targets.profiles import Profile
 from bullpen.kit.clock import EPOCH
 from bullpen.placements.base import InstanceSpec, Needs, Workload
 from bullpen.placements.local import layout
+from bullpen.placements.local.children import RotatedLog
 from bullpen.placements.local.layout import Layout, State, directory_name
-from bullpen.placements.local.logs import RotatedLog
 
 STATE = State(
     key=("lab", "a"),

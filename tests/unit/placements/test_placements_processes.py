@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bullpen.placements.local import layout, processes, recycling
+from bullpen.placements.local import exporter, layout, processes
 from bullpen.placements.local.processes import ProcessId
 
 
@@ -81,7 +81,7 @@ async def test_a_reset_ends_and_erases_what_is_left(
     (left / "file").write_text("x")
     (left / "link").symlink_to(tmp_path)
 
-    assert await recycling.reset(left, token=str(tmp_path)) == ""
+    assert await exporter.reset(left, token=str(tmp_path)) == ""
     assert sleeper.wait(5) == -signal.SIGKILL
     assert list(left.iterdir()) == []
     assert tmp_path.exists()
@@ -93,7 +93,7 @@ async def test_a_reset_that_fails_says_what_is_left(
     (tmp_path / "stuck").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(layout, "wipe", lambda path: None)
-        assert "stuck" in await recycling.reset(tmp_path, token="t")
-    monkeypatch.setattr(recycling, "RESET_LOOK_SECONDS", 0)
+        assert "stuck" in await exporter.reset(tmp_path, token="t")
+    monkeypatch.setattr(exporter, "RESET_LOOK_SECONDS", 0)
     monkeypatch.setattr(processes, "kill_others", lambda token: (4711,))
-    assert "4711" in await recycling.reset(tmp_path, token="t")
+    assert "4711" in await exporter.reset(tmp_path, token="t")

@@ -1,4 +1,4 @@
-"""The sandbox of an instance on this host. Pure: the fork applies it in ``confining``."""
+"""The sandbox of an instance on this host. Pure: ``exporter_process`` applies it."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from bullpen.core.targets.instances import ExitReason, Instance
+from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.errors import LabError, NoCapacity, StorageFailed, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -26,12 +26,10 @@ from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.placements.local.children import STOP_SECONDS_MAX
 from bullpen.placements.local.confinement import Confinement, Sandboxing
-from bullpen.placements.local.connection import Link, ZygoteSettings
-from bullpen.placements.local.held import Held
-from bullpen.placements.local.keeper import ZygoteKeeper
+from bullpen.placements.local.connection import Link, ZygoteHandle, ZygoteSettings
+from bullpen.placements.local.host_sandbox import HostSandbox, SandboxSettings
 from bullpen.placements.local.kvm import Kvm
-from bullpen.placements.local.layout import Layout
-from bullpen.placements.local.outfitting import Outfitter, SandboxSettings
+from bullpen.placements.local.layout import Layout, State
 from bullpen.placements.local.wire import (
     Event,
     Exited,
@@ -60,6 +58,62 @@ class LocalSettings:
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
 
 
+class LocalInstance:
+    """An instance on this host: its state, and the tasks that work on it."""
+
+    def __init__(self, state: State, directory: Path, *, detail: str) -> None:
+        self.state = state
+        self.directory = directory
+        self.instance = Instance(
+            key=state.key,
+            owner_uid=state.owner_uid,
+            provisioner=state.provisioner,
+            phase=InstancePhase.BOOTING,
+            detail=detail,
+        )
+        self.spawned = False
+        """The zygote was asked to fork it."""
+
+        self.launching: asyncio.Task[None] | None = None
+        self.cleaning: asyncio.Task[None] | None = None
+        self.gone = asyncio.Event()
+        """No process of it is left."""
+
+        self.removing: asyncio.Task[str] | None = None
+        """Results in the error that prevented the removal; empty on success."""
+
+    @property
+    def key(self) -> Key:
+        return self.state.key
+
+    @property
+    def exited(self) -> bool:
+        return self.instance.phase is InstancePhase.EXITED
+
+    def register(self) -> None:
+        self.instance = replace(self.instance, phase=InstancePhase.RUNNING, detail="registered")
+
+    def exit(self, reason: ExitReason, detail: str) -> None:
+        self.instance = replace(
+            self.instance, phase=InstancePhase.EXITED, reason=reason, detail=detail
+        )
+
+    def take_over(self, hello: Hello | None) -> None:
+        """Take over from a previous process; ``hello`` is that of its zygote, if it lives."""
+        children = {child.key: child for child in hello.children} if hello else {}
+        ended = {exited.key: exited for exited in hello.ended} if hello else {}
+        if (child := children.get(self.key)) is not None:
+            self.spawned = True
+            if child.registered:
+                self.register()
+            return
+        self.gone.set()
+        if (verdict := ended.get(self.key)) is not None:
+            self.exit(verdict.reason, verdict.detail)
+        else:
+            self.exit(ExitReason.LOST, "it exited while the service was not running")
+
+
 class LocalPlacement:
     """A ``Placement`` on this machine. Use it inside ``running``."""
 
@@ -70,11 +124,11 @@ class LocalPlacement:
         self._ids = ids
         self._artifacts = ArtifactCache(self.layout.cache)
         self._kvm = Kvm(self.layout.cache)
-        self._keeper = ZygoteKeeper(
+        self._zygote = ZygoteHandle(
             self.layout, settings.zygote, heard=self._heard, lost=self._lost
         )
-        self._outfitter = Outfitter(settings.data, settings.sandbox)
-        self._held: dict[Key, Held] = {}
+        self._sandbox = HostSandbox(settings.data, settings.sandbox)
+        self._instances: dict[Key, LocalInstance] = {}
         self._listeners: list[Listener] = []
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -88,12 +142,12 @@ class LocalPlacement:
         """
         self.layout.instances.mkdir(mode=layout.PRIVATE, parents=True, exist_ok=True)
         await self._recover()
-        await self._outfitter.prepare(held.state.token for held in self._held.values())
+        await self._sandbox.prepare(local.state.token for local in self._instances.values())
         failed = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                keeping = tasks.create_task(self._keeper.run())
+                keeping = tasks.create_task(self._zygote.run())
                 try:
                     yield self
                     await self._stop_all()
@@ -101,30 +155,30 @@ class LocalPlacement:
                 finally:
                     keeping.cancel()
         finally:
-            if failed and self._held:
-                self._keeper.leave()
+            if failed and self._instances:
+                self._zygote.leave()
             else:
-                await self._keeper.end()
-                self._outfitter.close()
+                await self._zygote.end()
+                self._sandbox.close()
 
     @property
     def sandboxing(self) -> Sandboxing:
         """The sandbox of instances here, to be reported to users."""
-        return self._outfitter.sandboxing
+        return self._sandbox.sandboxing
 
     # Used by provisioners
 
     def warm(self) -> None:
         """Start the zygote now, so that the first instance need not wait for it."""
-        self._keeper.want()
+        self._zygote.want()
 
     async def start(self, workload: Workload) -> Instance:
-        held = self._held.get(workload.key)
-        if held is not None:
-            return held.instance
-        if self._keeper.problem:
-            raise Unreachable(self._keeper.problem)
-        self._outfitter.refuse()
+        local = self._instances.get(workload.key)
+        if local is not None:
+            return local.instance
+        if self._zygote.problem:
+            raise Unreachable(self._zygote.problem)
+        self._sandbox.refuse()
         problem = capacity.shortage(
             workload.needs,
             self._usage(),
@@ -137,41 +191,41 @@ class LocalPlacement:
         return self._accept(workload)
 
     async def stop(self, key: Key) -> None:
-        held = self._held.get(key)
-        if held is None:
+        local = self._instances.get(key)
+        if local is None:
             return
-        if held.removing is None:
+        if local.removing is None:
             assert self._tasks is not None, "used outside of running()"
-            held.removing = self._tasks.create_task(self._remove(held))
+            local.removing = self._tasks.create_task(self._remove(local))
         # A caller that does not wait for the end must not leave the removal half done.
-        problem = await asyncio.shield(held.removing)
+        problem = await asyncio.shield(local.removing)
         if problem:
             raise StorageFailed(problem)
 
-    async def _remove(self, held: Held) -> str:
+    async def _remove(self, local: LocalInstance) -> str:
         """Stop it and remove its files; returns why that is not possible, or an empty string."""
-        await self._end(held)
+        await self._end(local)
         try:
-            await asyncio.to_thread(self._put_away, held)
+            await asyncio.to_thread(self._put_away, local)
         except OSError as error:
-            held.removing = None
-            return f"{held.directory} cannot be removed: {error}"
-        del self._held[held.key]
-        self._tell(held.key)
+            local.removing = None
+            return f"{local.directory} cannot be removed: {error}"
+        del self._instances[local.key]
+        self._tell(local.key)
         return ""
 
     async def retire(self, key: Key) -> None:
-        held = self._held.get(key)
-        if held is None or held.exited:
+        local = self._instances.get(key)
+        if local is None or local.exited:
             return
-        if held.spawned and self._keeper.link is not None:
-            self._keeper.link.send(Retire(key=key))
-        elif held.launching is not None:
-            held.launching.cancel()
-            self._exit(held, ExitReason.COMPLETED, "retired before it was started")
+        if local.spawned and self._zygote.link is not None:
+            self._zygote.link.send(Retire(key=key))
+        elif local.launching is not None:
+            local.launching.cancel()
+            self._exit(local, ExitReason.COMPLETED, "retired before it was started")
 
     async def observe_all(self) -> tuple[Instance, ...]:
-        return tuple(self._held[key].instance for key in sorted(self._held))
+        return tuple(self._instances[key].instance for key in sorted(self._instances))
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -180,38 +234,38 @@ class LocalPlacement:
 
     def _usage(self) -> Usage:
         used = Usage()
-        for held in self._held.values():
-            if not held.exited:
-                used = used.plus(held.state.memory_bytes, held.state.cpus)
+        for local in self._instances.values():
+            if not local.exited:
+                used = used.plus(local.state.memory_bytes, local.state.cpus)
         return used
 
     def _accept(self, workload: Workload) -> Instance:
         assert self._tasks is not None, "used outside of running()"
-        user = self._outfitter.user({held.state.user for held in self._held.values()})
+        user = self._sandbox.user({local.state.user for local in self._instances.values()})
         state = layout.state_of(workload, token=self._ids.uid(), user=user)
-        held = Held(state, self.layout.instance(workload.key), detail="accepted")
-        self._held[workload.key] = held
-        held.launching = self._tasks.create_task(self._launch(held, workload))
-        self._tell(held.key)
-        return held.instance
+        local = LocalInstance(state, self.layout.instance(workload.key), detail="accepted")
+        self._instances[workload.key] = local
+        local.launching = self._tasks.create_task(self._launch(local, workload))
+        self._tell(local.key)
+        return local.instance
 
-    async def _launch(self, held: Held, workload: Workload) -> None:
+    async def _launch(self, local: LocalInstance, workload: Workload) -> None:
         try:
             site = await self._site(workload)
             config = workload.config(site)
-            layout.prepare(held.directory, held.state, workload.spec.credentials)
-            confinement = self._outfitter.confinement(held.state, workload.needs, site)
-            link = await self._keeper.ready()
+            layout.prepare(local.directory, local.state, workload.spec.credentials)
+            confinement = self._sandbox.confinement(local.state, workload.needs, site)
+            link = await self._zygote.ready()
         except LabError as error:
-            self._exit(held, ExitReason.START_FAILED, error.message)
+            self._exit(local, ExitReason.START_FAILED, error.message)
         except OSError as error:
-            self._exit(held, ExitReason.START_FAILED, f"its directory cannot be created: {error}")
+            self._exit(local, ExitReason.START_FAILED, f"its directory cannot be created: {error}")
         except Exception as error:
-            log.exception("launch failed", extra={"key": held.key})
-            self._exit(held, ExitReason.START_FAILED, f"{type(error).__name__}: {error}")
+            log.exception("launch failed", extra={"key": local.key})
+            self._exit(local, ExitReason.START_FAILED, f"{type(error).__name__}: {error}")
         else:
-            held.spawned = True
-            link.send(_spawn(held, config, link, confinement))
+            local.spawned = True
+            link.send(_spawn(local, config, link, confinement))
 
     async def _site(self, workload: Workload) -> Site:
         needs = workload.needs
@@ -221,50 +275,50 @@ class LocalPlacement:
 
     # Ending
 
-    async def _end(self, held: Held) -> None:
+    async def _end(self, local: LocalInstance) -> None:
         """Return when no process of it is left and no task works on it."""
-        if held.launching is not None:
-            held.launching.cancel()
-            await asyncio.wait((held.launching,))
-        if held.spawned and not held.gone.is_set() and self._keeper.link is not None:
-            self._keeper.link.send(Stop(key=held.key))
+        if local.launching is not None:
+            local.launching.cancel()
+            await asyncio.wait((local.launching,))
+        if local.spawned and not local.gone.is_set() and self._zygote.link is not None:
+            self._zygote.link.send(Stop(key=local.key))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS_MAX + STOP_MARGIN_SECONDS):
-                    await held.gone.wait()
-        if held.spawned and not held.gone.is_set():
-            await self._kill((held,))
-        if held.cleaning is not None:
-            await asyncio.wait((held.cleaning,))
+                    await local.gone.wait()
+        if local.spawned and not local.gone.is_set():
+            await self._kill((local,))
+        if local.cleaning is not None:
+            await asyncio.wait((local.cleaning,))
 
-    def _put_away(self, held: Held) -> None:
-        if held.state.retain and held.directory.exists():
-            destination = self.layout.retained_as(held.key, self._clock.now())
-            layout.retain(held.directory, destination)
+    def _put_away(self, local: LocalInstance) -> None:
+        if local.state.retain and local.directory.exists():
+            destination = self.layout.retained_as(local.key, self._clock.now())
+            layout.retain(local.directory, destination)
         else:
-            layout.wipe(held.directory)
+            layout.wipe(local.directory)
 
-    def _exit(self, held: Held, reason: ExitReason, detail: str) -> None:
+    def _exit(self, local: LocalInstance, reason: ExitReason, detail: str) -> None:
         """Record the exit of an instance. Its processes are gone; its files are removed now."""
-        held.gone.set()
-        if held.exited:
+        local.gone.set()
+        if local.exited:
             return
-        held.exit(reason, detail)
-        log.info("instance ended", extra={"key": held.key, "reason": reason, "cause": detail})
-        if not held.state.retain and held.removing is None:
+        local.exit(reason, detail)
+        log.info("instance ended", extra={"key": local.key, "reason": reason, "cause": detail})
+        if not local.state.retain and local.removing is None:
             assert self._tasks is not None
-            held.cleaning = self._tasks.create_task(self._clean(held))
-        self._tell(held.key)
+            local.cleaning = self._tasks.create_task(self._clean(local))
+        self._tell(local.key)
 
-    async def _clean(self, held: Held) -> None:
+    async def _clean(self, local: LocalInstance) -> None:
         try:
-            await asyncio.to_thread(layout.keep_evidence, held.directory)
+            await asyncio.to_thread(layout.keep_evidence, local.directory)
         except OSError as error:
             # Not final: removal tries again and reports to its caller.
-            log.warning("instance directory not cleaned", extra={"key": held.key, "cause": error})
+            log.warning("instance directory not cleaned", extra={"key": local.key, "cause": error})
 
-    async def _kill(self, held: Iterable[Held]) -> None:
+    async def _kill(self, local: Iterable[LocalInstance]) -> None:
         """Kill processes whose zygote can no longer do it."""
-        leaders = {one.state.token: layout.read_process(one.directory) for one in held}
+        leaders = {one.state.token: layout.read_process(one.directory) for one in local}
         for _ in range(KILL_LOOKS_MAX):
             if not await asyncio.to_thread(processes.kill_instances, leaders):
                 return
@@ -273,7 +327,7 @@ class LocalPlacement:
 
     async def _stop_all(self) -> None:
         async with asyncio.TaskGroup() as stopping:
-            for key in tuple(self._held):
+            for key in tuple(self._instances):
                 stopping.create_task(self._stop_anyway(key))
 
     async def _stop_anyway(self, key: Key) -> None:
@@ -286,44 +340,48 @@ class LocalPlacement:
     # Events of the zygote
 
     def _heard(self, event: Event) -> None:
-        held = None if isinstance(event, Hello) else self._held.get(event.key)
+        local = None if isinstance(event, Hello) else self._instances.get(event.key)
         if isinstance(event, Exited):
-            if held is not None:
-                self._exit(held, event.reason, event.detail)
+            if local is not None:
+                self._exit(local, event.reason, event.detail)
             self._note(event.key)
-        elif isinstance(event, Registered) and held is not None:
-            held.register()
-            self._tell(held.key)
+        elif isinstance(event, Registered) and local is not None:
+            local.register()
+            self._tell(local.key)
 
     def _note(self, key: Key) -> None:
-        if self._keeper.link is not None:
-            self._keeper.link.send(Noted(key=key))
+        if self._zygote.link is not None:
+            self._zygote.link.send(Noted(key=key))
 
     async def _lost(self) -> None:
         """The zygote ended: finish its work."""
-        lost = [held for held in self._held.values() if held.spawned and not held.gone.is_set()]
+        lost = [
+            local for local in self._instances.values() if local.spawned and not local.gone.is_set()
+        ]
         await self._kill(lost)
-        for held in lost:
-            self._exit(held, ExitReason.LOST, "the process that holds all exporters exited")
+        for local in lost:
+            self._exit(local, ExitReason.LOST, "the process that holds all exporters exited")
 
     # Taking over from a previous process
 
     async def _recover(self) -> None:
         # Read first: exporters of an abandoned zygote remove their own files.
         found = [(place, layout.read_state(place)) for place in self.layout.found()]
-        hello = await self._keeper.take_over()
+        hello = await self._zygote.take_over()
         for directory, state in found:
             if state is None:
                 layout.wipe(directory)
                 continue
-            held = self._held[state.key] = Held(state, directory, detail="taken over")
-            held.take_over(hello)
-            if held.exited:
-                self._note(held.key)
-        lost = [held for held in self._held.values() if held.exited]
+            local = self._instances[state.key] = LocalInstance(
+                state, directory, detail="taken over"
+            )
+            local.take_over(hello)
+            if local.exited:
+                self._note(local.key)
+        lost = [local for local in self._instances.values() if local.exited]
         await self._kill(lost)
-        if self._held:
-            facts = {"key": self.layout.instances, "held": len(self._held), "ended": len(lost)}
+        if self._instances:
+            facts = {"key": self.layout.instances, "held": len(self._instances), "ended": len(lost)}
             log.info("instances adopted", extra=facts)
 
     def _tell(self, key: Key) -> None:
@@ -331,14 +389,16 @@ class LocalPlacement:
             listener(key)
 
 
-def _spawn(held: Held, config: bytes, link: Link, confinement: Confinement | None) -> Spawn:
+def _spawn(
+    local: LocalInstance, config: bytes, link: Link, confinement: Confinement | None
+) -> Spawn:
     return Spawn(
-        key=held.key,
-        token=held.state.token,
-        directory=str(held.directory),
-        runtime=str(link.runtime / layout.runtime_name(held.state.token)),
+        key=local.key,
+        token=local.state.token,
+        directory=str(local.directory),
+        runtime=str(link.runtime / layout.runtime_name(local.state.token)),
         config=msgspec.Raw(config),
-        single_use=held.state.single_use,
-        retain=held.state.retain,
+        single_use=local.state.single_use,
+        retain=local.state.retain,
         confinement=confinement,
     )

@@ -26,10 +26,9 @@ import msgspec
 from bullpen import __version__
 from bullpen.core.targets.instances import ExitReason
 from bullpen.placements.base import Key
-from bullpen.placements.local import cgroups, isolation, layout, processes
-from bullpen.placements.local.children import Child
+from bullpen.placements.local import cgroups, exporter_process, layout, processes
+from bullpen.placements.local.children import Child, RotatedLog
 from bullpen.placements.local.janitor import Janitor
-from bullpen.placements.local.logs import RotatedLog
 from bullpen.placements.local.wire import (
     COMMANDS,
     Command,
@@ -62,7 +61,7 @@ CORE = (
     "jumpstarter.config.exporter",
     "jumpstarter.exporter",
     "jumpstarter.exporter.hooks",
-    "bullpen.placements.local.exporting",
+    "bullpen.placements.local.exporter",
 )
 """Always loaded, in addition to the drivers."""
 
@@ -242,7 +241,7 @@ class Zygote:
             log.close()
             os.close(output)
             status.close()
-            isolation.become(command, printed=printed, report=report, zygote=zygote)
+            exporter_process.become(command, printed=printed, report=report, zygote=zygote)
         os.close(printed)
         report.close()
         child = Child(command, pid=pid, log=log, output=output, status=status)

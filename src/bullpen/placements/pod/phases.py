@@ -23,7 +23,7 @@ from bullpen.api.pod import (
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.errors import NoCapacity
 from bullpen.placements.base import Key
-from bullpen.placements.pod import words
+from bullpen.placements.pod import names
 
 DETAIL_LENGTH_MAX = 500
 
@@ -65,7 +65,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 def is_ours(pod: Pod) -> bool:
     labels = pod.metadata.labels
-    return labels.get(MANAGED_BY) == MANAGER and words.PROVISIONER in labels and bool(_owner(pod))
+    return labels.get(MANAGED_BY) == MANAGER and names.PROVISIONER in labels and bool(_owner(pod))
 
 
 def _owner(pod: Pod) -> OwnerReference | None:
@@ -81,7 +81,7 @@ def instance(pod: Pod) -> Instance:
     return Instance(
         key=key_of(pod),
         owner_uid=owner.uid,
-        provisioner=pod.metadata.labels[words.PROVISIONER],
+        provisioner=pod.metadata.labels[names.PROVISIONER],
         phase=state.phase,
         reason=state.reason,
         held=state.held,
@@ -136,7 +136,7 @@ def _exporter_ended(pod: Pod) -> _State | None:
     """The exporter has ended, whatever else may still run."""
     for container in pod.status.container_statuses:
         terminated = container.state.terminated
-        if container.name == words.EXPORTER and terminated is not None:
+        if container.name == names.EXPORTER and terminated is not None:
             return _verdict(terminated, ExitReason.CRASHED)
     return None
 
@@ -185,7 +185,7 @@ def _stuck(pod: Pod) -> _State | None:
     for container in _containers(pod):
         waiting = container.state.waiting
         if waiting is not None and waiting.reason in STUCK:
-            started = any(c.name == words.EXPORTER and c.started for c in _containers(pod))
+            started = any(c.name == names.EXPORTER and c.started for c in _containers(pod))
             reason = ExitReason.CRASHED if started else ExitReason.START_FAILED
             said = _said(waiting.reason, waiting.message)
             return _exited(reason, f"{container.name}: {said}")
@@ -203,7 +203,7 @@ def _waiting(pod: Pod) -> _State | None:
 def _up(pod: Pod) -> _State:
     if pod.metadata.deletion_timestamp is not None:
         return _State(detail="it is being deleted")
-    if any(c.name == words.EXPORTER and c.started for c in pod.status.container_statuses):
+    if any(c.name == names.EXPORTER and c.started for c in pod.status.container_statuses):
         return _State(phase=InstancePhase.RUNNING, detail="registered")
     waiting = (c for c in _containers(pod) if c.state.waiting is not None)
     for container in waiting:

@@ -27,7 +27,7 @@ from bullpen.errors import (
     Unreachable,
 )
 from bullpen.placements.base import Key, Listener, Workload
-from bullpen.placements.pod import phases, rendering, words
+from bullpen.placements.pod import names, phases, rendering
 from bullpen.placements.pod.rendering import GRACE_SECONDS, PodSettings
 
 ATTEMPTS_MAX = 10
@@ -96,9 +96,9 @@ class PodPlacement:
         for attempt in range(ATTEMPTS_MAX):
             if found is None or meant is None or found.metadata.uid != meant.metadata.uid:
                 return
-            if _is_over(found) or words.RETIRE in found.metadata.annotations:
+            if _is_over(found) or names.RETIRE in found.metadata.annotations:
                 return
-            noted = {**found.metadata.annotations, words.RETIRE: "true"}
+            noted = {**found.metadata.annotations, names.RETIRE: "true"}
             marked = replace(found, metadata=replace(found.metadata, annotations=noted))
             try:
                 self._pods.observe(await self._objects.update(marked))

@@ -20,7 +20,7 @@ from bullpen.api.pod import MANAGED_BY, MANAGER, Pod
 from bullpen.api.virtualtargetclass import Image, ResourceRequirements, Scheduling
 from bullpen.errors import Refused
 from bullpen.placements.base import Artifact, Needs, Site, Workload
-from bullpen.placements.pod import words
+from bullpen.placements.pod import names
 
 USER = 65532
 """An unprivileged user; the same in both containers, so that they can share files."""
@@ -62,7 +62,7 @@ def site(workload: Workload) -> Site:
     return Site(
         artifacts={artifact: _place(artifact) for artifact in needs.artifacts},
         kvm=bool(needs.kvm_for) and kvm,
-        launcher=str(words.LAUNCHER_SOCKET) if needs.runtime else "",
+        launcher=str(names.LAUNCHER_SOCKET) if needs.runtime else "",
     )
 
 
@@ -70,16 +70,16 @@ def _place(artifact: Artifact) -> Path:
     """An artifact with a path is in the runtime's image; one with a digest is fetched."""
     if artifact.path:
         return Path(artifact.path)
-    return Path(words.CACHE) / "sha256" / artifact.digest.removeprefix("sha256:")
+    return Path(names.CACHE) / "sha256" / artifact.digest.removeprefix("sha256:")
 
 
 def config_secret(workload: Workload) -> Secret:
     """The exporter's config, which is deleted with its Exporter."""
     config = workload.config(site(workload))
-    name = words.secret_name(workload.key[1])
+    name = names.secret_name(workload.key[1])
     return Secret(
         metadata=_metadata(workload, name),
-        data={words.CONFIG_KEY: base64.b64encode(config).decode()},
+        data={names.CONFIG_KEY: base64.b64encode(config).decode()},
     )
 
 
@@ -124,7 +124,7 @@ def _metadata(workload: Workload, name: str) -> ObjectMeta:
         labels={
             **workload.spec.profile.labels,
             MANAGED_BY: MANAGER,
-            words.PROVISIONER: workload.spec.profile.provisioner,
+            names.PROVISIONER: workload.spec.profile.provisioner,
         },
         owner_references=(
             OwnerReference(
@@ -149,54 +149,54 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
         if artifact.url
     ]
     yield {
-        "name": words.PREPARE,
+        "name": names.PREPARE,
         **_image(workload.spec.profile.images.exporter, settings.exporter_image),
-        "command": ["python", "-m", "bullpen.placements.pod.preparing"],
+        "command": ["python", "-m", "bullpen.placements.pod.preparation"],
         "args": [encode(item).decode() for item in fetched],
         "resources": EXPORTER_RESOURCES,
         "securityContext": container_security(),
-        "volumeMounts": [_mount("shared", words.SHARED)],
+        "volumeMounts": [_mount("shared", names.SHARED)],
     }
     image = settings.runtime_images.get(workload.needs.runtime, "")
     yield {
-        "name": words.RUNTIME,
+        "name": names.RUNTIME,
         **_image(workload.spec.profile.images.runtime, image),
         "restartPolicy": "Always",
-        "command": ["python3", str(words.LAUNCHER), str(words.LAUNCHER_SOCKET)],
-        "env": [{"name": "TMPDIR", "value": str(words.SHARED / words.TEMPORARY)}],
+        "command": ["python3", str(names.LAUNCHER), str(names.LAUNCHER_SOCKET)],
+        "env": [{"name": "TMPDIR", "value": str(names.SHARED / names.TEMPORARY)}],
         "resources": _resources(workload),
-        "startupProbe": _probe("-S", words.LAUNCHER_SOCKET),
+        "startupProbe": _probe("-S", names.LAUNCHER_SOCKET),
         "securityContext": container_security(),
-        "volumeMounts": [_mount("shared", words.SHARED)],
+        "volumeMounts": [_mount("shared", names.SHARED)],
     }
 
 
 def _exporter(workload: Workload, settings: PodSettings) -> Document:
     runtime = bool(workload.needs.runtime)
-    place = words.SHARED if runtime else words.WORK
+    place = names.SHARED if runtime else names.WORK
     options = ["--single-use"] if workload.spec.profile.single_use else []
     mounts = [
-        _mount("config", words.CONFIG, read_only=True),
-        _mount("podinfo", words.ABOUT, read_only=True),
-        _mount("work", words.WORK),
+        _mount("config", names.CONFIG, read_only=True),
+        _mount("podinfo", names.ABOUT, read_only=True),
+        _mount("work", names.WORK),
     ]
     if workload.spec.profile.credentials:
-        mounts.append(_mount("credentials", words.CREDENTIALS, read_only=True))
+        mounts.append(_mount("credentials", names.CREDENTIALS, read_only=True))
     if runtime:
-        mounts.append(_mount("shared", words.SHARED))
+        mounts.append(_mount("shared", names.SHARED))
     return {
-        "name": words.EXPORTER,
+        "name": names.EXPORTER,
         **_image(workload.spec.profile.images.exporter, settings.exporter_image),
-        "command": ["python", "-m", "bullpen.placements.pod.exporting"],
-        "args": [str(words.CONFIG / words.CONFIG_KEY), *options],
-        "workingDir": str(words.WORK),
+        "command": ["python", "-m", "bullpen.placements.pod.exporter"],
+        "args": [str(names.CONFIG / names.CONFIG_KEY), *options],
+        "workingDir": str(names.WORK),
         "env": [
-            {"name": "TMPDIR", "value": str(place / words.TEMPORARY)},
-            {"name": "XDG_RUNTIME_DIR", "value": str(place / words.SOCKETS)},
-            {"name": "HOME", "value": str(words.WORK)},
+            {"name": "TMPDIR", "value": str(place / names.TEMPORARY)},
+            {"name": "XDG_RUNTIME_DIR", "value": str(place / names.SOCKETS)},
+            {"name": "HOME", "value": str(names.WORK)},
         ],
         "resources": EXPORTER_RESOURCES if runtime else _resources(workload),
-        "startupProbe": _probe("-e", words.READY),
+        "startupProbe": _probe("-e", names.READY),
         "terminationMessagePolicy": "File",
         "securityContext": container_security(),
         "volumeMounts": mounts,
@@ -204,7 +204,7 @@ def _exporter(workload: Workload, settings: PodSettings) -> Document:
 
 
 def _volumes(workload: Workload) -> Iterator[Document]:
-    name = words.secret_name(workload.key[1])
+    name = names.secret_name(workload.key[1])
     yield {"name": "config", "secret": {"secretName": name, "defaultMode": 0o440}}
     about = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
     yield {"name": "podinfo", "downwardAPI": {"items": [about]}}

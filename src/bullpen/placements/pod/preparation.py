@@ -1,6 +1,6 @@
 """Init container of a Pod: prepares the files that the other containers share.
 
-``python -m bullpen.placements.pod.preparing ARTIFACT…``, each a JSON object with a url and
+``python -m bullpen.placements.pod.preparation ARTIFACT…``, each a JSON object with a url and
 a digest. Directories and the launcher come first, then each file is fetched and verified.
 """
 
@@ -18,17 +18,17 @@ from bullpen.drivers import launcher
 from bullpen.errors import LabError
 from bullpen.placements.base import Artifact
 from bullpen.placements.local.artifacts import ArtifactCache
-from bullpen.placements.pod import phases, words
+from bullpen.placements.pod import names, phases
 
 LAST_WORDS = Path("/dev/termination-log")
 
 
 async def prepare(artifacts: tuple[Artifact, ...], shared: Path) -> None:
     """Fill ``shared``. Raises the errors of ``ArtifactCache.find``."""
-    for name in (words.TEMPORARY, words.SOCKETS):
+    for name in (names.TEMPORARY, names.SOCKETS):
         (shared / name).mkdir(mode=0o700, exist_ok=True)
-    shutil.copyfile(launcher.__file__, shared / words.LAUNCHER.name)
-    cache = ArtifactCache(shared / words.CACHE.name)
+    shutil.copyfile(launcher.__file__, shared / names.LAUNCHER.name)
+    cache = ArtifactCache(shared / names.CACHE.name)
     for artifact in artifacts:
         await cache.find(artifact)
 
@@ -36,7 +36,7 @@ async def prepare(artifacts: tuple[Artifact, ...], shared: Path) -> None:
 def main(arguments: list[str]) -> int:
     artifacts = tuple(Artifact(**msgspec.json.decode(item)) for item in arguments)
     try:
-        asyncio.run(prepare(artifacts, Path(words.SHARED)))
+        asyncio.run(prepare(artifacts, Path(names.SHARED)))
     except LabError as error:
         ending = phases.Ending(reason=ExitReason.START_FAILED, detail=error.message)
         LAST_WORDS.write_bytes(msgspec.json.encode(ending))

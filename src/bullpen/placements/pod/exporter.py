@@ -1,6 +1,6 @@
 """The main container of a Pod: runs an exporter, then reports why it ended.
 
-``python -m bullpen.placements.pod.exporting CONFIG [--single-use]``. A file shows that it
+``python -m bullpen.placements.pod.exporter CONFIG [--single-use]``. A file shows that it
 has registered, an annotation of its Pod tells it to retire, and the termination log
 contains its last message: it needs no access to the API server.
 """
@@ -23,10 +23,15 @@ import pydantic
 
 from bullpen.core.targets.instances import ExitReason
 from bullpen.drivers import fetching
-from bullpen.placements.local import exporting
-from bullpen.placements.local.exporting import DETAIL_LENGTH_MAX, Service
+from bullpen.placements.local.exporter import (
+    DETAIL_LENGTH_MAX,
+    Ending,
+    Service,
+    read_config,
+    said,
+)
 from bullpen.placements.local.processes import TOKEN_VARIABLE
-from bullpen.placements.pod import phases, words
+from bullpen.placements.pod import names, phases
 
 log = logging.getLogger("bullpen.exporter")
 
@@ -39,8 +44,8 @@ class Paths:
     """Paths in the Pod that an exporter reads and writes."""
 
     config: Path
-    annotations: Path = Path(words.ABOUT) / "annotations"
-    ready: Path = Path(words.READY)
+    annotations: Path = Path(names.ABOUT) / "annotations"
+    ready: Path = Path(names.READY)
     last_words: Path = Path("/dev/termination-log")
 
 
@@ -53,14 +58,14 @@ def run(paths: Paths, *, single_use: bool) -> int:
     return 0 if ending.reason is ExitReason.COMPLETED else 1
 
 
-async def _serve(paths: Paths, *, single_use: bool) -> exporting.Ending:
+async def _serve(paths: Paths, *, single_use: bool) -> Ending:
     try:
         fetching.guard_drivers()
-        config = exporting.read_config(paths.config.read_bytes())
+        config = read_config(paths.config.read_bytes())
     except pydantic.ValidationError as error:
-        return exporting.Ending(ExitReason.START_FAILED, exporting.said(error))
+        return Ending(ExitReason.START_FAILED, said(error))
     except OSError as error:
-        return exporting.Ending(ExitReason.START_FAILED, f"it has no config: {error}")
+        return Ending(ExitReason.START_FAILED, f"it has no config: {error}")
     async with config.create_exporter() as exporter, asyncio.TaskGroup() as tasks:
         service = Service(
             exporter,
@@ -85,7 +90,7 @@ async def _retire_when_told(service: Service, annotations: Path) -> None:
 
 def _is_told(annotations: Path) -> bool:
     with contextlib.suppress(OSError):
-        return any(line.startswith(f"{words.RETIRE}=") for line in annotations.open())
+        return any(line.startswith(f"{names.RETIRE}=") for line in annotations.open())
     return False
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from bullpen.errors import NoCapacity, Refused
 from bullpen.placements.base import Artifact, Needs, Site
-from bullpen.placements.local import layers, layout
+from bullpen.placements.local import host_sandbox, layout
 from bullpen.placements.local.confinement import Layer, LayerName, SandboxMode
-from bullpen.placements.local.layers import Host
-from bullpen.placements.local.outfitting import Outfitter, SandboxSettings
+from bullpen.placements.local.host_sandbox import Host, HostSandbox, SandboxSettings
 
 NEEDS = Needs(memory_bytes=1, cpus=1, runtime="qemu")
 ALL = tuple(Layer(name=name) for name in LayerName)
@@ -26,9 +25,9 @@ WITHOUT_PROGRAMS = tuple(
 
 async def outfitter(
     monkeypatch: pytest.MonkeyPatch, host: Host, mode: SandboxMode = SandboxMode.PREFERRED
-) -> Outfitter:
-    monkeypatch.setattr(layers, "probe", lambda *_, **__: host)
-    made = Outfitter(Path("/data"), SandboxSettings(mode=mode, paths=("/srv/firmware",)))
+) -> HostSandbox:
+    monkeypatch.setattr(host_sandbox, "probe", lambda *_, **__: host)
+    made = HostSandbox(Path("/data"), SandboxSettings(mode=mode, paths=("/srv/firmware",)))
     await made.prepare(())
     return made
 

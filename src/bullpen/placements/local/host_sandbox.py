@@ -1,20 +1,27 @@
-"""The sandbox of each instance on this host: from its needs and the available layers."""
+"""The sandbox on this host: which layers it allows, and the confinement of each instance.
+
+Each layer is tried once; none is assumed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import shutil
 import stat
-from collections.abc import Collection, Iterable
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import bullpen
 from bullpen.drivers.qemu_files import image_chain
 from bullpen.errors import NoCapacity, Refused
 from bullpen.placements.base import Needs, Site
-from bullpen.placements.local import layers, layout
-from bullpen.placements.local.cgroups import Limits
+from bullpen.placements.local import cgroups, layout
+from bullpen.placements.local.cgroups import Cgroups, CgroupsMissing, Limits
 from bullpen.placements.local.confinement import (
     PROCESSES_MAX,
     Confinement,
@@ -25,8 +32,8 @@ from bullpen.placements.local.confinement import (
     free_user,
     missing,
     sandboxing,
+    user_range,
 )
-from bullpen.placements.local.layers import Host
 from bullpen.placements.local.layout import State
 
 log = logging.getLogger("bullpen.placements")
@@ -44,7 +51,7 @@ class SandboxSettings:
     """Paths of the host that every instance may read."""
 
 
-class Outfitter:
+class HostSandbox:
     """Decides the confinement of an instance. Use it after ``prepare``."""
 
     def __init__(self, data: Path, settings: SandboxSettings) -> None:
@@ -66,7 +73,7 @@ class Outfitter:
             log.warning("instances run without a sandbox", extra={"key": "sandbox.mode"})
             return
         first = self._settings.first_user
-        self._host = await asyncio.to_thread(layers.probe, self._data, first_user=first)
+        self._host = await asyncio.to_thread(probe, self._data, first_user=first)
         if self._host.cgroups is not None:
             self._host.cgroups.remove_others(map(layout.runtime_name, tokens))
         for layer in self._host.layers:
@@ -139,3 +146,111 @@ def _kvm_group() -> tuple[int, ...]:
         return ()
     found = os.stat(KVM)
     return (found.st_gid,) if found.st_gid and found.st_mode & stat.S_IWGRP else ()
+
+
+TRIAL_SECONDS_MAX = 10.0
+NAMESPACES = (
+    "allow user namespaces for ordinary users: sysctl -w user.max_user_namespaces=10000"
+    " kernel.apparmor_restrict_unprivileged_userns=0"
+)
+BUBBLEWRAP = "apt-get install bubblewrap"
+ROOT = "run the service as root, or allow it to create namespaces"
+GROUPS = (
+    "run the service as root in a group with the controllers memory, pids and cpu; with version 2"
+    " they must be in the cgroup.subtree_control of that group, or systemd must delegate it"
+    " (Delegate=yes, as in the units of `bullpen service install`)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The layers the service can use for its instances."""
+
+    layers: tuple[Layer, ...]
+    users: range = range(0)
+    namespace: bool = False
+    """The layers use a user namespace, because the service is not root."""
+
+    wrapper: str = ""
+    cgroups: Cgroups | None = None
+
+    def has(self, name: LayerName) -> bool:
+        return any(layer.name is name and layer.available for layer in self.layers)
+
+
+def probe(data: Path, *, first_user: int = 0) -> Host:
+    """Try each layer once. Takes a few hundredths of a second."""
+    users = user_range(data, first=first_user)
+    root = os.geteuid() == 0
+    wrapper = shutil.which("bwrap") or ""
+    groups, limits = _limits(data)
+    return Host(
+        layers=(
+            _user(users[0]) if root else _tried(LayerName.USER, ("unshare", "-U"), NAMESPACES),
+            _tried(LayerName.FILES, ("unshare", "-m" if root else "-Um"), ROOT),
+            _tried(LayerName.NETWORK, ("unshare", "-n" if root else "-Un"), ROOT),
+            _programs(wrapper, users[0] if root else 0),
+            limits,
+        ),
+        users=users if root else range(0),
+        namespace=not root,
+        wrapper=wrapper,
+        cgroups=groups,
+    )
+
+
+def _user(user: int) -> Layer:
+    for path in _unreadable():
+        return Layer(
+            name=LayerName.USER,
+            problem=f"{path} cannot be read by other users, but instances run as other users",
+            remedy=f"chmod -R o+rX {path}",
+        )
+    return _tried(LayerName.USER, _as(user), ROOT)
+
+
+def _unreadable() -> Iterator[Path]:
+    """Parts of Python and of this program that an instance could not read."""
+    for path in (Path(sys.executable).resolve(), Path(bullpen.__file__)):
+        if not path.stat().st_mode & stat.S_IROTH:
+            yield path.parent
+
+
+def _programs(wrapper: str, user: int) -> Layer:
+    name = LayerName.PROGRAMS
+    if not wrapper:
+        return Layer(name=name, problem="bubblewrap is not installed", remedy=BUBBLEWRAP)
+    trial = (wrapper, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/")
+    return _tried(name, (*(_as(user) if user else ()), *trial), NAMESPACES)
+
+
+def _as(user: int) -> tuple[str, ...]:
+    return (
+        "setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", "--no-new-privs",
+    )  # fmt: skip
+
+
+def _tried(name: LayerName, prefix: tuple[str, ...], remedy: str) -> Layer:
+    problem = _failure((*prefix, "true"))
+    return Layer(name=name, problem=problem, remedy=remedy if problem else "")
+
+
+def _failure(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, check=False, timeout=TRIAL_SECONDS_MAX, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    words = done.stderr.decode(errors="replace").strip().splitlines()
+    return (words[0] if words else f"exit code {done.returncode}") if done.returncode else ""
+
+
+def _limits(data: Path) -> tuple[Cgroups | None, Layer]:
+    try:
+        cgroups.settle()
+        found = Cgroups(cgroups.find(), data)
+        found.prepare()
+    except (CgroupsMissing, OSError) as error:
+        return None, Layer(name=LayerName.LIMITS, problem=str(error), remedy=GROUPS)
+    return found, Layer(name=LayerName.LIMITS)
