@@ -19,7 +19,8 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process in a session of its own, with a token and a child."""
     environment = {processes.TOKEN_VARIABLE: str(tmp_path), "PATH": os.environ["PATH"]}
     process = subprocess.Popen(
-        ["sh", "-c", "setsid sleep 600 & echo $!; wait"],
+        # The child reports itself, so that it has left the session when the test begins.
+        ["sh", "-c", "setsid sh -c 'echo ready; exec sleep 600' & wait"],
         env=environment,
         stdout=subprocess.PIPE,
         start_new_session=True,
