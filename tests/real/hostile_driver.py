@@ -12,8 +12,8 @@ from typing import Any
 
 from jumpstarter.driver import Driver, export
 
-from bullpen.drivers import flashing, qemu, sandbox
-from bullpen.drivers.flashing import Flashed
+from bullpen.drivers import flasher, qemu, sandbox
+from bullpen.drivers.flasher import Flashed
 from bullpen.drivers.qemu import Qemu
 from bullpen.drivers.qemu_command import Drive
 from bullpen.drivers.sandbox import Access
@@ -68,7 +68,7 @@ class UncheckedQemu(Qemu):
     """The machine without any of the checks that protect it from flashed images."""
 
     def __post_init__(self) -> None:
-        trusting: Any = flashing
+        trusting: Any = flasher
         trusting._examined = _believed
         trusting = qemu
         trusting.Drive = _referring

@@ -18,7 +18,7 @@ from jumpstarter.client.adapters import blocking
 from jumpstarter.common.exceptions import JumpstarterException
 from qemu_machine import ADDRESS, MIB, at_prompt, beginning, machine, prompt, refusal, told
 
-from bullpen.drivers import flashing
+from bullpen.drivers import flasher
 from bullpen.drivers.image_headers import ImageHeader
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
@@ -192,7 +192,7 @@ def test_without_the_check_of_its_header_an_image_still_shows_no_file_of_the_hos
     reader: str, monkeypatch: pytest.MonkeyPatch, secret: Path
 ) -> None:
     unchecked = ImageHeader(format="qcow2", virtual_bytes=MIB)
-    monkeypatch.setattr(flashing, "read_header", lambda *_, **__: unchecked)
+    monkeypatch.setattr(flasher, "read_header", lambda *_, **__: unchecked)
     with machine(**ROOT) as client:
         client.flasher.flash(reader, target="root")
         with prompt(client) as console:

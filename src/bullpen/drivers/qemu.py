@@ -8,13 +8,8 @@ images whatever the last one did.
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import shutil
-import socket
-import subprocess
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +22,9 @@ from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
 from bullpen.api import codec
-from bullpen.drivers import launching, sandbox, sizes
+from bullpen.drivers import launcher_client, sandbox, sizes
 from bullpen.drivers.console import Console
-from bullpen.drivers.flashing import (
+from bullpen.drivers.flasher import (
     FIRMWARE_BYTES_MAX,
     FIRMWARE_PARTITIONS,
     Flashed,
@@ -38,9 +33,7 @@ from bullpen.drivers.flashing import (
     QemuFlasher,
     too_large,
 )
-from bullpen.drivers.forwarding import ForwardedPort
-from bullpen.drivers.launching import Launched
-from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine, command
+from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine
 from bullpen.drivers.qemu_files import image_chain, named_paths
 from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qemu_parameters import (
@@ -56,11 +49,10 @@ from bullpen.drivers.qemu_parameters import (
     all_disks,
     size_bytes,
 )
-from bullpen.drivers.qmp import Qmp, QmpError, forwarded_ports, talking
-from bullpen.drivers.sandbox import Access, Program
+from bullpen.drivers.qemu_ports import ForwardedPort, forwarded_ports
+from bullpen.drivers.qemu_power import QemuPower, Qmp
+from bullpen.drivers.sandbox import Access
 
-OFF_SECONDS_MAX = 5.0
-LAST_LINES_MAX = 5
 DEFAULT_CPUS = 2
 """CPUs of a machine that no class declares, as in the published driver."""
 
@@ -86,99 +78,6 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
     ("extra_args", "extra_arguments", tuple),
 )
 """Settings of the driver, and the parameters they override."""
-
-
-@dataclass(kw_only=True)
-class QemuPower(published.QemuPower):
-    """Switches the machine on and off."""
-
-    parent: Qemu
-
-    def __post_init__(self) -> None:
-        super().__post_init__()  # type: ignore[no-untyped-call]
-        self._running: Program | Launched | None = None
-        self._cloud_init: TemporaryDirectory[str] | None = None
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
-
-    def is_on(self) -> bool:
-        return self._running is not None and self._running.poll() is None
-
-    @export  # type: ignore[untyped-decorator]
-    async def on(self) -> None:
-        with self.parent.occupation.of("being switched on"):
-            if self.is_on():
-                self.logger.warning("already powered on, ignoring request")
-            else:
-                await self._switch_on()
-
-    async def _switch_on(self) -> None:
-        self._cloud_init = self.parent.cidata()
-        with contextlib.ExitStack() as stack:
-            qmp, their_qmp = map(stack.enter_context, socket.socketpair())
-            serial, their_serial = map(stack.enter_context, socket.socketpair())
-            machine = await self.parent.machine(
-                qmp=their_qmp.fileno(),
-                serial=their_serial.fileno(),
-                cidata=self._cloud_init.name,
-            )
-            # Each gets a duplicate, because a transport may close its socket at any time.
-            await self.parent.console.line.plug(serial.dup())
-            self._running = self._start(
-                command(machine), (machine.qmp, machine.serial), self.parent.access(machine)
-            )
-            their_qmp.close()
-            their_serial.close()
-            await self._let_go(qmp.dup())
-
-    async def _let_go(self, connection: socket.socket) -> None:
-        """Connect the sockets QEMU opened, then let the guest run."""
-        try:
-            async with talking(connection) as qmp:
-                await self.parent.connect(qmp)
-                await qmp.execute("cont")
-        except (QmpError, OSError) as error:
-            self.off()
-            said = " ".join(self._last_lines)
-            raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
-
-    def _start(
-        self, line: tuple[str, ...], inherited: tuple[int, ...], access: Access
-    ) -> Program | Launched:
-        self.logger.info("starting %s", " ".join(line))
-        process: Program | Launched
-        if self.parent.machine_site.launcher:
-            handed = {1: 1, **{number: number for number in inherited}}
-            process = Launched(self.parent.machine_site.launcher, line, handed)
-        else:
-            process = self.parent.sandbox.start(
-                line,
-                access=access,
-                inherited=inherited,
-                connected=self.parent.is_connected(),
-            )
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
-        return process
-
-    def _listen(self, process: Program | Launched) -> None:
-        with process.stderr as lines:
-            for line in lines:
-                text = line.decode(errors="replace").rstrip()
-                self._last_lines.append(text)
-                self.logger.info("%s", text)
-
-    @export  # type: ignore[untyped-decorator]
-    def off(self) -> None:
-        process, self._running = self._running, None
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(timeout=OFF_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if self._cloud_init is not None:
-            self._cloud_init.cleanup()
-            self._cloud_init = None
 
 
 class _KeptDirectory:
@@ -431,7 +330,7 @@ class Qemu(published.Qemu):
             return code, variables
         own = Path(self._tmp_dir.name) / "OVMF_VARS.own.fd"
         if not own.exists() and self.machine_site.launcher:
-            await launching.run(self.machine_site.launcher, ("cp", variables, str(own)))
+            await launcher_client.run(self.machine_site.launcher, ("cp", variables, str(own)))
         elif not own.exists():
             shutil.copyfile(variables, own)
         return code, str(own)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from bullpen.drivers import launching, sandbox
+from bullpen.drivers import launcher_client, sandbox
 from bullpen.drivers.qemu_command import Drive, standalone_name
 from bullpen.drivers.sandbox import Access
 
@@ -59,6 +59,6 @@ class ImageTool:
     async def _run(self, *arguments: str, access: Access | None = None) -> bytes:
         command = ("qemu-img", *arguments)
         if self.launcher:
-            return await launching.run(self.launcher, command)
+            return await launcher_client.run(self.launcher, command)
         chosen = sandbox.Sandbox() if access is None else sandbox.current()
         return await chosen.run(command, access=access or Access())

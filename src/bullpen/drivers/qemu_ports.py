@@ -1,4 +1,4 @@
-"""A port of the guest as a driver: reached in the machine's own network, if it has one."""
+"""Ports of the guest: drivers that connect in the machine's own network, if it has one."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ class ForwardedPort(TcpNetwork):
             raise
         async with await SocketStream.from_socket(made) as stream:
             yield stream
+
+
+def forwarded_ports(shown: str) -> dict[int, int]:
+    """Ports of the host by those of the guest, from QEMU's ``info usernet``.
+
+    ``TCP[HOST_FORWARD]  14  127.0.0.1 40123  10.0.2.15  22  0  0``
+    """
+    rows = (line.split() for line in shown.splitlines() if "HOST_FORWARD" in line)
+    return {int(row[5]): int(row[3]) for row in rows}

@@ -1,4 +1,4 @@
-"""The part of QEMU's machine protocol needed to start a machine and query it."""
+"""Switches a QEMU machine on and off, through the part of QEMU's machine protocol it needs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import threading
+from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from jumpstarter.driver import export
+from jumpstarter_driver_qemu import driver as published
+
+from bullpen.drivers.launcher_client import Launched
+from bullpen.drivers.qemu_command import command
+from bullpen.drivers.sandbox import Access, Program
+
+if TYPE_CHECKING:
+    from bullpen.drivers.qemu import Qemu
 
 ANSWER_SECONDS_MAX = 10.0
 LINE_BYTES_MAX = 1 << 20
+OFF_SECONDS_MAX = 5.0
+LAST_LINES_MAX = 5
 
 
 class QmpError(RuntimeError):
@@ -66,10 +83,94 @@ async def talking(connection: socket.socket) -> AsyncIterator[Qmp]:
             await writer.wait_closed()
 
 
-def forwarded_ports(shown: str) -> dict[int, int]:
-    """Ports of the host by those of the guest, from QEMU's ``info usernet``.
+@dataclass(kw_only=True)
+class QemuPower(published.QemuPower):
+    """Switches the machine on and off."""
 
-    ``TCP[HOST_FORWARD]  14  127.0.0.1 40123  10.0.2.15  22  0  0``
-    """
-    rows = (line.split() for line in shown.splitlines() if "HOST_FORWARD" in line)
-    return {int(row[5]): int(row[3]) for row in rows}
+    parent: Qemu
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self._running: Program | Launched | None = None
+        self._cloud_init: TemporaryDirectory[str] | None = None
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
+
+    def is_on(self) -> bool:
+        return self._running is not None and self._running.poll() is None
+
+    @export  # type: ignore[untyped-decorator]
+    async def on(self) -> None:
+        with self.parent.occupation.of("being switched on"):
+            if self.is_on():
+                self.logger.warning("already powered on, ignoring request")
+            else:
+                await self._switch_on()
+
+    async def _switch_on(self) -> None:
+        self._cloud_init = self.parent.cidata()
+        with contextlib.ExitStack() as stack:
+            qmp, their_qmp = map(stack.enter_context, socket.socketpair())
+            serial, their_serial = map(stack.enter_context, socket.socketpair())
+            machine = await self.parent.machine(
+                qmp=their_qmp.fileno(),
+                serial=their_serial.fileno(),
+                cidata=self._cloud_init.name,
+            )
+            # Each gets a duplicate, because a transport may close its socket at any time.
+            await self.parent.console.line.plug(serial.dup())
+            self._running = self._start(
+                command(machine), (machine.qmp, machine.serial), self.parent.access(machine)
+            )
+            their_qmp.close()
+            their_serial.close()
+            await self._let_go(qmp.dup())
+
+    async def _let_go(self, connection: socket.socket) -> None:
+        """Connect the sockets QEMU opened, then let the guest run."""
+        try:
+            async with talking(connection) as qmp:
+                await self.parent.connect(qmp)
+                await qmp.execute("cont")
+        except (QmpError, OSError) as error:
+            self.off()
+            said = " ".join(self._last_lines)
+            raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
+
+    def _start(
+        self, line: tuple[str, ...], inherited: tuple[int, ...], access: Access
+    ) -> Program | Launched:
+        self.logger.info("starting %s", " ".join(line))
+        process: Program | Launched
+        if self.parent.machine_site.launcher:
+            handed = {1: 1, **{number: number for number in inherited}}
+            process = Launched(self.parent.machine_site.launcher, line, handed)
+        else:
+            process = self.parent.sandbox.start(
+                line,
+                access=access,
+                inherited=inherited,
+                connected=self.parent.is_connected(),
+            )
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
+
+    def _listen(self, process: Program | Launched) -> None:
+        with process.stderr as lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                self._last_lines.append(text)
+                self.logger.info("%s", text)
+
+    @export  # type: ignore[untyped-decorator]
+    def off(self) -> None:
+        process, self._running = self._running, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(timeout=OFF_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._cloud_init is not None:
+            self._cloud_init.cleanup()
+            self._cloud_init = None

@@ -12,7 +12,7 @@ from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct
 from bullpen.errors import Cause
-from bullpen.provisioners import exports, parameters
+from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Needs, Plugin, Profile, Site
 
 NAME = "mock.jumpstarter.dev"
@@ -40,7 +40,7 @@ class MockRecipe:
         names = frozenset(driver.name for driver in drivers)
         return (
             *parameters.causes_of(MockParameters, given),
-            *exports.reference_causes(drivers, names),
+            *parameters.reference_causes(drivers, names),
         )
 
     def needs(self, profile: Profile) -> Needs:
@@ -49,7 +49,7 @@ class MockRecipe:
         )
 
     def export(self, profile: Profile, site: Site) -> Document:
-        return exports.export_of(profile.drivers) or DEFAULT_EXPORT
+        return parameters.export_of(profile.drivers) or DEFAULT_EXPORT
 
 
 PLUGIN = Plugin(

@@ -1,4 +1,4 @@
-"""Validates a provisioner's parameters against the dataclass that describes them."""
+"""Parameters and drivers of targets: validated, and drivers as an ``export`` section."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bullpen.api import cel, codec, schema, validation
 from bullpen.api.defaults import with_defaults
 from bullpen.api.document import Document
+from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct, per_type
 from bullpen.errors import Cause
 
@@ -66,3 +67,26 @@ def _validator(kind: Any) -> Draft202012Validator:
 @per_type
 def _rules(kind: Any) -> tuple[cel.PlacedRule, ...]:
     return cel.compile_rules(schema.of(kind))
+
+
+def export_of(drivers: tuple[Driver, ...]) -> Document:
+    """Each driver under its name, in Jumpstarter's format."""
+    return {driver.name: entry(driver) for driver in drivers}
+
+
+def entry(driver: Driver) -> Document:
+    if driver.ref:
+        return {"ref": driver.ref}
+    return {"type": driver.type, "config": dict(driver.config)}
+
+
+def reference_causes(
+    drivers: tuple[Driver, ...], names: frozenset[str], *, path: str = "drivers"
+) -> Iterator[Cause]:
+    """References to drivers that are not exported. Nested settings belong to the driver."""
+    for index, driver in enumerate(drivers):
+        head = driver.ref.partition(".")[0]
+        if driver.ref and head not in names:
+            known = ", ".join(sorted(names)) or "none"
+            message = f"Invalid value: {head!r} is not a driver here; available: {known}"
+            yield Cause(field=f"{path}[{index}].ref", message=message)

@@ -23,7 +23,7 @@ from bullpen.drivers.qemu_parameters import (
     size_bytes,
 )
 from bullpen.errors import Cause
-from bullpen.provisioners import exports, parameters
+from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site
 
 NAME = "qemu.jumpstarter.dev"
@@ -69,7 +69,7 @@ class QemuRecipe:
             *_size_causes(wanted),
             *_forward_causes(wanted),
             *_source_causes(wanted),
-            *exports.reference_causes(drivers, names),
+            *parameters.reference_causes(drivers, names),
             *_driver_causes(drivers),
         )
 
@@ -96,7 +96,7 @@ class QemuRecipe:
             **({"retain": True} if profile.retain else {}),
         }
         drivers = tuple(_completed(driver, machine) for driver in with_machine(profile.drivers))
-        return exports.export_of(drivers)
+        return parameters.export_of(drivers)
 
     def _arch(self, wanted: QemuParameters) -> str:
         return wanted.arch.value if wanted.arch else self._host_arch

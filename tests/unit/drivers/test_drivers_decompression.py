@@ -11,7 +11,7 @@ import pytest
 from backports import zstd
 from jumpstarter.streams.encoding import Compression
 
-from bullpen.drivers.decompression import PIECE_BYTES_MAX, decompressed, unpacked
+from bullpen.drivers.flasher import PIECE_BYTES_MAX, decompressed, unpacked
 
 ZEROES = bytes(40 * PIECE_BYTES_MAX)
 PACKERS: dict[Compression, Callable[[bytes], bytes]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yarl
 
-from bullpen.drivers.fetching import FetchRefused, Sources, checked_addresses
+from bullpen.drivers.downloads import FetchRefused, Sources, checked_addresses
 
 PUBLIC = "93.184.216.34"
 

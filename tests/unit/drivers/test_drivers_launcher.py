@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bullpen.drivers import launcher, launching
-from bullpen.drivers.launching import Launched
+from bullpen.drivers import launcher, launcher_client
+from bullpen.drivers.launcher_client import Launched
 from bullpen.drivers.qemu import Qemu
 
 SECONDS_MAX = 10.0
@@ -35,22 +35,22 @@ def path(tmp_path: Path) -> Iterator[str]:
 
 
 async def test_what_a_program_prints_comes_back(path: str) -> None:
-    assert await launching.run(path, ("echo", "hello")) == b"hello\n"
+    assert await launcher_client.run(path, ("echo", "hello")) == b"hello\n"
 
 
 async def test_a_program_that_fails_says_why(path: str) -> None:
     with pytest.raises(RuntimeError, match="it is broken"):
-        await launching.run(path, ("sh", "-c", "echo it is broken >&2; exit 3"))
+        await launcher_client.run(path, ("sh", "-c", "echo it is broken >&2; exit 3"))
 
 
 async def test_a_program_that_is_not_there_is_named(path: str) -> None:
     with pytest.raises(RuntimeError, match="no-such-program cannot be started"):
-        await launching.run(path, ("no-such-program",))
+        await launcher_client.run(path, ("no-such-program",))
 
 
 async def test_a_launcher_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="runtime does not answer"):
-        await launching.run(str(tmp_path / "none"), ("true",))
+        await launcher_client.run(str(tmp_path / "none"), ("true",))
 
 
 def test_descriptors_have_the_numbers_they_have_here(path: str) -> None:
@@ -90,7 +90,7 @@ def test_signals_are_passed_on_and_the_end_is_told(path: str) -> None:
 def test_a_program_does_not_outlive_whoever_asked_for_it(path: str) -> None:
     script = (
         "import sys\n"
-        "from bullpen.drivers.launching import Launched\n"
+        "from bullpen.drivers.launcher_client import Launched\n"
         "program = Launched(sys.argv[1], ('sh', '-c', 'echo $$ >&2; exec sleep 60'))\n"
         "print(program.stderr.readline().decode())\n"
     )

@@ -15,7 +15,7 @@ from bullpen.drivers.qemu_parameters import (
     NetworkAccess,
     QemuParameters,
 )
-from bullpen.drivers.qmp import forwarded_ports
+from bullpen.drivers.qemu_ports import forwarded_ports
 
 BOARD = QemuParameters(machine_type="vexpress-a9")
 UBOOT = Machine(

@@ -19,6 +19,10 @@ READ_BYTES = 1 << 16
 DRAIN_READS_MAX = 64
 """Remaining output of a killed exporter is read from its pipe, up to this many reads."""
 
+LOG_BYTES_MAX = 1 << 20
+
+OLDER = ".1"
+
 
 class Child:
     """One exporter and every process it started."""
@@ -121,10 +125,6 @@ class Child:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         reason = ExitReason.CRASHED if self.registered else ExitReason.START_FAILED
         return Exited(key=self.key, reason=reason, detail=f"the exporter {how}")
-
-
-LOG_BYTES_MAX = 1 << 20
-OLDER = ".1"
 
 
 class RotatedLog:

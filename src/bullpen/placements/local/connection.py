@@ -36,6 +36,9 @@ READ_BYTES = 1 << 16
 LOG_TAIL_BYTES = 2000
 CONTROL = "control"
 
+RESTART_SECONDS = 1.0
+"""Pause between two attempts to start one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteSettings:
@@ -228,10 +231,6 @@ def forget(places: Layout, identity: ProcessId | None) -> None:
         if is_ours(Path(state.runtime)):
             layout.wipe(Path(state.runtime))
         places.zygote.unlink(missing_ok=True)
-
-
-RESTART_SECONDS = 1.0
-"""Pause between two attempts to start one."""
 
 
 class ZygoteHandle:

@@ -29,7 +29,7 @@ from jumpstarter.config.exporter import ExporterConfigV1Alpha1, HookConfigV1Alph
 from jumpstarter.exporter.hooks import HookExecutionError, HookExecutor
 
 from bullpen.core.targets.instances import ExitReason
-from bullpen.drivers import fetching
+from bullpen.drivers import downloads
 from bullpen.placements.local import layout, processes
 from bullpen.placements.local.wire import Exited, Registered, Spawn, frame
 
@@ -53,6 +53,10 @@ PATIENCE: dict[str, str | int] = {
 }
 """Calls wait until the service is reachable. The supervisor ends this process if it never is."""
 
+RESET_LOOKS_MAX = 50
+
+RESET_LOOK_SECONDS = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -71,7 +75,7 @@ def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None])
 
 async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
     try:
-        fetching.guard_drivers()
+        downloads.guard_drivers()
         config = read_config(bytes(spawn.config))
     except pydantic.ValidationError as error:
         return Ending(ExitReason.START_FAILED, said(error))
@@ -233,9 +237,6 @@ def said(error: BaseException) -> str:
         return f"the service answered {error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"
 
-
-RESET_LOOKS_MAX = 50
-RESET_LOOK_SECONDS = 0.05
 
 _ReportStatus = Callable[[ExporterStatus, str], Awaitable[None]]
 

@@ -42,6 +42,12 @@ _FOREIGN = ("JMP_", "JUMPSTARTER_")
 ORPHAN_STOP_SECONDS_MAX = 10.0
 """An exporter whose zygote is gone stops itself; after this time it kills itself."""
 
+KVM = "/dev/kvm"
+
+EMPTY_OPTIONS = "mode=0755,size=1m,nr_inodes=8192"
+
+EVERYONE_ENTERS = stat.S_IXOTH
+
 
 def become(spawn: Spawn, *, printed: int, report: socket.socket, zygote: int) -> NoReturn:
     """Turn this fork into the exporter ``spawn`` describes. Ends the process."""
@@ -125,9 +131,6 @@ def _end_anyway() -> None:
     timer = threading.Timer(ORPHAN_STOP_SECONDS_MAX, os.killpg, (0, signal.SIGKILL))
     timer.daemon = True
     timer.start()
-
-
-KVM = "/dev/kvm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +245,6 @@ def _give_up_rights(chosen: Confinement) -> None:
         linux.prctl(linux.PR_SET_DUMPABLE, 1)
     elif chosen.namespace:
         linux.drop_capabilities()
-
-
-EMPTY_OPTIONS = "mode=0755,size=1m,nr_inodes=8192"
-EVERYONE_ENTERS = stat.S_IXOTH
 
 
 def closed_above(path: Path) -> Iterator[Path]:

@@ -40,6 +40,23 @@ log = logging.getLogger("bullpen.placements")
 
 KVM = Path("/dev/kvm")
 
+TRIAL_SECONDS_MAX = 10.0
+
+NAMESPACES = (
+    "allow user namespaces for ordinary users: sysctl -w user.max_user_namespaces=10000"
+    " kernel.apparmor_restrict_unprivileged_userns=0"
+)
+
+BUBBLEWRAP = "apt-get install bubblewrap"
+
+ROOT = "run the service as root, or allow it to create namespaces"
+
+GROUPS = (
+    "run the service as root in a group with the controllers memory, pids and cpu; with version 2"
+    " they must be in the cgroup.subtree_control of that group, or systemd must delegate it"
+    " (Delegate=yes, as in the units of `bullpen service install`)"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
@@ -146,20 +163,6 @@ def _kvm_group() -> tuple[int, ...]:
         return ()
     found = os.stat(KVM)
     return (found.st_gid,) if found.st_gid and found.st_mode & stat.S_IWGRP else ()
-
-
-TRIAL_SECONDS_MAX = 10.0
-NAMESPACES = (
-    "allow user namespaces for ordinary users: sysctl -w user.max_user_namespaces=10000"
-    " kernel.apparmor_restrict_unprivileged_userns=0"
-)
-BUBBLEWRAP = "apt-get install bubblewrap"
-ROOT = "run the service as root, or allow it to create namespaces"
-GROUPS = (
-    "run the service as root in a group with the controllers memory, pids and cpu; with version 2"
-    " they must be in the cgroup.subtree_control of that group, or systemd must delegate it"
-    " (Delegate=yes, as in the units of `bullpen service install`)"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

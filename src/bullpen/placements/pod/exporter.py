@@ -22,7 +22,7 @@ import msgspec
 import pydantic
 
 from bullpen.core.targets.instances import ExitReason
-from bullpen.drivers import fetching
+from bullpen.drivers import downloads
 from bullpen.placements.local.exporter import (
     DETAIL_LENGTH_MAX,
     Ending,
@@ -60,7 +60,7 @@ def run(paths: Paths, *, single_use: bool) -> int:
 
 async def _serve(paths: Paths, *, single_use: bool) -> Ending:
     try:
-        fetching.guard_drivers()
+        downloads.guard_drivers()
         config = read_config(paths.config.read_bytes())
     except pydantic.ValidationError as error:
         return Ending(ExitReason.START_FAILED, said(error))
