@@ -10,7 +10,7 @@ from bullpen.api.exporterset import Driver
 from bullpen.errors import Cause, Refused
 from bullpen.kit import quantities
 from bullpen.placements.base import Placement, Workload
-from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Needs, Recipe
+from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Needs, Profile, Recipe
 
 
 class PlacedProvisioner:
@@ -20,6 +20,8 @@ class PlacedProvisioner:
         self.name = recipe.name
         self._recipe = recipe
         self._placement = placement
+        self._valid: Profile | None = None
+        """The profile that was validated last."""
 
     def check(
         self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
@@ -28,10 +30,7 @@ class PlacedProvisioner:
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
         profile = spec.profile
-        causes = self.check(profile.parameters, profile.drivers)
-        if causes:
-            problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
-            raise Refused(f"the parameters for {self.name} are invalid: {problems}")
+        self._refuse_invalid(profile)
         return await self._placement.start(
             Workload(
                 spec=spec,
@@ -39,6 +38,16 @@ class PlacedProvisioner:
                 export=partial(self._recipe.export, profile),
             )
         )
+
+    def _refuse_invalid(self, profile: Profile) -> None:
+        """Members of a set share one profile, so a burst of them is validated once."""
+        if profile is self._valid:
+            return
+        causes = self.check(profile.parameters, profile.drivers)
+        if causes:
+            problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
+            raise Refused(f"the parameters for {self.name} are invalid: {problems}")
+        self._valid = profile
 
     async def remove(self, key: Key) -> None:
         if key in await self._keys():

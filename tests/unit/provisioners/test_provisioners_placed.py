@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from bullpen.api.exporterset import Driver
 from bullpen.core.targets.instances import Instance, InstancePhase
-from bullpen.errors import Refused
+from bullpen.errors import Cause, Refused
 from bullpen.placements.base import Key, Listener, Needs, Site, Workload
 from bullpen.provisioners import mock, qemu
 from bullpen.provisioners.base import Connection, InstanceSpec, Profile
@@ -99,6 +101,26 @@ async def test_wrong_parameters_reach_no_placement() -> None:
             spec(provisioner=qemu.NAME, parameters={"arch": "vax"})
         )
     assert placement.workloads == {}
+
+
+async def test_members_that_share_a_profile_are_validated_once() -> None:
+    class CountingRecipe(MockRecipe):
+        checks = 0
+
+        def check(
+            self, given: Mapping[str, object], drivers: tuple[Driver, ...] = ()
+        ) -> tuple[Cause, ...]:
+            self.checks += 1
+            return super().check(given, drivers)
+
+    recipe = CountingRecipe()
+    provisioner = PlacedProvisioner(recipe, RecordingPlacement())
+    first = spec("a")
+    await provisioner.ensure(first)
+    await provisioner.ensure(replace(first, key=("lab", "b")))
+    assert recipe.checks == 1
+    await provisioner.ensure(spec("c", retain=True))
+    assert recipe.checks == 2
 
 
 async def test_provisioners_that_share_a_placement_leave_each_others_alone() -> None:
