@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import replace
@@ -19,39 +18,34 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.controllers.exporters.presence_reconciler import Connections, PresenceReconciler
-from bullpen.controllers.faults import FaultReconciler
-from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
+from bullpen.app import controllers
+from bullpen.app.lab import Lab, LabSettings, Role
+from bullpen.app.services import Services
+from bullpen.app.sources import Sources
+from bullpen.controllers.exporters.presence_reconciler import Connections
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.views import Views
 from bullpen.core.exporters.conversation import Notice
 from bullpen.core.leases.quotas import Quotas
 from bullpen.errors import Conflict
-from bullpen.identity.tokens import Tickets
-from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.runtime.events import Events
-from bullpen.runtime.faults import ObjectKey
-from bullpen.runtime.informer import Key, key_of
-from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.leases import Leases
-from bullpen.services.quotas import Gatekeeper
-from bullpen.services.routing import Router, Routers
-from bullpen.services.signals import Signals
+from bullpen.services.routing import Router
 from bullpen.sim import virtual_time
+from bullpen.sim.signing import cheap_keys
 from bullpen.store.memory import MemoryStore
 
 SPACE = "default"
 LABELS = {"board": "x"}
-BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
-STUCK_AFTER = timedelta(minutes=5)
-RETENTION = timedelta(hours=24)
+SETTINGS = LabSettings(endpoint="lab:8082", ca_pem="PEM")
+STUCK_AFTER, RETENTION = SETTINGS.stuck_after, SETTINGS.retention
+CONTROLLERS = (controllers.faults, controllers.exporters, controllers.leases)
+"""The controllers of leases and exporters; its stories need no credentials."""
 
 Story = Callable[["LabWorld"], Coroutine[Any, Any, None]]
 
@@ -68,9 +62,11 @@ class LabWorld:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.ids = RandomIds(random.Random(7))
+        self.sources = Sources(
+            clock=self.clock, ids=RandomIds(random.Random(7)), chance=random.Random(7)
+        )
         self.quotas = Quotas()
-        self.registry = Registry(MemoryStore(), clock=self.clock, ids=self.ids)
+        self.registry = Registry(MemoryStore(), clock=self.clock, ids=self.sources.ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
 
     # Running it
@@ -93,85 +89,17 @@ class LabWorld:
 
     @contextlib.asynccontextmanager
     async def service(self) -> AsyncIterator[None]:
-        retry = functools.partial(BACKOFF.delay, chance=random.Random(7))
-        objects, clock = self.objects, self.clock
-        self.views = views = Views.of(objects, retry=retry)
-        events = Events(objects, clock=clock, ids=self.ids, component="bullpen")
-        self.connections = Connections(started=clock.now())
-        labs = Labs(objects, views, connected=self.connections.connected, retention=RETENTION)
-        self.connections.listen(labs.connection_changed)
-        signals = Signals()
-        presence: ReconcileLoop[Key] = ReconcileLoop(
-            PresenceReconciler(
-                objects,
-                views,
-                self.connections,
-                clock=clock,
-                events=events,
-                stuck_after=STUCK_AFTER,
-            ),
-            clock=clock,
-            retry=retry,
+        settings = replace(SETTINGS, quotas=self.quotas)
+        lab = Lab(
+            self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.clock)
         )
-        reconciler = LeaseReconciler(
-            objects, views, labs, clock=clock, events=events, supplies=lambda namespace: ()
-        )
-        leasing: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(views, labs, leasing.add)
-        faults: ReconcileLoop[ObjectKey] = ReconcileLoop(
-            FaultReconciler(objects, views.faults, clock=clock, events=events),
-            clock=clock,
-            retry=retry,
-        )
-        views.faults.listen(faults.add)
-        self.sessions = SessionRecorder(
-            objects, views.leases, clock=clock, events=events, retry=retry
-        )
-
-        def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
-            value = new or old
-            assert value is not None
-            presence.add(key_of(value))
-
-        def presence_changed(key: Key) -> None:
-            presence.add(key)
-            leasing.add(key[0])
-
-        views.exporters.listen(exporter_changed)
-        gatekeeper = Gatekeeper(labs, self.quotas, monotonic=asyncio.get_running_loop().time)
-        self.leases = Leases(
-            objects, views, gatekeeper=gatekeeper, signals=signals, clock=clock, ids=self.ids
-        )
-        self.exporters = Exporters(
-            objects,
-            views,
-            connections=self.connections,
-            presence_changed=presence_changed,
-            signals=signals,
-            clock=clock,
-            events=events,
-        )
-        routers = Routers(clock=clock)
-        routers.set_local(Router("router:1", lambda: 0))
-        self.switchboard = Switchboard(
-            views,
-            tickets=Tickets(b"k" * 32),
-            routers=routers,
-            signals=signals,
-            clock=clock,
-            ids=self.ids,
-        )
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(part.run()) for part in (views, events)]
-            await views.synced()
-            running += [
-                tasks.create_task(loop.run()) for loop in (presence, leasing, faults, self.sessions)
-            ]
-            try:
-                yield
-            finally:
-                for task in running:
-                    task.cancel()
+        self.views, self.connections, self.sessions = lab.views, lab.connections, lab.sessions
+        services = Services.of(lab)
+        self.leases, self.exporters = services.leases, services.exporters
+        self.switchboard = services.switchboard
+        lab.routers.set_local(Router("router:1", lambda: 0))
+        async with lab.running(CONTROLLERS):
+            yield
 
     # Looking at it
 

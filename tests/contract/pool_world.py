@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-
-from joserfc.jwk import ECKey
 
 from bullpen.api.client import Client
 from bullpen.api.core import Event
@@ -31,19 +28,16 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
-from bullpen.app.pools import Pools
-from bullpen.controllers.exporters.credentials import CredentialReconciler, Holder, watch_holders
-from bullpen.controllers.exporters.presence_reconciler import Connections, PresenceReconciler
-from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
+from bullpen.app import controllers
+from bullpen.app.lab import Lab, LabSettings, MakeController
+from bullpen.app.sources import Sources
+from bullpen.controllers.exporters.presence_reconciler import Connections
 from bullpen.controllers.object_edit import change, change_status
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.conditions import condition
 from bullpen.core.exporters import presence
 from bullpen.errors import NotFound
-from bullpen.identity.tokens import Signer
-from bullpen.kit.backoff import Backoff
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.base import InstancePhase, Key
@@ -52,17 +46,22 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.options import DeleteOptions
 from bullpen.registry.registry import Registry
-from bullpen.runtime.events import Events
+from bullpen.runtime.controller import Controller, every_change
 from bullpen.runtime.informer import key_of
-from bullpen.runtime.loop import Outcome, ReconcileLoop
+from bullpen.runtime.loop import Outcome
 from bullpen.sim import virtual_time
+from bullpen.sim.signing import cheap_keys
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"
 LABELS = {"board": "qemu"}
-BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
 BOOT = Faults(boot_seconds=(2.0, 4.0))
-KEY = ECKey.generate_key("P-256", {"kid": "test"}, private=True)
+CONTROLLERS: tuple[MakeController, ...] = (
+    controllers.credentials,
+    controllers.exporters,
+    controllers.leases,
+    *controllers.POOLS,
+)
 
 
 class Players:
@@ -115,7 +114,7 @@ class Players:
             self._connected.discard(key)
             self._serving.discard(key)
             self._world.connections.closed(key, now=self._world.clock.now())
-            self._world.presence_loop.add(key)
+            self._world.lab.presence_changed(key)
 
     async def _register(self, exporter: Exporter) -> None:
         """As the service does it: labels that are Jumpstarter's own are the exporter's to set."""
@@ -159,9 +158,8 @@ class World:
 
     views: Views
     connections: Connections
-    presence_loop: ReconcileLoop[Key]
+    lab: Lab
     players: Players
-    pools: Pools
 
     def __init__(
         self,
@@ -174,12 +172,12 @@ class World:
         self.clock = VirtualClock()
         self.chance = random.Random(seed)
         ids = RandomIds(random.Random(seed))
+        self.sources = Sources(clock=self.clock, ids=ids, chance=self.chance)
         self.registry = Registry(MemoryStore(), clock=self.clock, ids=ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
         self.provisioner = provisioner or FakeProvisioner(
             self.chance, faults=faults, instances_max=instances_max
         )
-        self._ids = ids
 
     # Running it
 
@@ -208,82 +206,23 @@ class World:
     @contextlib.asynccontextmanager
     async def service(self) -> AsyncIterator[None]:
         """The controllers, while the context is open."""
-        async with asyncio.TaskGroup() as tasks:
-            running = self._start(tasks)
-            await self.views.synced()
-            running += [tasks.create_task(loop.run()) for loop in self._loops]
-            try:
-                yield
-            finally:
-                for task in running:
-                    task.cancel()
-
-    def _start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        clock, objects = self.clock, self.objects
-        retry = functools.partial(BACKOFF.delay, chance=self.chance)
-        self.views = views = Views.of(objects, retry=retry)
-        events = Events(objects, clock=clock, ids=self._ids, component="bullpen")
-        self.connections = Connections(started=clock.now())
-        labs = Labs(
-            objects, views, connected=self.connections.connected, retention=timedelta(hours=24)
+        self.lab = lab = Lab(
+            self.objects,
+            LabSettings(endpoint="lab:8082", ca_pem="PEM"),
+            self.sources,
+            keys=cheap_keys(self.clock),
+            provisioners=(self.provisioner,),
         )
-        self.connections.listen(labs.connection_changed)
-        credentials: ReconcileLoop[Holder] = ReconcileLoop(
-            CredentialReconciler(
-                objects,
-                views,
-                signer=Signer((KEY,)),
-                endpoint="lab:8082",
-                clock=clock,
-                ids=self._ids,
-                events=events,
-            ),
-            clock=clock,
-            retry=retry,
-        )
-        watch_holders(views, credentials.add)
-        self.presence_loop = ReconcileLoop(
-            PresenceReconciler(
-                objects,
-                views,
-                self.connections,
-                clock=clock,
-                events=events,
-                stuck_after=timedelta(minutes=5),
-            ),
-            clock=clock,
-            retry=retry,
-        )
-        self.pools = Pools(
-            objects,
-            views,
-            labs,
-            (self.provisioner,),
-            ca_pem="PEM",
-            supply_changed=lambda namespace: leases.add(namespace),
-            clock=clock,
-            events=events,
-            chance=self.chance,
-            retry=retry,
-        )
-        reconciler = LeaseReconciler(
-            objects, views, labs, clock=clock, events=events, supplies=self.pools.supplies
-        )
-        leases: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(views, labs, leases.add)
+        self.views, self.connections = lab.views, lab.connections
         self.players = Players(self)
-        players: ReconcileLoop[Key] = ReconcileLoop(self.players, clock=clock, retry=retry)
-        self.provisioner.listen(players.add)
+        async with lab.running((*CONTROLLERS, self._play)):
+            yield
 
-        def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
-            value = new or old
-            assert value is not None
-            self.presence_loop.add(key_of(value))
-            players.add(key_of(value))
-
-        views.exporters.listen(exporter_changed)
-        self._loops = (credentials, self.presence_loop, leases, self.pools, players)
-        return [tasks.create_task(part.run()) for part in (views, events)]
+    def _play(self, lab: Lab) -> Controller[Key]:
+        return Controller(
+            reconciler=self.players,
+            watches=(every_change(lab.views.exporters), self.provisioner.listen),
+        )
 
     # Doing things in it
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from objects_homes import registry_home
@@ -15,30 +14,21 @@ from bullpen.api.client import Client
 from bullpen.api.core import ConfigMap, Namespace
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.controllers.authority import KEY, NAME, AuthorityReconciler, watch_namespaces
-from bullpen.controllers.views import Views
+from bullpen.app import controllers
+from bullpen.app.lab import Lab, LabSettings
+from bullpen.app.sources import Sources
+from bullpen.controllers.authority import KEY, NAME
 from bullpen.errors import NotFound
-from bullpen.kit.clock import SystemClock
-from bullpen.runtime.loop import ReconcileLoop
 
 SECONDS_MAX = 10.0
 
 
 @contextlib.asynccontextmanager
 async def running(objects: Objects, home: str | None) -> AsyncIterator[None]:
-    def retry(failures: int) -> timedelta:
-        return timedelta(milliseconds=10)
-
-    views = Views.of(objects, retry=retry)
-    reconciler = AuthorityReconciler(objects, views, ca_pem="PEM", home=home)
-    loop: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=SystemClock(), retry=retry)
-    watch_namespaces(views, loop.add)
-    async with asyncio.TaskGroup() as tasks:
-        tasks_running = [tasks.create_task(part.run()) for part in (views, loop)]
-        await views.synced()
+    settings = LabSettings(endpoint="", ca_pem="PEM", authority_home=home)
+    lab = Lab(objects, settings, Sources.real())
+    async with lab.running((controllers.authority_certificates,)):
         yield
-        for task in tasks_running:
-            task.cancel()
 
 
 async def there(objects: Objects, namespace: str) -> bool:

@@ -52,7 +52,7 @@ class World:
 
     def __init__(self, objects: RegistryObjects) -> None:
         self.objects = objects
-        self.views = Views.of(objects, retry=lambda failures: timedelta(0))
+        self.views = Views(objects, retry=lambda failures: timedelta(0))
         clock, ids = VirtualClock(), RandomIds(random.Random(8))
         self.signer = CheapSigner()
         self.credentials = CredentialReconciler(

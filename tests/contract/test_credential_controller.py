@@ -37,7 +37,7 @@ async def objects() -> AsyncIterator[RegistryObjects]:
 
 def views_of(objects: RegistryObjects) -> Views:
     """What a controller sees: only what a test shows it."""
-    return Views.of(objects, retry=lambda failures: timedelta(0))
+    return Views(objects, retry=lambda failures: timedelta(0))
 
 
 async def reconcile(objects: RegistryObjects, views: Views) -> None:

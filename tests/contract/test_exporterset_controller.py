@@ -583,7 +583,7 @@ def test_a_free_board_on_the_shelf_is_taken_before_a_pool_grows() -> None:
         board = await world.objects.create(shelf)
         await world.players._register(board)
         world.connections.opened((NAMESPACE, "shelf"))
-        world.presence_loop.add((NAMESPACE, "shelf"))
+        world.lab.presence_changed((NAMESPACE, "shelf"))
         await world.sleep(1)
         await world.ask("job")
         await world.until(lambda: world.got("job") == "shelf", seconds=2)

@@ -11,10 +11,10 @@ import asyncio
 import sys
 from collections import defaultdict
 from datetime import timedelta
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 import pytest
-from lab_world import LabWorld
+from lab_world import SETTINGS, LabWorld
 from pool_world import NAMESPACE
 from test_pod_pools import PodWorld
 
@@ -24,12 +24,13 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.app import controllers
 from bullpen.app.install import rbac
-from bullpen.controllers.views import Views
+from bullpen.app.lab import Lab, Role
 from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
-from bullpen.runtime.informer import Informer
 from bullpen.services.lease_requests import LeaseRequest
+from bullpen.sim.signing import cheap_keys
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -49,6 +50,8 @@ PROCESSES = {
     "bullpen.runtime.events": ("controller", "provisioner", "router"),
 }
 HELPERS = ("bullpen.controllers.object_edit", "bullpen.runtime.loop", __name__)
+
+MADE_BY = {Role.LEASES: controllers.LEASES, Role.POOLS: controllers.POOLS}
 
 UNSEEN: dict[str, dict[Right, str]] = {
     "controller": {
@@ -175,9 +178,12 @@ def viewed(process: str) -> set[Right]:
     """What informers ask for: a router has a view of leases alone."""
     kinds: set[type[Kind]] = {Lease}
     if process != "router":
-        hints = get_type_hints(Views).values()
-        kinds = {hint.__args__[0] for hint in hints if get_origin(hint) is Informer}
-        kinds -= {Namespace, CoordinationLease}
+        role = Role.LEASES if process == "controller" else Role.POOLS
+        world = LabWorld()
+        lab = Lab(world.objects, SETTINGS, world.sources, role=role, keys=cheap_keys(world.clock))
+        for make in MADE_BY[role]:
+            make(lab)
+        kinds = {*lab.views.kinds} - {Namespace, CoordinationLease}
     if process == "provisioner":
         kinds.add(Pod)
     return {

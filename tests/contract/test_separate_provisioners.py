@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from pool_world import BACKOFF, BOOT, KEY, NAMESPACE, World
+from pool_world import BOOT, NAMESPACE, World
 
 from bullpen.api.core import Event
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.virtualtargetclass import VirtualTargetClass
-from bullpen.app.pools import Pools
-from bullpen.controllers.exporters.credentials import CredentialReconciler, Holder, watch_holders
-from bullpen.controllers.labs import Labs
-from bullpen.controllers.pools.remote_pools import RemotePools
-from bullpen.controllers.views import Views
+from bullpen.app import controllers
+from bullpen.app.lab import Lab, LabSettings, Role
+from bullpen.app.sources import Sources
 from bullpen.core.targets.profiles import PROVISIONER
-from bullpen.identity.tokens import Signer
-from bullpen.kit.ids import RandomIds
-from bullpen.provisioners.base import Instance, InstanceSpec
+from bullpen.provisioners.base import Instance, InstanceSpec, Provisioner
 from bullpen.provisioners.fake import FakeProvisioner
-from bullpen.runtime.events import Events
-from bullpen.runtime.loop import ReconcileLoop
+from bullpen.sim.signing import cheap_keys
 
 
 class Named(FakeProvisioner):
@@ -49,7 +43,7 @@ class Named(FakeProvisioner):
 
 
 class Apart:
-    """Two provisioners and whoever gives out credentials, each with a view of its own."""
+    """Two provisioners and one process that issues credentials, each with a view of its own."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -58,49 +52,26 @@ class Apart:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        world, chance = self.world, random.Random(1)
-        retry = functools.partial(BACKOFF.delay, chance=chance)
-        clock, objects, ids = world.clock, world.objects, RandomIds(chance)
-        async with asyncio.TaskGroup() as tasks:
-            running = []
+        sources = replace(self.world.sources, chance=random.Random(1))
+        async with contextlib.AsyncExitStack() as stack:
             for provisioner in (self.one, self.two):
-                views = Views.of(objects, retry=retry)
-                events = Events(objects, clock=clock, ids=ids, component=provisioner.name)
-                pools = Pools(
-                    objects,
-                    views,
-                    Labs(objects, views, connected=lambda key: False),
-                    (provisioner,),
-                    ca_pem="PEM",
-                    supply_changed=lambda namespace: None,
-                    clock=clock,
-                    events=events,
-                    chance=chance,
-                    retry=retry,
-                    alone=False,
-                )
-                running += [tasks.create_task(part.run()) for part in (views, events, pools)]
-            self.views = views = Views.of(objects, retry=retry)
-            self.distant = RemotePools(views, supply_changed=self.told.append)
-            loop: ReconcileLoop[Holder] = ReconcileLoop(
-                CredentialReconciler(
-                    objects,
-                    views,
-                    signer=Signer((KEY,)),
-                    endpoint="lab:8082",
-                    clock=clock,
-                    ids=ids,
-                    events=Events(objects, clock=clock, ids=ids, component="credentials"),
-                ),
-                clock=clock,
-                retry=retry,
-            )
-            watch_holders(views, loop.add)
-            running += [tasks.create_task(part.run()) for part in (views, loop)]
-            await views.synced()
+                lab = self._lab(sources, Role.POOLS, (provisioner,))
+                await stack.enter_async_context(lab.running(controllers.POOLS))
+            lab = self._lab(sources, Role.LEASES)
+            self.distant = lab.supplies()
+            lab.supply_changed.listen(self.told.append)
+            await stack.enter_async_context(lab.running((controllers.credentials,)))
             yield
-            for task in running:
-                task.cancel()
+
+    def _lab(self, sources: Sources, role: Role, provisioners: tuple[Provisioner, ...] = ()) -> Lab:
+        return Lab(
+            self.world.objects,
+            LabSettings(endpoint="lab:8082", ca_pem="PEM"),
+            sources,
+            role=role,
+            keys=cheap_keys(sources.clock),
+            provisioners=provisioners,
+        )
 
     async def members(self) -> dict[str, str]:
         found = (await self.world.objects.list(Exporter)).items
@@ -137,7 +108,7 @@ async def each_makes_its_own(apart: Apart) -> None:
         assert maker.names == sorted(name for name, by in members.items() if by == maker.name)
     untouched = await world.objects.get(ExporterSet, NAMESPACE, "c")
     assert untouched.status.observed_generation == 0, "somebody else may yet come for it"
-    said = {supply.name: supply.message for supply in apart.distant.supplies(NAMESPACE)}
+    said = {supply.name: supply.message for supply in apart.distant(NAMESPACE)}
     assert said["a"] == "pool a: 2 starting"
     assert said["c"] == "pool c is being set up"
     assert NAMESPACE in apart.told

@@ -5,6 +5,7 @@ Keys are readable by their owner only. ``issuing`` creates the certificates.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,11 @@ class Certificates:
 
     def ca_pem(self) -> bytes:
         return self.ca.read_bytes()
+
+
+def hosts_of(host: str) -> tuple[str, ...]:
+    """The names clients may use for this machine."""
+    return tuple(sorted({"localhost", "127.0.0.1", "::1", socket.gethostname(), host}))
 
 
 def ensure(directory: Path, hosts: tuple[str, ...], *, now: datetime) -> Certificates:

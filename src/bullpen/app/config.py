@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,14 @@ import msgspec
 
 from bullpen.api import yaml
 from bullpen.audit.log import Rotation
+from bullpen.controllers.pools.pool_observer import Tuning
 from bullpen.core.leases.quotas import Quotas, Rate
+from bullpen.core.pools.members import PATIENCE
+from bullpen.core.pools.start_throttle import START_THROTTLE
 from bullpen.errors import BadRequest
 from bullpen.kit import durations, quantities
 from bullpen.placements.local.confinement import SandboxMode
+from bullpen.placements.local.outfitting import SandboxSettings
 
 AUDIT_BYTES_MIN = 64 * 1024
 
@@ -82,6 +87,12 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def boot(self) -> timedelta:
         return durations.parse(self.boot_timeout)
 
+    def tuning(self) -> Tuning:
+        return Tuning(
+            patience=replace(PATIENCE, boot_max=self.boot()),
+            throttle=replace(START_THROTTLE, stop_after=self.start_failures_max),
+        )
+
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: SandboxMode = SandboxMode.PREFERRED
@@ -94,6 +105,9 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     paths: tuple[str, ...] = ()
     """Files and directories of the host that instances may read."""
+
+    def settings(self) -> SandboxSettings:
+        return SandboxSettings(mode=self.mode, first_user=self.first_user, paths=self.paths)
 
 
 class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,35 +7,31 @@ replicas may run; one leads and serves. Routers and provisioners are other proce
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
-from bullpen.api.document import Document
-from bullpen.app import descriptors, issuing, lab
+from bullpen.app import controllers, descriptors, issuing
+from bullpen.app.certificates import hosts_of
 from bullpen.app.config import Config
 from bullpen.app.descriptors import Shares
-from bullpen.app.faultmetrics import FaultMetrics
 from bullpen.app.httpserver import serving
 from bullpen.app.issuing import Pair
 from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_of, taken_port
-from bullpen.app.login import LoginDiscovery
-from bullpen.app.poolmetrics import PoolMetrics
+from bullpen.app.lab import Keys, Lab, LabSettings, Role, scopes_of
+from bullpen.app.login import LoginDiscovery, discovery
+from bullpen.app.metrics import lab_metrics
+from bullpen.app.oidc import outside_tokens
+from bullpen.app.services import Services
 from bullpen.app.sharing import SharedKeys
+from bullpen.app.sources import Sources
 from bullpen.app.tls import TlsFiles
-from bullpen.app.wiring import hosts_of, lab_settings, outside_tokens
 from bullpen.audit.events import NoAudit
 from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
-from bullpen.kit.clock import SystemClock
-from bullpen.kit.ids import RandomIds
 from bullpen.runtime.connections import Door
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
-from bullpen.services.routing import Routers
 
 NAME = "bullpen-controller"
 
@@ -59,75 +55,82 @@ class ControllerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
-    """Keys that all replicas share."""
+class Identity:
+    """The keys and certificates of the lab, which all replicas share."""
 
-    signer: Signer
-    tickets: Tickets
+    keys: Keys
     ca_pem: bytes
     server: Pair
 
 
 async def run(settings: ControllerSettings, *, announce: Callable[[str], None]) -> None:
     """Stand by or lead until SIGTERM or SIGINT; raises if the leadership is lost."""
-    clock = SystemClock()
-    async with joined(settings.join, manager=NAME, clock=clock) as here:
+    sources = Sources.real()
+    async with joined(settings.join, manager=NAME, clock=sources.clock, scopes=scopes_of) as here:
         announce(f"Standing by for {NAME} in namespace {here.namespace}.")
         await lead(
-            leadership_of(NAME, here, clock), here, lambda: _serving(settings, here, announce)
+            leadership_of(NAME, here, sources.clock),
+            here,
+            lambda: _serving(settings, here, sources, announce),
         )
 
 
 @contextlib.asynccontextmanager
 async def _serving(
-    settings: ControllerSettings, here: Joined, announce: Callable[[str], None]
+    settings: ControllerSettings,
+    here: Joined,
+    sources: Sources,
+    announce: Callable[[str], None],
 ) -> AsyncIterator[str]:
     """Everything a leader does; yields a description once it is ready."""
-    clock, ids = SystemClock(), RandomIds()
-    keys = await _keys(settings, here, now=clock.now())
-    grpc = _grpc(settings, keys.server)
+    identity = await _identity(settings, here, sources)
+    grpc = _grpc(settings, identity.server, sources)
     endpoint = settings.endpoint or f"{_host(settings)}:{grpc.port}"
-    routers = Routers(clock=clock)
-    async with contextlib.AsyncExitStack() as stack:
-        running = await stack.enter_async_context(
-            lab.running(
-                here.objects,
-                replace(
-                    lab_settings(settings.config, endpoint=endpoint, ca_pem=keys.ca_pem),
-                    authority_home=settings.join.watch_namespace or here.namespace,
-                ),
-                signer=keys.signer,
-                outside=outside_tokens(settings.config, clock),
-                tickets=keys.tickets,
-                routers=routers,
-                provisioners=None,
-                clock=clock,
-                ids=ids,
-                chance=random.SystemRandom(),
-            )
-        )
-        await stack.enter_async_context(
-            grpc.serving(running.callers, running.controller, running.client)
-        )
-        if settings.login_port >= 0:
-            discovery = LoginDiscovery(_discovery(settings, here, keys, endpoint))
-            listener = taken_port(settings.join.listen, settings.login_port)
-            stack.callback(listener.close)
-            door = Door("login", _shares(settings).login)
-            await stack.enter_async_context(serving(discovery, listener, None, door=door))
-        for metrics in (PoolMetrics(running.views.sets.all), FaultMetrics(running.views.faults)):
-            here.health.collectors.register(metrics)
-            stack.callback(here.health.collectors.unregister, metrics)
-        announce(f"Leading at {endpoint}.")
-        yield f"leading at {endpoint}"
+    home = settings.join.watch_namespace or here.namespace
+    lab = Lab(
+        here.objects,
+        replace(
+            LabSettings.of(settings.config, endpoint=endpoint, ca_pem=identity.ca_pem),
+            authority_home=home,
+        ),
+        sources,
+        role=Role.LEASES,
+        keys=identity.keys,
+    )
+    services = Services.of(lab)
+    async with (
+        lab.running(controllers.LEASES),
+        grpc.serving(services.callers, services.controller, services.client),
+        _login(settings, identity, endpoint, namespace=home),
+    ):
+        with here.health.counting(lab_metrics(lab.views)):
+            announce(f"Leading at {endpoint}.")
+            yield f"leading at {endpoint}"
+
+
+@contextlib.asynccontextmanager
+async def _login(
+    settings: ControllerSettings, identity: Identity, endpoint: str, *, namespace: str
+) -> AsyncIterator[None]:
+    """Answer login discovery while the context is open, unless it is disabled."""
+    if settings.login_port < 0:
+        yield
+        return
+    found = discovery(
+        settings.config, endpoint=endpoint, namespace=namespace, ca_pem=identity.ca_pem
+    )
+    with contextlib.closing(taken_port(settings.join.listen, settings.login_port)) as listener:
+        door = Door("login", _shares(settings).login)
+        async with serving(LoginDiscovery(found), listener, None, door=door):
+            yield
 
 
 def _shares(settings: ControllerSettings) -> Shares:
     return descriptors.shares(descriptors.raise_limit(), settings.config.connections)
 
 
-async def _keys(settings: ControllerSettings, here: Joined, *, now: datetime) -> Keys:
-    shared = SharedKeys(here.objects, here.namespace)
+async def _identity(settings: ControllerSettings, here: Joined, sources: Sources) -> Identity:
+    shared, now = SharedKeys(here.objects, here.namespace), sources.clock.now()
     async with asyncio.TaskGroup() as tasks:
         signing = tasks.create_task(shared.signing_keys())
         stream = tasks.create_task(shared.stream_key())
@@ -137,18 +140,18 @@ async def _keys(settings: ControllerSettings, here: Joined, *, now: datetime) ->
         authority = await shared.authority(now=now)
         ca_pem = authority.certificate
         server = issuing.issue(authority, hosts_of(_host(settings)), now=now)
-    return Keys(
+    keys = Keys(
         signer=Signer(signing.result()),
         tickets=Tickets(stream.result()),
-        ca_pem=ca_pem,
-        server=server,
+        outside=outside_tokens(settings.config, sources.clock),
     )
+    return Identity(keys=keys, ca_pem=ca_pem, server=server)
 
 
-def _grpc(settings: ControllerSettings, server: Pair) -> GrpcServer:
+def _grpc(settings: ControllerSettings, server: Pair, sources: Sources) -> GrpcServer:
     address = f"{settings.join.listen}:{settings.port}"
     # The cluster's own audit log records the writes of this process.
-    recorder = CallRecorder(NoAudit(), clock=SystemClock(), ids=RandomIds())
+    recorder = CallRecorder(NoAudit(), clock=sources.clock, ids=sources.ids)
     tls = Tls(chain=server.certificate, key=server.key)
     try:
         return GrpcServer(
@@ -164,16 +167,3 @@ def _host(settings: ControllerSettings) -> str:
         return settings.endpoint.rpartition(":")[0].strip("[]") or settings.endpoint
     listen = settings.join.listen
     return "127.0.0.1" if listen in ("0.0.0.0", "::") else listen
-
-
-def _discovery(settings: ControllerSettings, here: Joined, keys: Keys, endpoint: str) -> Document:
-    """What ``jmp login`` needs to know."""
-    return {
-        "grpcEndpoint": endpoint,
-        "namespace": settings.join.watch_namespace or here.namespace,
-        "caBundle": base64.b64encode(keys.ca_pem).decode(),
-        "oidc": [
-            {"issuer": item.issuer, "clientId": item.client_id, "audiences": item.audiences}
-            for item in settings.config.oidc
-        ],
-    }

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from bullpen.app.config import ConnectionConfig
 from bullpen.runtime.connections import Bounds
+
+if TYPE_CHECKING:
+    from bullpen.app.config import ConnectionConfig
 
 log = logging.getLogger("bullpen.app")
 
@@ -68,27 +66,3 @@ def only_port(limit: int) -> Bounds:
     """The connections of a process with one port."""
     room = max(CONNECTIONS_MIN, limit - RESERVED)
     return Bounds(total=room, per_address=room)
-
-
-class Counting(Protocol):
-    """A port whose connections are counted."""
-
-    name: str
-    displaced: int
-    refused: int
-
-
-class ConnectionMetrics(Collector):
-    def __init__(self, ports: Iterable[Counting]) -> None:
-        self._ports = tuple(ports)
-
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "bullpen_connections_closed",
-            "Connections closed because there were too many, by port and reason.",
-            labels=("port", "reason"),
-        )
-        for port in self._ports:
-            family.add_metric((port.name, "displaced"), port.displaced)
-            family.add_metric((port.name, "refused"), port.refused)
-        yield family

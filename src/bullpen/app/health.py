@@ -6,8 +6,9 @@ Plain HTTP without secrets: ``/healthz`` and ``/livez`` say that the process ans
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -37,6 +38,18 @@ class Health:
     def count_requests(self, requests: Counter[tuple[str, str, int]]) -> None:
         """Also export the counts of requests to the API server."""
         self.collectors.register(_Requests(requests))
+
+    @contextlib.contextmanager
+    def counting(self, collectors: Iterable[Collector]) -> Iterator[None]:
+        """Also export what ``collectors`` count, while the context is open."""
+        added = tuple(collectors)
+        for collector in added:
+            self.collectors.register(collector)
+        try:
+            yield
+        finally:
+            for collector in added:
+                self.collectors.unregister(collector)
 
     async def __call__(
         self,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bullpen.app.certificates import Certificates
-from bullpen.app.peercerts import PeerCertificateProtocol
 from bullpen.runtime.connections import Door, Guest, accepting
 
 KEEP_ALIVE_SECONDS = 60
@@ -30,9 +30,10 @@ DRAIN_SECONDS = 2
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, certificate_extension: str) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._certificate_extension = certificate_extension
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open no listeners: ``serving`` accepts the connections."""
@@ -45,6 +46,7 @@ class _Server(uvicorn.Server):
         """The HTTP protocol of one connection."""
         return _Protocol(
             guest,
+            self._certificate_extension,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
@@ -56,12 +58,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Protocol(PeerCertificateProtocol):
-    """One connection: busy from the end of a request's headers to the end of its response."""
+class _Protocol(HttpToolsProtocol):
+    """One connection: busy from the end of a request's headers to the end of its response.
 
-    def __init__(self, guest: Guest, **settings: Any) -> None:
+    uvicorn does not pass on client certificates; this protocol puts the one that the handshake
+    has verified into the ``tls`` extension of every request's scope.
+    """
+
+    def __init__(self, guest: Guest, certificate_extension: str, **settings: Any) -> None:
         super().__init__(**settings)
         self._guest = guest
+        self._certificate_extension = certificate_extension
+        self._certificate = b""
         self._head_bytes = 0
         self._in_head = True
         self._in_body = False
@@ -72,6 +80,9 @@ class _Protocol(PeerCertificateProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and self._certificate_extension:
+            self._certificate = tls.getpeercert(binary_form=True) or b""
         self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -91,6 +102,9 @@ class _Protocol(PeerCertificateProtocol):
     def on_message_begin(self) -> None:
         self._begun = True
         super().on_message_begin()
+        if self._certificate:
+            found: dict[object, object] = {self._certificate_extension: self._certificate}
+            self.scope["extensions"] = {"tls": found}
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body, self._begun = False, True, False
@@ -154,11 +168,13 @@ async def serving(
     certificates: Certificates | None,
     client_ca: Path | None = None,
     *,
+    certificate_extension: str = "",
     door: Door | None = None,
 ) -> AsyncIterator[None]:
     """Serve while the context is open; on exit, finish requests in progress, then stop.
 
-    With ``client_ca``, clients may present a certificate issued by one of its CAs.
+    With ``client_ca``, clients may present a certificate issued by one of its CAs. The
+    application finds it in the ``tls`` extension of the scope, as ``certificate_extension``.
     """
     config = uvicorn.Config(
         application,
@@ -177,7 +193,7 @@ async def serving(
         ssl_ca_certs=str(client_ca) if client_ca else None,
         ssl_cert_reqs=ssl.CERT_OPTIONAL if client_ca else ssl.CERT_NONE,
     )
-    server = _Server(config)
+    server = _Server(config, certificate_extension)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[]))
         try:

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
 from bullpen.api.fields import Kind
-from bullpen.api.pod import Pod
 from bullpen.app.health import Health
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.leadership import Leadership
@@ -27,10 +25,8 @@ from bullpen.cluster import incluster, kubeconfig
 from bullpen.cluster.access import Access
 from bullpen.cluster.objects import ClusterObjects, Scope
 from bullpen.cluster.plugins import Surroundings
-from bullpen.controllers import authority
 from bullpen.errors import Refused
 from bullpen.kit.clock import Clock
-from bullpen.services.routing import ROUTER_LABEL
 
 IDENTITY_BYTES = 4
 
@@ -69,17 +65,26 @@ class Joined:
 
 @contextlib.asynccontextmanager
 async def joined(
-    settings: JoinSettings, *, manager: str, clock: Clock, bundles: bool = False
+    settings: JoinSettings,
+    *,
+    manager: str,
+    clock: Clock,
+    scopes: Callable[[str, str], dict[type[Kind], Scope]] = lambda own, watched: {},
 ) -> AsyncIterator[Joined]:
-    """Connect, answer probes and handle signals while the context is open."""
+    """Connect, answer probes and handle signals while the context is open.
+
+    ``scopes`` limits what is watched, given our own namespace and the watched one.
+    """
     stop = hear_signals()
     access = find_access(settings, clock)
     namespace = settings.namespace or access.namespace
     health = Health()
-    scopes = scopes_of(namespace, settings.watch_namespace, bundles=bundles)
     async with (
         ClusterObjects(
-            access, manager=manager, namespace=settings.watch_namespace, scopes=scopes
+            access,
+            manager=manager,
+            namespace=settings.watch_namespace,
+            scopes=scopes(namespace, settings.watch_namespace),
         ) as objects,
         answering(health, settings.listen, settings.health_port) as port,
     ):
@@ -152,24 +157,6 @@ def find_access(settings: JoinSettings, clock: Clock) -> Access:
 def _first_file(environment: Mapping[str, str]) -> Path | None:
     named = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     return Path(named[0]) if named else None
-
-
-def scopes_of(namespace: str, watched: str, *, bundles: bool = False) -> dict[type[Kind], Scope]:
-    """What is watched of kinds that contain many unrelated objects.
-
-    ``bundles``: also ConfigMaps that classes may refer to, not only our own.
-    """
-    own = "" if bundles else f"metadata.name={authority.NAME}"
-    scopes: dict[type[Kind], Scope] = {
-        CoordinationLease: Scope(namespace=namespace, labels=ROUTER_LABEL),
-        # Neither service account tokens nor Helm releases.
-        Secret: Scope(namespace=watched, fields="type=Opaque"),
-        ConfigMap: Scope(namespace=watched, fields=own),
-        Pod: Scope(namespace=watched, labels=Pod.selected),
-    }
-    if watched:
-        scopes[Namespace] = Scope(fields=f"metadata.name={watched}")
-    return scopes
 
 
 def leadership_of(name: str, joined: Joined, clock: Clock) -> Leadership:

@@ -1,65 +1,65 @@
-"""Wires the Jumpstarter side: views, controllers, services, gRPC."""
+"""The builder of every process of the lab, of the simulator, the benchmarks and the tests.
+
+A ``Lab`` has the parts that the controllers and services of one process share. Its caller
+chooses the objects, the sources of time and randomness, the role, the provisioners and the
+controllers; ``app.controllers`` lists the controllers, ``app.services`` makes the services.
+Everything is made first and then runs together.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum, auto
+from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api import rbac
+from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
+from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects
-from bullpen.app.pools import Pools
+from bullpen.api.pod import Pod
+from bullpen.app.config import Config
+from bullpen.app.router import LocalRouter
+from bullpen.app.sources import Sources
+from bullpen.cluster.objects import Scope
 from bullpen.controllers import authority
-from bullpen.controllers.authority import AuthorityReconciler
-from bullpen.controllers.exporters.credentials import CredentialReconciler, Holder, watch_holders
-from bullpen.controllers.exporters.presence_reconciler import Connections, PresenceReconciler
-from bullpen.controllers.faults import FaultReconciler
+from bullpen.controllers.exporters.credentials import CredentialReconciler
+from bullpen.controllers.exporters.presence_reconciler import Connections
 from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
 from bullpen.controllers.leases.session_recorder import SessionRecorder
-from bullpen.controllers.pools.pool_observer import TUNING, Tuning
+from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
+from bullpen.controllers.pools.pool_observer import TUNING, PoolObserver, Tuning
 from bullpen.controllers.pools.remote_pools import RemotePools
-from bullpen.controllers.targets.class_reconciler import ClassReconciler, watch_classes
+from bullpen.controllers.targets.blueprints import Blueprints
+from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
+from bullpen.core.exporters import presence
 from bullpen.core.leases.quotas import Quotas
-from bullpen.core.leases.sessions import Session
+from bullpen.core.leases.scheduler import Supply
+from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
-from bullpen.kit.backoff import Backoff
-from bullpen.kit.clock import Clock
-from bullpen.kit.ids import Ids
 from bullpen.placements.local.confinement import Sandboxing
 from bullpen.provisioners.base import Provisioner
+from bullpen.runtime.controller import Controller, Trigger
 from bullpen.runtime.events import Events
-from bullpen.runtime.faults import ObjectKey
-from bullpen.runtime.informer import Key, key_of
-from bullpen.runtime.loop import ReconcileLoop
+from bullpen.runtime.informer import Key
 from bullpen.runtime.supervision import supervise
-from bullpen.services.callers import Callers
-from bullpen.services.dialing import Switchboard
-from bullpen.services.exporters import Exporters
-from bullpen.services.grpc.client import ClientServicer, LabelSettings
-from bullpen.services.grpc.controller import ControllerServicer
-from bullpen.services.leases import Leases
-from bullpen.services.quotas import Gatekeeper
-from bullpen.services.routing import Routers
+from bullpen.services import routing
+from bullpen.services.grpc.client import LabelSettings
+from bullpen.services.router.fencing import fencing
+from bullpen.services.routing import ROUTER_LABEL, Routers
 from bullpen.services.signals import Signals
-
-BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
-WORKERS = 32
-"""Concurrent passes for bursts of thousands of objects: separate writes in few commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSettings:
-    """The operator's settings for leases and labels."""
+    """The operator's settings for leases, exporters and pools."""
 
     endpoint: str
     """Where clients and exporters reach the controller, as ``host:port``."""
@@ -84,211 +84,249 @@ class LabSettings:
     authority_home: str | None = None
     """The namespace that gets our CA certificate besides those with labs; None for all."""
 
+    @classmethod
+    def of(cls, config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings:
+        return cls(
+            endpoint=endpoint,
+            ca_pem=ca_pem.decode(),
+            retention=config.leases.kept(),
+            quotas=config.leases.quotas(),
+            stuck_after=config.exporters.stuck(),
+            pools=config.pools.tuning(),
+            labels=LabelSettings(
+                hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
+            ),
+            provisioning=config.provisioning,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """What signs and verifies the tokens of a lab."""
+
+    signer: Signer
+    tickets: Tickets
+    outside: OutsideTokens
+
+
+class Role(Enum):
+    """The part of the lab that one process runs."""
+
+    WHOLE = auto()
+    """Everything."""
+
+    LEASES = auto()
+    """Leases, exporters and clients. The pools are in other processes."""
+
+    POOLS = auto()
+    """The pools of some provisioners. Exporters connect to another process."""
+
+
 class Lab:
-    """A running lab, ready to be served."""
+    """The shared parts of one process, made when first used and before ``running``."""
 
-    views: Views
-    controller: ControllerServicer
-    client: ClientServicer
-    callers: Callers
-    leases: Leases
-    exporters: Exporters
-    switchboard: Switchboard
-    """The services behind ``controller`` and ``client``, for callers without gRPC."""
+    def __init__(
+        self,
+        objects: Objects,
+        settings: LabSettings,
+        sources: Sources,
+        *,
+        role: Role = Role.WHOLE,
+        keys: Keys | None = None,
+        provisioners: tuple[Provisioner, ...] = (),
+        sandboxing: Mapping[str, Sandboxing] = MappingProxyType({}),
+        component: str = "bullpen",
+    ) -> None:
+        """``sandboxing`` is the sandbox each provisioner provides, if known here.
 
-    saw_session: Callable[[Session], None]
-    """Called by a router with its sessions."""
-
-
-@contextlib.asynccontextmanager
-async def running(
-    objects: Objects,
-    settings: LabSettings,
-    *,
-    signer: Signer,
-    outside: OutsideTokens,
-    tickets: Tickets,
-    routers: Routers,
-    provisioners: tuple[Provisioner, ...] | None,
-    clock: Clock,
-    ids: Ids,
-    chance: random.Random,
-    sandboxing: Mapping[str, Sandboxing] = MappingProxyType({}),
-) -> AsyncIterator[Lab]:
-    """Everything behind the gRPC services, while the context is open.
-
-    Without ``provisioners``, other processes manage the pools. ``sandboxing`` is the sandbox
-    each provisioner provides, if known here.
-    """
-    retry = functools.partial(BACKOFF.delay, chance=chance)
-    views = Views.of(objects, retry=retry)
-    views.coordination.listen(routers.observe)
-    events = Events(objects, clock=clock, ids=ids, component="bullpen")
-    connections = Connections(started=clock.now())
-    labs = Labs(objects, views, connected=connections.connected, retention=settings.retention)
-    connections.listen(labs.connection_changed)
-    signals = Signals()
-
-    credentials = CredentialReconciler(
-        objects,
-        views,
-        signer=signer,
-        endpoint=settings.endpoint,
-        clock=clock,
-        ids=ids,
-        events=events,
-    )
-    fault_loop: ReconcileLoop[ObjectKey] = ReconcileLoop(
-        FaultReconciler(
+        ``keys`` may be missing in a process that neither issues nor verifies tokens;
+        ``component`` is the reporter of its Events.
+        """
+        self.objects = objects
+        self.settings = settings
+        self.role = role
+        self.sandboxing = sandboxing
+        self.clock, self.ids, self.chance = sources.clock, sources.ids, sources.chance
+        self.retry = sources.retry
+        self.views = Views(objects, retry=self.retry)
+        self.events = Events(objects, clock=self.clock, ids=self.ids, component=component)
+        self.signals = Signals()
+        self.routers = Routers(clock=self.clock)
+        self.views.coordination.listen(self.routers.observe)
+        self.connections = Connections(started=self.clock.now())
+        self.labs = Labs(
             objects,
-            views.faults,
-            clock=clock,
-            events=events,
-            kinds=None if provisioners is not None else (Client, Exporter, Lease),
-        ),
-        clock=clock,
-        retry=retry,
-    )
-    views.faults.listen(fault_loop.add)
-
-    credential_loop: ReconcileLoop[Holder] = ReconcileLoop(
-        credentials, clock=clock, retry=retry, workers=WORKERS
-    )
-    watch_holders(views, credential_loop.add)
-
-    authority_loop: ReconcileLoop[str] = ReconcileLoop(
-        AuthorityReconciler(objects, views, ca_pem=settings.ca_pem, home=settings.authority_home),
-        clock=clock,
-        retry=retry,
-    )
-    authority.watch_namespaces(views, authority_loop.add)
-
-    class_loop: ReconcileLoop[Key] = ReconcileLoop(
-        ClassReconciler(objects, views.classes, sandboxing=sandboxing, clock=clock),
-        clock=clock,
-        retry=retry,
-    )
-    watch_classes(views.classes, class_loop.add)
-
-    presence_loop: ReconcileLoop[Key] = ReconcileLoop(
-        PresenceReconciler(
-            objects,
-            views,
-            connections,
-            clock=clock,
-            events=events,
-            stuck_after=settings.stuck_after,
-        ),
-        clock=clock,
-        retry=retry,
-        workers=WORKERS,
-        faults=views.faults,
-        subject=lambda key: views.exporters.get(*key),
-    )
-
-    def exporter_changed(old: Exporter | None, new: Exporter | None) -> None:
-        exporter = new or old
-        assert exporter is not None
-        presence_loop.add(key_of(exporter))
-
-    views.exporters.listen(exporter_changed)
-
-    def supply_changed(namespace: str) -> None:
-        lease_loop.add(namespace)
-
-    pools: Pools | RemotePools
-    if provisioners is None:
-        pools = RemotePools(views, supply_changed=supply_changed)
-    else:
-        pools = Pools(
-            objects,
-            views,
-            labs,
-            provisioners,
-            ca_pem=settings.ca_pem,
-            supply_changed=supply_changed,
-            clock=clock,
-            events=events,
-            chance=chance,
-            retry=retry,
-            tuning=settings.pools,
+            self.views,
+            connected=self._is_online if role is Role.POOLS else self.connections.connected,
+            retention=None if role is Role.POOLS else settings.retention,
         )
-    leasing = LeaseReconciler(
-        objects, views, labs, clock=clock, events=events, supplies=pools.supplies
-    )
-    lease_loop: ReconcileLoop[str] = ReconcileLoop(
-        leasing,
-        clock=clock,
-        retry=retry,
-        faults=views.faults,
-        subject=lambda namespace: views.namespaces.get("", namespace),
-    )
-    watch_namespaces(views, labs, lease_loop.add)
+        self.connections.listen(self.labs.connection_changed)
+        self.supply_changed: Trigger[str] = Trigger()
+        """Namespaces whose waiting leases must be told something new about pools."""
 
-    sessions = SessionRecorder(objects, views.leases, clock=clock, events=events, retry=retry)
+        self.presence_changed: Trigger[Key] = Trigger()
+        """Exporters that connected, disconnected or reported their state."""
 
-    def presence_changed(key: Key) -> None:
-        presence_loop.add(key)
-        lease_loop.add(key[0])
+        self.member_changed: Trigger[Key] = Trigger()
+        """Members of pools whose instance must be looked at."""
 
-    callers = Callers(
-        objects,
-        views,
-        signer=signer,
-        outside=outside,
-        provisioning=settings.provisioning,
-        clock=clock,
-    )
-    gatekeeper = Gatekeeper(labs, settings.quotas, monotonic=asyncio.get_running_loop().time)
-    leases = Leases(objects, views, gatekeeper=gatekeeper, signals=signals, clock=clock, ids=ids)
-    exporters = Exporters(
-        objects,
-        views,
-        connections=connections,
-        presence_changed=presence_changed,
-        signals=signals,
-        clock=clock,
-        events=events,
-    )
-    switchboard = Switchboard(
-        views, tickets=tickets, routers=routers, signals=signals, clock=clock, ids=ids
-    )
-    controller = ControllerServicer(
-        views, exporters=exporters, leases=leases, switchboard=switchboard
-    )
-    client = ClientServicer(views, leases, credentials, clock=clock, labels=settings.labels)
-    async with asyncio.TaskGroup() as tasks:
-        running = [
-            tasks.create_task(views.run()),
-            tasks.create_task(supervise("events", events.run, retry=retry)),
-        ]
-        # A controller that decided before its views are complete would end leases it has not seen.
-        await views.synced()
-        parts: dict[str, Callable[[], Awaitable[None]]] = {
-            "faults": fault_loop.run,
-            "credentials": credential_loop.run,
-            "authority": authority_loop.run,
-            "classes": class_loop.run,
-            "presence": presence_loop.run,
-            "leases": lease_loop.run,
-            "sessions": sessions.run,
+        self._keys = keys
+        self._provisioners = provisioners
+
+    @property
+    def keys(self) -> Keys:
+        assert self._keys is not None, "this process neither issues nor verifies tokens"
+        return self._keys
+
+    def _is_online(self, key: Key) -> bool:
+        """Whether an exporter is connected to the controller, according to its status."""
+        found = self.views.exporters.get(*key)
+        return found is not None and presence.online(found)
+
+    # Parts of leases, exporters and clients
+
+    @cached_property
+    def credentials(self) -> CredentialReconciler:
+        return CredentialReconciler(
+            self.objects,
+            self.views,
+            signer=self.keys.signer,
+            endpoint=self.settings.endpoint,
+            clock=self.clock,
+            ids=self.ids,
+            events=self.events,
+        )
+
+    @cached_property
+    def sessions(self) -> SessionRecorder:
+        return SessionRecorder(
+            self.objects,
+            self.views.leases,
+            clock=self.clock,
+            events=self.events,
+            retry=self.retry,
+        )
+
+    def supplies(self) -> Callable[[str], tuple[Supply, ...]]:
+        """Finds what the pools of a namespace could provide to waiting leases."""
+        if self.role is Role.LEASES:
+            return RemotePools(self.views, supply_changed=self.supply_changed).supplies
+        return self.exporter_sets.supplies
+
+    def attach_router(self, router: LocalRouter, endpoint: str) -> None:
+        """Use a router of this process: it learns which leases end, and reports its sessions."""
+        self.routers.set_local(routing.Router(endpoint, lambda: router.load))
+        self.views.leases.listen(fencing(router))
+        router.on_session = self.sessions.saw
+
+    # Parts of pools
+
+    @cached_property
+    def instance_view(self) -> InstanceView:
+        return InstanceView(self._provisioners, clock=self.clock, alone=self._alone)
+
+    @cached_property
+    def blueprints(self) -> Blueprints:
+        return Blueprints(
+            self.views,
+            self.instance_view.provisioners,
+            ca_pem=self.settings.ca_pem,
+            alone=self._alone,
+        )
+
+    @cached_property
+    def pool_observer(self) -> PoolObserver:
+        return PoolObserver(
+            self.views,
+            self.labs,
+            self.instance_view,
+            self.blueprints,
+            clock=self.clock,
+            tuning=self.settings.pools,
+        )
+
+    @cached_property
+    def exporter_sets(self) -> ExporterSetReconciler:
+        return ExporterSetReconciler(
+            self.objects,
+            self.views,
+            self.pool_observer,
+            nudge=self.member_changed,
+            supply_changed=self.supply_changed,
+            clock=self.clock,
+            events=self.events,
+            chance=self.chance,
+        )
+
+    @property
+    def _alone(self) -> bool:
+        """Whether all pools are ours, even those whose provisioner is not in this process."""
+        return self.role is Role.WHOLE
+
+    # Access control, where the API server is our own
+
+    @cached_property
+    def access_index(self) -> AccessIndex:
+        """All roles and bindings, which authorize requests."""
+        index = AccessIndex()
+        self.views[rbac.Role].listen(index.observe_role)
+        self.views[rbac.ClusterRole].listen(index.observe_role)
+        self.views[rbac.RoleBinding].listen(index.observe_binding)
+        self.views[rbac.ClusterRoleBinding].listen(index.observe_binding)
+        return index
+
+    # Running
+
+    @contextlib.asynccontextmanager
+    async def running(self, controllers: Iterable[MakeController]) -> AsyncIterator[None]:
+        """Run these controllers while the context is open."""
+        made = [make(self) for make in controllers]
+        loops = {
+            controller.name: controller.loop(
+                clock=self.clock, retry=self.retry, faults=self.views.faults
+            )
+            for controller in made
         }
-        if isinstance(pools, Pools):
-            parts["pools"] = pools.run
-        running += [
-            tasks.create_task(supervise(name, run, retry=retry)) for name, run in parts.items()
-        ]
-        yield Lab(
-            views=views,
-            controller=controller,
-            client=client,
-            callers=callers,
-            leases=leases,
-            exporters=exporters,
-            switchboard=switchboard,
-            saw_session=sessions.saw,
-        )
-        for task in running:
-            task.cancel()
+        assert len(loops) == len(made), "every controller has a name of its own"
+        parts = {name: loop.run for name, loop in loops.items()}
+        if self.role is not Role.POOLS:
+            parts["sessions"] = self.sessions.run
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self.views.run()),
+                tasks.create_task(supervise("events", self.events.run, retry=self.retry)),
+            ]
+            # A decision before the views are complete would end leases that were not seen yet,
+            # and create members that exist.
+            await self.views.synced()
+            running += [
+                tasks.create_task(supervise(name, run, retry=self.retry))
+                for name, run in parts.items()
+            ]
+            try:
+                yield
+            finally:
+                for task in running:
+                    task.cancel()
+
+
+MakeController = Callable[[Lab], Controller[Any]]
+"""Makes a controller from the shared parts of its process."""
+
+
+def scopes_of(namespace: str, watched: str, *, bundles: bool = False) -> dict[type[Kind], Scope]:
+    """What is watched of kinds that contain many unrelated objects.
+
+    ``bundles``: also ConfigMaps that classes may refer to, not only our own.
+    """
+    own = "" if bundles else f"metadata.name={authority.NAME}"
+    scopes: dict[type[Kind], Scope] = {
+        CoordinationLease: Scope(namespace=namespace, labels=ROUTER_LABEL),
+        # Neither service account tokens nor Helm releases.
+        Secret: Scope(namespace=watched, fields="type=Opaque"),
+        ConfigMap: Scope(namespace=watched, fields=own),
+        Pod: Scope(namespace=watched, labels=Pod.selected),
+    }
+    if watched:
+        scopes[Namespace] = Scope(fields=f"metadata.name={watched}")
+    return scopes

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from bullpen.api.document import Document, encode
+from bullpen.app.config import Config
+
+
+def discovery(
+    config: Config, *, endpoint: str, namespace: str, ca_pem: bytes, router: str = ""
+) -> Document:
+    """What ``jmp login`` needs to know; without ``router``, the controller names one per call."""
+    return {
+        "grpcEndpoint": endpoint,
+        **({"routerEndpoint": router} if router else {}),
+        "namespace": namespace,
+        "caBundle": base64.b64encode(ca_pem).decode(),
+        "oidc": [
+            {"issuer": item.issuer, "clientId": item.client_id, "audiences": item.audiences}
+            for item in config.oidc
+        ],
+    }
 
 
 class LoginDiscovery:

@@ -10,8 +10,9 @@ from bullpen.api.document import Document
 from bullpen.app.clientconfig import client_config
 from bullpen.app.credentials import USERS, Role, kubeconfig
 from bullpen.app.datadir import Layout
+from bullpen.app.embedded import Running
 from bullpen.app.files import PUBLIC, SECRET, write_atomically
-from bullpen.app.wiring import Running, apply
+from bullpen.app.initial_objects import apply
 from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
 from bullpen.errors import TimedOut

@@ -9,37 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.app import certificates, descriptors, issuing, keys
+from bullpen.app.certificates import hosts_of
 from bullpen.app.datadir import Layout
 from bullpen.app.health import Health
 from bullpen.app.joining import JoinSettings, before_stop, hear_signals, joined, taken_port
-from bullpen.app.lab import BACKOFF
 from bullpen.app.sharing import SharedKeys
+from bullpen.app.sources import Sources
 from bullpen.app.tls import TlsFiles, as_files
-from bullpen.app.wiring import hosts_of
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.leases.session_recorder import SessionRecorder
+from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
-from bullpen.kit.clock import Clock, SystemClock
-from bullpen.kit.ids import RandomIds
+from bullpen.kit.clock import Clock
 from bullpen.runtime.connections import Door
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
-from bullpen.services.router.fencing import fencing
+from bullpen.services.router.fencing import Fenced, fencing
 from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import (
     ENDPOINT_ANNOTATION,
@@ -99,59 +98,109 @@ class Home:
     health: Health
 
 
+class LocalRouter(Fenced, Protocol):
+    """The part of a router that its own process uses."""
+
+    on_session: Callable[[Session], None]
+
+    @property
+    def load(self) -> int:
+        """The number of its legs."""
+
+
+class RouterLab:
+    """What surrounds the router of a process: fences, presence, Events, sessions."""
+
+    def __init__(
+        self,
+        router: LocalRouter,
+        objects: Objects,
+        sources: Sources,
+        *,
+        name: str,
+        endpoint: str,
+        namespace: str = NAMESPACE,
+    ) -> None:
+        clock, retry = sources.clock, sources.retry
+        self._leases: Informer[Lease] = Informer(objects, Lease, retry=retry)
+        self._leases.listen(fencing(router))
+        self._presence = Presence(
+            objects, name, endpoint, lambda: router.load, clock, namespace=namespace
+        )
+        self._events = Events(objects, clock=clock, ids=sources.ids, component=f"router-{name}")
+        self._sessions = SessionRecorder(
+            objects, self._leases, clock=clock, events=self._events, retry=retry
+        )
+        router.on_session = self._sessions.saw
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follow the leases while the context is open."""
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._leases.run())
+            yield
+            watching.cancel()
+
+    async def synced(self) -> None:
+        """Wait until the leases are known.
+
+        Before it knows which leases have ended, a router would admit their tokens.
+        """
+        await self._leases.synced()
+
+    @contextlib.asynccontextmanager
+    async def announced(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Announce the router and record its sessions while the context is open.
+
+        Yields a function that withdraws the announcement, so that no new streams come.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            announcing = tasks.create_task(self._presence.run())
+            recording = [tasks.create_task(part.run()) for part in (self._events, self._sessions)]
+
+            async def withdraw() -> None:
+                announcing.cancel()
+                await self._presence.leave()
+
+            yield withdraw
+            for task in (announcing, *recording):
+                task.cancel()
+
+
 async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> None:
     """Route until SIGTERM or SIGINT."""
-    clock = SystemClock()
-    async with _home(settings, clock) as home:
-        await route(settings, home, clock, announce)
+    sources = Sources.real()
+    async with _home(settings, sources.clock) as home:
+        await route(settings, home, sources, announce)
 
 
 async def route(
-    settings: RouterSettings, home: Home, clock: Clock, announce: Callable[[str], None]
+    settings: RouterSettings, home: Home, sources: Sources, announce: Callable[[str], None]
 ) -> None:
     """Route until the home asks to stop."""
-    router = Router(Tickets(home.stream_key), clock=clock)
+    router = Router(Tickets(home.stream_key), clock=sources.clock)
     with contextlib.closing(taken_port(settings.listen, settings.port)) as listener:
         endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"
-        retry = functools.partial(BACKOFF.delay, chance=random.SystemRandom())
-        leases: Informer[Lease] = Informer(home.objects, Lease, retry=retry)
-        leases.listen(fencing(router))
-        presence = Presence(
+        lab = RouterLab(
+            router,
             home.objects,
-            settings.name,
-            endpoint,
-            lambda: router.load,
-            clock,
+            sources,
+            name=settings.name,
+            endpoint=endpoint,
             namespace=home.namespace,
         )
-        events = Events(
-            home.objects,
-            clock=clock,
-            ids=RandomIds(),
-            component=f"router-{settings.name}",
-        )
-        sessions = SessionRecorder(home.objects, leases, clock=clock, events=events, retry=retry)
-        router.on_session = sessions.saw
-        async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(leases.run())
-            # Before it knows which leases have ended, a router would admit their tokens.
-            if await before_stop(leases.synced(), home.stop):
-                tls = tls_context(home.chain, home.key)
-                door = Door("router", descriptors.only_port(descriptors.raise_limit()))
-                async with router.serving(listener, tls, door=door):
-                    running = [
-                        tasks.create_task(part.run()) for part in (presence, events, sessions)
-                    ]
-                    home.health.ready = f"routing at {endpoint}"
-                    announce(endpoint)
-                    await home.stop.wait()
-                    home.health.ready, home.health.waiting = "", "stopping"
-                    running[0].cancel()
-                    await presence.leave()
-                    await _drain(router, settings.drain)
-                for task in running:
-                    task.cancel()
-            watching.cancel()
+        async with lab.following():
+            if not await before_stop(lab.synced(), home.stop):
+                return
+            tls = tls_context(home.chain, home.key)
+            door = Door("router", descriptors.only_port(descriptors.raise_limit()))
+            async with lab.announced() as withdraw, router.serving(listener, tls, door=door):
+                home.health.ready = f"routing at {endpoint}"
+                announce(endpoint)
+                await home.stop.wait()
+                home.health.ready, home.health.waiting = "", "stopping"
+                await withdraw()
+                await _drain(router, settings.drain)
 
 
 async def _drain(router: Router, longest: timedelta) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
 import signal
 from collections.abc import Callable
 
@@ -14,13 +13,13 @@ import uvloop
 from bullpen.api import yaml
 from bullpen.api.document import Document
 from bullpen.app.datadir import DataDirectory
+from bullpen.app.embedded import Settings, running
+from bullpen.app.initial_objects import apply
 from bullpen.app.localaudit import applied_event
 from bullpen.app.notifying import READY, STOPPING, notify
 from bullpen.app.publishing import publish
-from bullpen.app.wiring import Settings, World, apply, running
+from bullpen.app.sources import Sources
 from bullpen.errors import BadRequest
-from bullpen.kit.clock import SystemClock
-from bullpen.kit.ids import RandomIds
 
 log = logging.getLogger("bullpen.app")
 
@@ -64,12 +63,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    world = World(clock=SystemClock(), ids=RandomIds(), chance=random.SystemRandom())
-    async with running(settings, directory.layout, world) as service:
+    sources = Sources.real()
+    async with running(settings, directory.layout, sources) as service:
         applied = []
         for document in documents:
             applied.append(await apply(service.registry, document))
-            service.audit.record(applied_event(document, clock=world.clock, ids=world.ids))
+            service.audit.record(applied_event(document, clock=sources.clock, ids=sources.ids))
         endpoints = await publish(service, directory.layout)
         gc.freeze()
         announce(endpoints, applied)

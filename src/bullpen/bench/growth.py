@@ -20,25 +20,27 @@ from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.app.lab import BACKOFF
+from bullpen.app import controllers
+from bullpen.app import lab as production
+from bullpen.app.config import Config
+from bullpen.app.keys import fresh_signing_keys, read_signing_keys
+from bullpen.app.lab import Keys, LabSettings, Role
+from bullpen.app.oidc import outside_tokens
+from bullpen.app.services import Services
+from bullpen.app.sources import Sources
 from bullpen.bench.measure import Goal, Result, compare
 from bullpen.bench.passes import ready
 from bullpen.controllers.exporters.presence_reconciler import Connections
-from bullpen.controllers.labs import Labs
-from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
 from bullpen.controllers.views import Views
 from bullpen.core.leases.quotas import UNLIMITED
-from bullpen.kit.clock import SystemClock
+from bullpen.identity.tokens import Signer, Tickets
+from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
-from bullpen.runtime.loop import ReconcileLoop
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.services.leases import Leases
-from bullpen.services.quotas import Gatekeeper
-from bullpen.services.signals import Signals
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"
@@ -94,40 +96,26 @@ class Lab:
     @classmethod
     @contextlib.asynccontextmanager
     async def of(cls, exporters: int, waiting: int) -> AsyncIterator[Lab]:
-        clock, ids = SystemClock(), RandomIds(random.Random(1))
-        registry = Registry(MemoryStore(), clock=clock, ids=ids)
+        sources = Sources(
+            clock=SystemClock(), ids=RandomIds(random.Random(1)), chance=random.Random(1)
+        )
+        registry = Registry(MemoryStore(), clock=sources.clock, ids=sources.ids)
         await registry.ensure_namespaces((NAMESPACE,))
         objects = RegistryObjects(registry, manager="bench")
-        connections = Connections(started=clock.now())
-        await _fill(objects, connections, exporters, clock)
         client = await objects.create(
             Client(metadata=ObjectMeta(name="bench", namespace=NAMESPACE))
         )
+        settings = LabSettings(endpoint="", ca_pem="", quotas=UNLIMITED)
+        lab = production.Lab(
+            objects, settings, sources, role=Role.LEASES, keys=_keys(sources.clock)
+        )
+        await _fill(objects, lab.connections, exporters, sources.clock)
         for number in range(waiting):
             await objects.create(_hopeful(number))
-        retry = partial(BACKOFF.delay, chance=random.Random(1))
-        views = Views.of(objects, retry=retry)
-        events = Events(objects, clock=clock, ids=ids, component="bench")
-        labs = Labs(objects, views, connected=connections.connected, retention=timedelta(hours=24))
-        reconciler = LeaseReconciler(
-            objects, views, labs, clock=clock, events=events, supplies=lambda namespace: ()
-        )
-        loop: ReconcileLoop[str] = ReconcileLoop(reconciler, clock=clock, retry=retry)
-        watch_namespaces(views, labs, loop.add)
-        monotonic = asyncio.get_running_loop().time
-        gatekeeper = Gatekeeper(labs, UNLIMITED, monotonic=monotonic)
-        leases = Leases(
-            objects, views, gatekeeper=gatekeeper, signals=Signals(), clock=clock, ids=ids
-        )
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(part.run()) for part in (views, events)]
-            await views.synced()
-            running.append(tasks.create_task(loop.run()))
-            lab = cls(leases, client, views)
-            await lab.until(lambda: lab.has_told(waiting))
-            yield lab
-            for task in running:
-                task.cancel()
+        found = cls(Services.of(lab).leases, client, lab.views)
+        async with lab.running((controllers.leases,)):
+            await found.until(lambda: found.has_told(waiting))
+            yield found
 
     async def cycles(self, count: int) -> float:
         """Processor seconds of one lease, from its request to its end."""
@@ -155,7 +143,7 @@ class Lab:
 
 
 async def _fill(
-    objects: RegistryObjects, connections: Connections, count: int, clock: SystemClock
+    objects: RegistryObjects, connections: Connections, count: int, clock: Clock
 ) -> None:
     """Exporters that are ready and connected; one is leased permanently, for others to wait for."""
     for number in range(count):
@@ -174,4 +162,12 @@ def _hopeful(number: int) -> Lease:
             selector=LabelSelector(match_labels={"bench": "busy"}),
             duration=timedelta(hours=24),
         ),
+    )
+
+
+def _keys(clock: Clock) -> Keys:
+    return Keys(
+        signer=Signer(read_signing_keys(fresh_signing_keys())),
+        tickets=Tickets(b"k" * 32),
+        outside=outside_tokens(Config(), clock),
     )

@@ -12,16 +12,17 @@ import random
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatusValue
 from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
-from bullpen.app.pools import Pools
+from bullpen.app import controllers
+from bullpen.app.lab import Lab, LabSettings, Role
+from bullpen.app.sources import Sources
 from bullpen.bench.measure import Goal, Result, compare
-from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
 from bullpen.core.conditions import condition
 from bullpen.core.exporters import presence
@@ -32,7 +33,6 @@ from bullpen.provisioners.base import Connection, InstanceSpec
 from bullpen.provisioners.fake import NAME, FakeProvisioner
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.runtime.events import Events
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"
@@ -80,35 +80,20 @@ class Pool:
     @classmethod
     @contextlib.asynccontextmanager
     async def of(cls, size: int) -> AsyncIterator[Pool]:
-        clock, ids, chance = SystemClock(), RandomIds(random.Random(1)), random.Random(1)
-        registry = Registry(MemoryStore(), clock=clock, ids=ids)
+        sources = Sources(
+            clock=SystemClock(), ids=RandomIds(random.Random(1)), chance=random.Random(1)
+        )
+        registry = Registry(MemoryStore(), clock=sources.clock, ids=sources.ids)
         await registry.ensure_namespaces((NAMESPACE,))
         objects = RegistryObjects(registry, manager="bench")
-        provisioner = FakeProvisioner(chance)
-        await _fill(objects, provisioner, size, clock.now())
-        views = Views.of(objects, retry=_retry)
-        events = Events(objects, clock=clock, ids=ids, component="bench")
-        pools = Pools(
-            objects,
-            views,
-            Labs(objects, views, connected=lambda _: True),
-            (provisioner,),
-            ca_pem="",
-            supply_changed=lambda _: None,
-            clock=clock,
-            events=events,
-            chance=chance,
-            retry=_retry,
-        )
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(part.run()) for part in (views, events)]
-            await views.synced()
-            running.append(tasks.create_task(pools.run()))
-            found = cls(objects, views, size)
+        provisioner = FakeProvisioner(sources.chance)
+        await _fill(objects, provisioner, size, sources.clock.now())
+        settings = LabSettings(endpoint="", ca_pem="")
+        lab = Lab(objects, settings, sources, role=Role.POOLS, provisioners=(provisioner,))
+        found = cls(objects, lab.views, size)
+        async with lab.running(controllers.POOLS):
             await found.until(leased=0)
             yield found
-            for task in running:
-                task.cancel()
 
     async def changes(self) -> float:
         """Processor seconds of one change, from its write to the pool's new counts."""
@@ -189,7 +174,3 @@ def ready(exporter: Exporter, now: datetime) -> Exporter:
     registered = replace(exporter, status=replace(exporter.status, conditions=said))
     status = presence.reported(registered, value=ExporterStatusValue.AVAILABLE, message="", now=now)
     return replace(registered, status=status)
-
-
-def _retry(failures: int) -> timedelta:
-    return timedelta(milliseconds=20 * failures)

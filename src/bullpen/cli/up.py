@@ -53,8 +53,8 @@ def up(
     """Run the whole service on this machine until Ctrl-C or SIGTERM."""
     from bullpen.app import logs
     from bullpen.app.config import load
+    from bullpen.app.embedded import Settings
     from bullpen.app.up import up as run
-    from bullpen.app.wiring import Settings
 
     logs.configure(verbose=verbose)
     settings = Settings(

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects, meta_of
@@ -180,3 +180,45 @@ class Informer(Generic[K]):
                 self._faults.report(PART, value, error)
         if sound:
             self._faults.clear(PART, value)
+
+
+class Informers:
+    """One informer per kind: ``informers[Lease]``, made on first use.
+
+    All of them are made before ``run``. One made later would have read nothing yet, and a
+    decision would take its empty cache for an empty lab.
+    """
+
+    def __init__(self, objects: Objects, *, retry: Retry) -> None:
+        self.faults = Faults()
+        """Objects that listeners and passes could not process."""
+
+        self._objects = objects
+        self._retry = retry
+        self._informers: dict[type[Kind], Informer[Any]] = {}
+        self._running = False
+
+    def __getitem__(self, kind: type[K]) -> Informer[K]:
+        found = self._informers.get(kind)
+        if found is None:
+            assert not self._running, f"the view of {kind.kind} is asked for after the start"
+            found = Informer(self._objects, kind, retry=self._retry, faults=self.faults)
+            self._informers[kind] = found
+        return cast("Informer[K]", found)
+
+    @property
+    def kinds(self) -> frozenset[type[Kind]]:
+        """The kinds that have a view."""
+        return frozenset(self._informers)
+
+    async def run(self) -> None:
+        """Keep every view current until cancelled."""
+        self._running = True
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers.values():
+                tasks.create_task(informer.run())
+
+    async def synced(self) -> None:
+        """Wait until the first list of every kind has been read."""
+        for informer in tuple(self._informers.values()):
+            await informer.synced()

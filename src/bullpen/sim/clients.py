@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from bullpen.api.lease import Lease
-from bullpen.app.lab import Lab
+from bullpen.app.services import Services
 from bullpen.errors import LabError, Unavailable
 from bullpen.identity.subjects import Role
 from bullpen.kit.clock import Clock
@@ -100,8 +100,8 @@ class Client:
             tags={},
         )
 
-        async def work(lab: Lab) -> Lease:
-            return await lab.leases.create(await lab.callers.client(self._claim()), asked)
+        async def work(services: Services) -> Lease:
+            return await services.leases.create(await services.callers.client(self._claim()), asked)
 
         lease = await self._stage.network.call(job.client, work)
         name = lease.metadata.name
@@ -112,9 +112,9 @@ class Client:
     async def _wait(self, lease: str) -> bool:
         """Whether the lease got its exporter in time."""
 
-        async def work(lab: Lab) -> Lease:
-            client = await lab.callers.client(self._claim())
-            return await lab.leases.get(client.metadata.namespace, lease)
+        async def work(services: Services) -> Lease:
+            client = await services.callers.client(self._claim())
+            return await services.leases.get(client.metadata.namespace, lease)
 
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -178,8 +178,10 @@ class Client:
             self._steal(router, self._spare.token, "after its end")
 
     async def _dial(self, lease: str) -> Call:
-        async def work(lab: Lab) -> Call:
-            call = await lab.switchboard.dial(await lab.callers.client(self._claim()), lease)
+        async def work(services: Services) -> Call:
+            call = await services.switchboard.dial(
+                await services.callers.client(self._claim()), lease
+            )
             self._stage.history.minted(self._job.namespace, self._job.client, lease, call.token)
             return call
 
@@ -195,16 +197,18 @@ class Client:
         self._stage.history.handed(self._job.namespace, lease, self._job.hands_to)
 
     async def _edit(self, lease: str, edit: Edit) -> None:
-        async def work(lab: Lab) -> Lease:
-            return await lab.leases.update(await lab.callers.client(self._claim()), lease, edit)
+        async def work(services: Services) -> Lease:
+            return await services.leases.update(
+                await services.callers.client(self._claim()), lease, edit
+            )
 
         await self._stage.network.call(self._job.client, work)
         self._say(f"changed lease {lease}")
 
     async def _release(self, lease: str) -> None:
-        async def work(lab: Lab) -> None:
-            client = await lab.callers.client(self._claim())
-            await lab.leases.release(client, lease, idempotent=True)
+        async def work(services: Services) -> None:
+            client = await services.callers.client(self._claim())
+            await services.leases.release(client, lease, idempotent=True)
 
         for _ in range(RELEASES_MAX):
             try:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from bullpen.app.lab import Lab
+from bullpen.app.services import Services
 from bullpen.errors import LabError
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
@@ -80,10 +80,10 @@ async def _give_back(world: World) -> None:
         if client not in CLIENTS:
             continue
 
-        async def work(lab: Lab, client: str = client, name: str = meta["name"]) -> None:
-            found = lab.views.clients.get(SPACE, client)
+        async def work(services: Services, client: str = client, name: str = meta["name"]) -> None:
+            found = services.views.clients.get(SPACE, client)
             assert found is not None
-            await lab.leases.release(found, name, idempotent=True)
+            await services.leases.release(found, name, idempotent=True)
 
         try:
             await world.network.call(client, work)

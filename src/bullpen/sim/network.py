@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from bullpen.app.lab import Lab
+from bullpen.app.services import Services
 from bullpen.errors import LabError, Unreachable
 from bullpen.sim.plan import Weather
 from bullpen.sim.process import Process
@@ -52,7 +52,7 @@ class Network:
     def is_cut(self, peer: str) -> bool:
         return asyncio.get_running_loop().time() < self._cut.get(peer, 0.0)
 
-    async def call(self, peer: str, work: Callable[[Lab], Coroutine[Any, Any, T]]) -> T:
+    async def call(self, peer: str, work: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
         """The service's answer; raises its errors, and ``Unreachable``."""
         await self._hop(peer)
         process = self._front()
@@ -67,7 +67,7 @@ class Network:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, peer: str, work: Callable[[Lab], Coroutine[Any, Any, AsyncGenerator[T, None]]]
+        self, peer: str, work: Callable[[Services], Coroutine[Any, Any, AsyncGenerator[T, None]]]
     ) -> AsyncIterator[AsyncIterator[T]]:
         """The messages of the service, until one side ends."""
         await self._hop(peer)
@@ -118,12 +118,12 @@ class _Stream(Generic[T]):
 
     async def feed(
         self,
-        work: Callable[[Lab], Coroutine[Any, Any, AsyncGenerator[T, None]]],
+        work: Callable[[Services], Coroutine[Any, Any, AsyncGenerator[T, None]]],
         process: Process,
     ) -> None:
-        assert process.lab is not None
+        assert process.services is not None
         try:
-            async with contextlib.aclosing(await work(process.lab)) as said:
+            async with contextlib.aclosing(await work(process.services)) as said:
                 async for item in said:
                     if not process.alive:
                         break

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bullpen.api.exporter import Device, ExporterStatusValue
-from bullpen.app.lab import Lab
+from bullpen.app.services import Services
 from bullpen.core.exporters.conversation import Notice
 from bullpen.errors import LabError, NotFound, Unavailable
 from bullpen.identity.subjects import Role
@@ -88,18 +88,18 @@ class Player:
             await asyncio.sleep(RETRY)
 
     async def _register(self) -> None:
-        async def work(lab: Lab) -> None:
-            exporter = await lab.callers.exporter(self._claim())
+        async def work(services: Services) -> None:
+            exporter = await services.callers.exporter(self._claim())
             device = Device(uuid=exporter.metadata.uid, labels={})
-            await lab.exporters.register(exporter, labels={}, devices=(device,))
+            await services.exporters.register(exporter, labels={}, devices=(device,))
 
         await self._stage.network.call(self._part.name, work)
         self._say("registered")
 
     async def _report(self, value: ExporterStatusValue) -> None:
-        async def work(lab: Lab) -> None:
-            exporter = await lab.callers.exporter(self._claim())
-            await lab.exporters.report(exporter, value=value, message="")
+        async def work(services: Services) -> None:
+            exporter = await services.callers.exporter(self._claim())
+            await services.exporters.report(exporter, value=value, message="")
 
         for attempt in range(REPORT_RETRIES_MAX):
             try:
@@ -114,8 +114,8 @@ class Player:
                 return
 
     async def _hear(self, serving: asyncio.TaskGroup) -> None:
-        async def work(lab: Lab) -> AsyncGenerator[Notice, None]:
-            return lab.exporters.status(await lab.callers.exporter(self._claim()))
+        async def work(services: Services) -> AsyncGenerator[Notice, None]:
+            return services.exporters.status(await services.callers.exporter(self._claim()))
 
         listening: asyncio.Task[None] | None = None
         async with self._stage.network.stream(self._part.name, work) as notices:
@@ -154,10 +154,10 @@ class Player:
             await self._report(ExporterStatusValue.LEASE_READY)
 
     async def _listen(self, lease: str) -> None:
-        async def work(lab: Lab) -> AsyncGenerator[Call, None]:
-            exporter = await lab.callers.exporter(self._claim())
-            lab.exporters.listens(exporter, lease)
-            return lab.switchboard.listen(exporter, lease)
+        async def work(services: Services) -> AsyncGenerator[Call, None]:
+            exporter = await services.callers.exporter(self._claim())
+            services.exporters.listens(exporter, lease)
+            return services.switchboard.listen(exporter, lease)
 
         for _ in range(STREAM_RETRIES_MAX):
             try:

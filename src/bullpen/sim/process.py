@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from bullpen.api.objects import Objects
-from bullpen.app import lab
-from bullpen.app.lab import Lab, LabSettings
+from bullpen.app import controllers
+from bullpen.app.lab import Keys, Lab, LabSettings
+from bullpen.app.services import Services
+from bullpen.app.sources import Sources
 from bullpen.errors import LabError, Unreachable
-from bullpen.identity.oidc import OutsideTokens
-from bullpen.identity.tokens import Tickets
-from bullpen.kit.clock import Clock
-from bullpen.kit.ids import Ids
 from bullpen.provisioners.base import Provisioner
-from bullpen.services.router.fencing import fencing
-from bullpen.services.routing import Router as LocalRouter
-from bullpen.services.routing import Routers
 from bullpen.sim.eventless import Eventless
 from bullpen.sim.routers import PlayedRouter
-from bullpen.sim.signing import CheapSigner
 
 T = TypeVar("T")
 
@@ -51,10 +44,8 @@ class Surroundings:
 
     home: HomeSide
     provisioner: Callable[[Process], Provisioner]
-    clock: Clock
-    ids: Ids
-    chance: random.Random
-    tickets: Tickets
+    sources: Sources
+    keys: Keys
     failed: Callable[[Process, BaseException], None]
     say: Callable[[str, str], None]
     events: bool
@@ -64,8 +55,8 @@ class Process:
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
         self.alive = True
-        self.lab: Lab | None = None
-        self.router = PlayedRouter(name, around.tickets, around.clock)
+        self.services: Services | None = None
+        self.router = PlayedRouter(name, around.keys.tickets, around.sources.clock)
         self._around = around
         self._handlers: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
@@ -97,7 +88,7 @@ class Process:
                 self._running(objects if self._around.events else Eventless(objects)) as running,
                 asyncio.TaskGroup() as handlers,
             ):
-                self.lab, self._handlers = running, handlers
+                self.services, self._handlers = running, handlers
                 self._around.say(self.name, "is ready")
                 await asyncio.get_running_loop().create_future()
         except* LabError as group:
@@ -106,34 +97,24 @@ class Process:
         except* Exception as group:
             self.failed(_first(group))
         finally:
-            self.lab = None
+            self.services = None
 
     @contextlib.asynccontextmanager
-    async def _running(self, objects: Objects) -> AsyncIterator[Lab]:
-        around = self._around
-        routers = Routers(clock=around.clock)
-        routers.set_local(LocalRouter(self.name, lambda: 0))
-        async with lab.running(
+    async def _running(self, objects: Objects) -> AsyncIterator[Services]:
+        lab = Lab(
             objects,
             SETTINGS,
-            signer=CheapSigner(),
-            outside=OutsideTokens((), fetch=_no_fetch, clock=around.clock),
-            tickets=around.tickets,
-            routers=routers,
-            provisioners=(around.provisioner(self),),
-            clock=around.clock,
-            ids=around.ids,
-            chance=around.chance,
-        ) as running:
-            fence = fencing(self.router)
-            for lease in running.views.leases.all():
-                fence(None, lease)
-            running.views.leases.listen(fence)
-            self.router.on_session = running.saw_session
+            self._around.sources,
+            keys=self._around.keys,
+            provisioners=(self._around.provisioner(self),),
+        )
+        services = Services.of(lab)
+        lab.attach_router(self.router, self.name)
+        async with lab.running(controllers.WHOLE):
             self.router.open()
-            yield running
+            yield services
 
-    def handle(self, work: Callable[[Lab], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+    def handle(self, work: Callable[[Services], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
         """Run a call in the process; its caller gets an error if the process dies meanwhile."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         task = self.spawn(self._answer(work, answer))
@@ -150,11 +131,11 @@ class Process:
         return answer
 
     async def _answer(
-        self, work: Callable[[Lab], Coroutine[Any, Any, T]], answer: asyncio.Future[T]
+        self, work: Callable[[Services], Coroutine[Any, Any, T]], answer: asyncio.Future[T]
     ) -> None:
-        assert self.lab is not None
+        assert self.services is not None
         try:
-            result = await work(self.lab)
+            result = await work(self.services)
         except LabError as error:
             if self.alive and not answer.done():
                 answer.set_exception(error)
@@ -171,13 +152,9 @@ class Process:
 
     @property
     def ready(self) -> bool:
-        return self.alive and self.lab is not None
+        return self.alive and self.services is not None
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     found = group.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found
-
-
-async def _no_fetch(address: str) -> bytes:
-    raise Unreachable(f"{address} does not exist")

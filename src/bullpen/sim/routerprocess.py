@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 
-from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
-from bullpen.app.router import Presence
-from bullpen.controllers.leases.session_recorder import SessionRecorder
-from bullpen.runtime.events import Events
-from bullpen.runtime.informer import Informer
-from bullpen.services.router.fencing import fencing
+from bullpen.app.router import RouterLab
 from bullpen.sim.eventless import Eventless
 from bullpen.sim.process import Surroundings
 from bullpen.sim.routers import PlayedRouter
 
 NAME = "apart"
 ENDPOINT = "router:8083"
-RETRY = timedelta(seconds=1)
 
 
 class RouterProcess:
     def __init__(self, connect: Callable[[RouterProcess], Objects], around: Surroundings) -> None:
         self.name = NAME
         self.alive = True
-        self.router = PlayedRouter(ENDPOINT, around.tickets, around.clock)
+        self.router = PlayedRouter(ENDPOINT, around.keys.tickets, around.sources.clock)
         self._connect = connect
         self._around = around
         self._task: asyncio.Task[None] | None = None
@@ -48,18 +41,10 @@ class RouterProcess:
         self._task.cancel()
 
     async def _main(self) -> None:
-        around, objects = self._around, Eventless(self._connect(self))
-        leases: Informer[Lease] = Informer(objects, Lease, retry=lambda failures: RETRY)
-        leases.listen(fencing(self.router))
-        presence = Presence(objects, NAME, ENDPOINT, lambda: self.router.load, around.clock)
-        events = Events(objects, clock=around.clock, ids=around.ids, component=f"router-{NAME}")
-        sessions = SessionRecorder(
-            objects, leases, clock=around.clock, events=events, retry=lambda failures: RETRY
-        )
-        self.router.on_session = sessions.saw
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(leases.run())
-            await leases.synced()
+        objects = Eventless(self._connect(self))
+        lab = RouterLab(self.router, objects, self._around.sources, name=NAME, endpoint=ENDPOINT)
+        async with lab.following():
+            await lab.synced()
             self.router.open()
-            for part in (presence, events, sessions):
-                tasks.create_task(part.run())
+            async with lab.announced():
+                await asyncio.get_running_loop().create_future()

@@ -13,10 +13,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from bullpen.app.config import Config
+from bullpen.app.lab import Keys
+from bullpen.app.oidc import outside_tokens
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
-from bullpen.identity.tokens import LIFETIME, VERIFIED_MAX, Claims, Signer, payload_of
+from bullpen.identity.tokens import LIFETIME, VERIFIED_MAX, Claims, Signer, Tickets, payload_of
 from bullpen.identity.verified import VerifiedTokens
+from bullpen.kit.clock import Clock
 
 _KEY = b"k" * 32
 _HEADER = urlsafe_b64encode(b'{"alg":"HS256"}').rstrip(b"=").decode()
@@ -46,6 +50,15 @@ class CheapSigner(Signer):
             subject=Subject(role=Role(role.capitalize()), namespace=namespace, name=name, uid=uid),
             expires=datetime.fromtimestamp(int(claims["exp"]), UTC),
         )
+
+
+def cheap_keys(clock: Clock) -> Keys:
+    """The keys of a lab without outside issuers."""
+    return Keys(
+        signer=CheapSigner(),
+        tickets=Tickets(_KEY),
+        outside=outside_tokens(Config(), clock),
+    )
 
 
 def _mac(payload: str) -> str:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from bullpen.app.lab import Lab
+from bullpen.app.services import Services
 from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.provisioners.base import InstancePhase, Key
@@ -141,10 +141,10 @@ class Story:
         return self._world.history.holder(SPACE, lease)
 
     async def _must_fail(
-        self, claim: Claim, lease: str, attempt: Callable[[Lab, Claim, str], Awaitable[None]]
+        self, claim: Claim, lease: str, attempt: Callable[[Services, Claim, str], Awaitable[None]]
     ) -> None:
-        async def work(lab: Lab) -> None:
-            await attempt(lab, claim, lease)
+        async def work(services: Services) -> None:
+            await attempt(services, claim, lease)
 
         try:
             await self._world.network.call(STRANGER, work)
@@ -298,13 +298,15 @@ def _claim(token: str, namespace: str, name: str) -> Claim:
     return Claim(token=token, role=Role.CLIENT, namespace=namespace, name=name)
 
 
-async def _dial(lab: Lab, claim: Claim, lease: str) -> None:
-    await lab.switchboard.dial(await lab.callers.client(claim), lease)
+async def _dial(services: Services, claim: Claim, lease: str) -> None:
+    await services.switchboard.dial(await services.callers.client(claim), lease)
 
 
-async def _release(lab: Lab, claim: Claim, lease: str) -> None:
-    await lab.leases.release(await lab.callers.client(claim), lease, idempotent=True)
+async def _release(services: Services, claim: Claim, lease: str) -> None:
+    await services.leases.release(await services.callers.client(claim), lease, idempotent=True)
 
 
-async def _take_over(lab: Lab, claim: Claim, lease: str) -> None:
-    await lab.leases.update(await lab.callers.client(claim), lease, Edit(client=claim.name))
+async def _take_over(services: Services, claim: Claim, lease: str) -> None:
+    await services.leases.update(
+        await services.callers.client(claim), lease, Edit(client=claim.name)
+    )

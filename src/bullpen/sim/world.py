@@ -11,8 +11,8 @@ import base64
 import logging
 import random
 
+from bullpen.app.sources import Sources
 from bullpen.identity.subjects import Role, secret_name
-from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.base import InstancePhase, InstanceSpec, Key, Provisioner
@@ -43,6 +43,7 @@ from bullpen.sim.players import Part, Player
 from bullpen.sim.process import Process, Surroundings
 from bullpen.sim.routerprocess import ENDPOINT, NAME, RouterProcess
 from bullpen.sim.routers import PlayedRouter
+from bullpen.sim.signing import cheap_keys
 from bullpen.sim.trace import Trace
 from bullpen.sim.truth import Fact, Raw, Truth, Violation
 from bullpen.sim.watchers import Watcher
@@ -101,10 +102,8 @@ class World:
         self._around = Surroundings(
             home=self.home,
             provisioner=self._provisioner,
-            clock=self.clock,
-            ids=ids,
-            chance=self.chance("service"),
-            tickets=Tickets(b"k" * 32),
+            sources=Sources(clock=self.clock, ids=ids, chance=self.chance("service")),
+            keys=cheap_keys(self.clock),
             failed=self._failed,
             say=self.say,
             events=plan.events,

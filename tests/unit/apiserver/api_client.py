@@ -6,7 +6,6 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from joserfc.jwk import ECKey
@@ -17,7 +16,10 @@ from bullpen.apiserver.authentication import ServiceAccountTokens, TokenTable
 from bullpen.apiserver.http import Request, Response, parse_query
 from bullpen.apiserver.recording import Caller
 from bullpen.apiserver.service import ApiService
-from bullpen.app.access import access_index, ensure_policy
+from bullpen.app import controllers
+from bullpen.app.initial_objects import ensure_policy
+from bullpen.app.lab import Lab, LabSettings
+from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditEvent
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, AccessIndex, User
 from bullpen.core.rbac.bootstrap_policy import CLUSTER_ROLE_BINDINGS, VIEW_USER, starting_roles
@@ -118,7 +120,10 @@ async def running_api() -> AsyncIterator[Api]:
     """A server with the default roles, which follows changes of roles and bindings."""
     registry, objects, clock = await _registry()
     await ensure_policy(objects)
-    async with access_index(objects, clock=clock, retry=lambda _: timedelta()) as access:
+    sources = Sources(clock=clock, ids=RandomIds(random.Random(3)), chance=random.Random(3))
+    lab = Lab(objects, LabSettings(endpoint="", ca_pem=""), sources)
+    access = lab.access_index
+    async with lab.running((controllers.cluster_roles,)):
         yield _api(registry, objects, clock, access)
 
 

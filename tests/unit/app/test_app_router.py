@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from bullpen.app import certificates
 from bullpen.app.health import Health
 from bullpen.app.joining import JoinSettings
 from bullpen.app.router import Home, RouterSettings, route
+from bullpen.app.sources import Sources
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
@@ -75,7 +78,7 @@ async def test_a_router_lets_nobody_in_before_it_has_read_the_leases(
 ) -> None:
     ready = asyncio.Event()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        tasks.create_task(route(settings(port), home, SystemClock(), lambda _: ready.set()))
+        tasks.create_task(route(settings(port), home, Sources.real(), lambda _: ready.set()))
         await objects.asked.wait()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -90,7 +93,43 @@ async def test_a_router_that_waits_for_the_leases_stops_when_it_is_told_to(
     home: Home, objects: SlowObjects, port: int
 ) -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        routing = route(settings(port), home, SystemClock(), lambda _: pytest.fail("not ready"))
+        routing = route(settings(port), home, Sources.real(), lambda _: pytest.fail("not ready"))
         tasks.create_task(routing)
         await objects.asked.wait()
         home.stop.set()
+
+
+UNNEEDED = (
+    "apsw",
+    "grpc",
+    "google.protobuf",
+    "bullpen.apiserver",
+    "bullpen.app.lab",
+    "bullpen.audit",
+    "bullpen.controllers.labs",
+    "bullpen.controllers.pools",
+    "bullpen.controllers.targets",
+    "bullpen.core.pools",
+    "bullpen.drivers",
+    "bullpen.placements",
+    "bullpen.provisioners",
+    "bullpen.registry",
+    "bullpen.services.grpc",
+    "bullpen.store",
+)
+"""Packages that a router has no use for; each of them would cost its process memory."""
+
+IMPORTED = """
+import sys
+import bullpen.cli.main, bullpen.cli.router, bullpen.app.logs, bullpen.app.router
+print("\\n".join(sys.modules))
+"""
+
+
+def test_a_router_process_imports_neither_the_api_server_nor_the_provisioners() -> None:
+    imported = subprocess.run(
+        (sys.executable, "-c", IMPORTED), check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert "bullpen.services.router.server" in imported
+    unneeded = tuple(f"{name}." for name in UNNEEDED)
+    assert [name for name in imported if f"{name}.".startswith(unneeded)] == []

@@ -1,19 +1,42 @@
-"""Fetches an outside issuer's documents over HTTP, with limits on size and time."""
+"""Outside issuers of tokens, from the settings; their documents are fetched over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from http.client import HTTPException
 
+from bullpen.app.config import Config, OidcIssuer
 from bullpen.errors import Refused, Unavailable
-from bullpen.identity.oidc import Fetch
+from bullpen.identity.oidc import Fetch, Issuer, NamespaceRule, OutsideTokens
+from bullpen.kit.clock import Clock
 
 SECONDS_MAX = 5.0
 BYTES_MAX = 1 << 20
+
+
+def outside_tokens(config: Config, clock: Clock) -> OutsideTokens:
+    """The issuers whose tokens are accepted besides our own."""
+    fetch = fetcher(item.ca_file for item in config.oidc if item.ca_file)
+    return OutsideTokens(tuple(map(_issuer, config.oidc)), fetch=fetch, clock=clock)
+
+
+def _issuer(item: OidcIssuer) -> Issuer:
+    return Issuer(
+        address=item.issuer,
+        audiences=frozenset(item.audiences),
+        username_claim=item.username_claim,
+        prefix=item.username_prefix,
+        namespaces=frozenset(item.namespaces),
+        namespace_rules=tuple(
+            NamespaceRule(claim=rule.claim, value=rule.value, namespaces=frozenset(rule.namespaces))
+            for rule in item.namespace_rules
+        ),
+        groups_claim=item.groups_claim,
+        groups_prefix=item.groups_prefix,
+    )
 
 
 def fetcher(ca_files: Iterable[str]) -> Fetch:

@@ -1,0 +1,364 @@
+"""The process of ``bullpen up``: storage, API server, lab and router, put together in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bullpen import __version__
+from bullpen.api.resources import RESOURCES
+from bullpen.apiserver.asgi import CLIENT_CERTIFICATE, Asgi
+from bullpen.apiserver.authentication import OidcTokens, ServiceAccountTokens, TokenTable
+from bullpen.apiserver.service import ApiService
+from bullpen.app import backups, certificates, controllers, credentials, descriptors, keys
+from bullpen.app.backups import BackupKeeper, Schedule
+from bullpen.app.certificates import Certificates, hosts_of
+from bullpen.app.config import Config
+from bullpen.app.datadir import Layout
+from bullpen.app.descriptors import Shares
+from bullpen.app.files import PUBLIC, write_atomically
+from bullpen.app.httpserver import bind, serving
+from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
+from bullpen.app.issuing import load as load_certificate
+from bullpen.app.lab import Keys, Lab, LabSettings
+from bullpen.app.login import LoginDiscovery, discovery
+from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
+from bullpen.app.oidc import outside_tokens
+from bullpen.app.placements import local_placement
+from bullpen.app.services import Services
+from bullpen.app.sources import Sources
+from bullpen.audit.events import AuditSink, NoAudit
+from bullpen.audit.log import AuditLog
+from bullpen.errors import Refused
+from bullpen.identity.serviceaccounts import AccountTokens
+from bullpen.identity.tokens import Signer, Tickets
+from bullpen.provisioners import plugins
+from bullpen.provisioners.base import Host
+from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.registry.expiry import EventSweeper
+from bullpen.registry.garbage import GarbageCollector
+from bullpen.registry.objects import RegistryObjects
+from bullpen.registry.registry import Registry
+from bullpen.runtime.connections import Door
+from bullpen.runtime.supervision import supervise
+from bullpen.services.grpc.recording import CallRecorder
+from bullpen.services.grpc.server import GrpcServer, Tls
+from bullpen.services.router.server import Router, tls_context
+from bullpen.store.sqlite import SqliteStore
+
+API, CONTROLLER, ROUTER, LOGIN = 0, 2, 3, 6
+"""Offset of each port from the base. With the default base, all but the API's are upstream's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The command line of ``bullpen up``."""
+
+    data: Path
+    listen: str = "127.0.0.1"
+    port_base: int = 8080
+    """0 selects free ports."""
+
+    manifests: tuple[Path, ...] = ()
+    config: Config = field(default_factory=Config)
+
+    def port(self, offset: int) -> int:
+        return self.port_base + offset if self.port_base else 0
+
+    @property
+    def host(self) -> str:
+        """The host name for clients on this machine."""
+        return "127.0.0.1" if self.listen in ("0.0.0.0", "::") else self.listen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A running service."""
+
+    registry: Registry
+    lab: Lab
+    certificates: Certificates
+    tokens: dict[credentials.Role, str]
+    endpoints: dict[str, str]
+    """``apiserver``, ``controller``, ``router`` and ``login``."""
+
+    audit: AuditSink
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings, layout: Layout, sources: Sources) -> AsyncIterator[Running]:
+    """Start everything in order; stop it in reverse order."""
+    async with contextlib.AsyncExitStack() as stack:
+        process = await _Process.opened(stack, settings, layout, sources)
+        endpoints = process.endpoints()
+        lab, router = await process.make_lab(endpoints), process.router
+        services, access = Services.of(lab), lab.access_index
+        lab.attach_router(router, endpoints["router"])
+        await stack.enter_async_context(lab.running(controllers.EMBEDDED))
+        # The router starts only now: before it knows which leases have ended, it would admit their
+        # tokens.
+        await process.serve_router()
+        await stack.enter_async_context(
+            process.grpc.serving(services.callers, services.controller, services.client)
+        )
+        await process.serve_login(endpoints)
+        await process.serve_api(
+            ApiService(
+                process.registry,
+                resources=RESOURCES,
+                clock=sources.clock,
+                authenticators=process.authenticators(lab, services),
+                version=__version__,
+                access=access,
+                tokens=process.accounts,
+                audit=process.audit,
+                ids=sources.ids,
+            ),
+            lab,
+        )
+        process.backups.service_ready()
+        yield Running(
+            registry=process.registry,
+            lab=lab,
+            certificates=process.certificates,
+            tokens=process.tokens,
+            endpoints=endpoints,
+            audit=process.audit or NoAudit(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """What the process holds besides the lab: files, ports, storage and keys."""
+
+    stack: contextlib.AsyncExitStack
+    settings: Settings
+    layout: Layout
+    sources: Sources
+    certificates: Certificates
+    tokens: dict[credentials.Role, str]
+    listeners: dict[int, socket.socket]
+    doors: dict[int, Door]
+    registry: Registry
+    backups: BackupKeeper
+    audit: AuditLog | None
+    keys: Keys
+    accounts: AccountTokens
+    router: Router
+    grpc: GrpcServer
+
+    @classmethod
+    async def opened(
+        cls,
+        stack: contextlib.AsyncExitStack,
+        settings: Settings,
+        layout: Layout,
+        sources: Sources,
+    ) -> _Process:
+        """Open everything; nothing answers yet."""
+        config, clock = settings.config, sources.clock
+        shares = descriptors.shares(descriptors.raise_limit(), config.connections)
+        certs = certificates.ensure(layout.pki, hosts_of(settings.host), now=clock.now())
+        tokens = credentials.ensure_tokens(layout.tokens)
+        listeners = {port: _listen(stack, settings, port) for port in (API, ROUTER, LOGIN)}
+        store = await backups.open_store(layout)
+        stack.push_async_callback(store.close)
+        keeper = _backup_keeper(config, layout, store, sources)
+        stack.push_async_callback(keeper.finish)
+        registry = Registry(store, clock=clock, ids=sources.ids)
+        await create_initial_objects(registry)
+        audit = _audit(stack, config, layout, sources)
+        await _start_background(stack, registry, keeper, sources)
+        signing_keys = keys.signing_keys(layout.signing_keys)
+        tickets = Tickets(keys.stream_key(layout.stream_key))
+        return cls(
+            stack=stack,
+            settings=settings,
+            layout=layout,
+            sources=sources,
+            certificates=certs,
+            tokens=tokens,
+            listeners=listeners,
+            doors=_doors(shares),
+            registry=registry,
+            backups=keeper,
+            audit=audit,
+            keys=Keys(
+                signer=Signer(signing_keys),
+                tickets=tickets,
+                outside=outside_tokens(config, clock),
+            ),
+            accounts=AccountTokens(signing_keys),
+            router=Router(tickets, clock=clock),
+            grpc=GrpcServer(
+                address=_address(settings.listen, settings.port(CONTROLLER)),
+                tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
+                recorder=CallRecorder(audit or NoAudit(), clock=clock, ids=sources.ids),
+                bounds=shares.controller,
+            ),
+        )
+
+    @property
+    def objects(self) -> RegistryObjects:
+        return RegistryObjects(self.registry, manager=FIELD_MANAGER)
+
+    def endpoints(self) -> dict[str, str]:
+        """Where clients reach each port."""
+        host = self.settings.host
+        ports = {name: each.getsockname()[1] for name, each in self.listeners.items()}
+        return {
+            "apiserver": f"https://{_address(host, ports[API])}",
+            "controller": _address(host, self.grpc.port),
+            "router": _address(host, ports[ROUTER]),
+            "login": f"http://{_address(host, ports[LOGIN])}",
+        }
+
+    async def make_lab(self, endpoints: dict[str, str]) -> Lab:
+        """The lab, with every installed provisioner on this machine."""
+        found = plugins.load_all()
+        placement = await self.stack.enter_async_context(
+            local_placement(self.layout.root, self.settings.config, found, self.sources).running()
+        )
+        host = Host(arch=platform.machine())
+        provisioners = tuple(PlacedProvisioner(each.recipe(host), placement) for each in found)
+        return Lab(
+            self.objects,
+            LabSettings.of(
+                self.settings.config,
+                endpoint=endpoints["controller"],
+                ca_pem=self.certificates.ca_pem(),
+            ),
+            self.sources,
+            keys=self.keys,
+            provisioners=provisioners,
+            sandboxing={each.name: placement.sandboxing for each in provisioners},
+        )
+
+    async def serve_router(self) -> None:
+        certs = self.certificates
+        tls = tls_context(str(certs.server_chain), str(certs.server_key))
+        await self.stack.enter_async_context(
+            self.router.serving(self.listeners[ROUTER], tls, door=self.doors[ROUTER])
+        )
+
+    async def serve_login(self, endpoints: dict[str, str]) -> None:
+        found = discovery(
+            self.settings.config,
+            endpoint=endpoints["controller"],
+            router=endpoints["router"],
+            namespace="default",
+            ca_pem=self.certificates.ca_pem(),
+        )
+        await self.stack.enter_async_context(
+            serving(LoginDiscovery(found), self.listeners[LOGIN], None, door=self.doors[LOGIN])
+        )
+
+    def authenticators(
+        self, lab: Lab, services: Services
+    ) -> tuple[TokenTable, credentials.LabTokens, ServiceAccountTokens, OidcTokens]:
+        return (
+            TokenTable({t: credentials.USERS[r] for r, t in self.tokens.items()}),
+            credentials.LabTokens(self.keys.signer, services.callers, self.sources.clock),
+            ServiceAccountTokens(self.accounts, lab.objects, self.sources.clock),
+            OidcTokens(self.keys.outside),
+        )
+
+    async def serve_api(self, service: ApiService, lab: Lab) -> None:
+        ports = ConnectionMetrics((*self.doors.values(), self.grpc.guard))
+        for metrics in (*lab_metrics(lab.views), ports):
+            service.metrics.collectors.register(metrics)
+        if self.audit is not None:
+            service.metrics.collectors.register(AuditMetrics(self.audit))
+        await self.stack.enter_async_context(
+            serving(
+                Asgi(service),
+                self.listeners[API],
+                self.certificates,
+                _client_authorities(self.certificates, self.settings.config, self.layout),
+                certificate_extension=CLIENT_CERTIFICATE,
+                door=self.doors[API],
+            )
+        )
+        # Watches are closed first, so that their streams end by themselves.
+        self.stack.callback(service.close)
+
+
+async def _start_background(
+    stack: contextlib.AsyncExitStack, registry: Registry, keeper: BackupKeeper, sources: Sources
+) -> None:
+    """Start what works on the registry by itself."""
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    parts = {
+        "garbage collector": GarbageCollector(registry).run,
+        "event expiry": EventSweeper(registry, clock=sources.clock).run,
+        "backups": keeper.run,
+    }
+    for name, run in parts.items():
+        stack.callback(tasks.create_task(supervise(name, run, retry=sources.retry)).cancel)
+
+
+def _audit(
+    stack: contextlib.AsyncExitStack, config: Config, layout: Layout, sources: Sources
+) -> AuditLog | None:
+    """The audit log, unless disabled. It is closed after everything that writes to it."""
+    if not config.audit.enabled:
+        return None
+    audit = AuditLog(layout.audit, config.audit.rotation(), clock=sources.clock)
+    audit.start()
+    stack.push_async_callback(asyncio.to_thread, audit.close)
+    return audit
+
+
+def _backup_keeper(
+    config: Config, layout: Layout, store: SqliteStore, sources: Sources
+) -> BackupKeeper:
+    found = config.backups
+    schedule = Schedule(every=found.interval(), keep=found.keep, max_age=found.age())
+    return BackupKeeper(store, layout.backups, schedule, clock=sources.clock)
+
+
+def _client_authorities(certs: Certificates, config: Config, layout: Layout) -> Path:
+    """A file with every CA whose client certificates are accepted."""
+    if not config.client_ca_file:
+        return certs.ca
+    try:
+        added = Path(config.client_ca_file).read_bytes()
+        load_certificate(added)
+    except OSError as error:
+        raise Refused(f"{config.client_ca_file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise Refused(f"{config.client_ca_file} holds no certificate in PEM form") from None
+    path = layout.pki / "client-ca.crt"
+    write_atomically(path, certs.ca_pem() + b"\n" + added, mode=PUBLIC)
+    return path
+
+
+def _doors(shares: Shares) -> dict[int, Door]:
+    return {
+        API: Door("apiserver", shares.api),
+        ROUTER: Door("router", shares.router),
+        LOGIN: Door("login", shares.login),
+    }
+
+
+def _listen(stack: contextlib.AsyncExitStack, settings: Settings, offset: int) -> socket.socket:
+    """Bind a port before anything starts, so that a port in use is reported at once."""
+    port = settings.port(offset)
+    try:
+        listener = bind(settings.listen, port)
+    except OSError as error:
+        raise Refused(
+            f"{_address(settings.listen, port)} cannot be used: {error.strerror};"
+            " choose another --listen or --port-base (0 takes free ports)"
+        ) from None
+    stack.callback(listener.close)
+    return listener
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,118 @@
+"""What a process counts, for Prometheus: pools, faults, the audit log and connections.
+
+Everything is read at each scrape. The labels name sets and kinds, whose number is limited,
+and never members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from bullpen.api.exporterset import ExporterSet
+from bullpen.audit.log import AuditLog
+from bullpen.controllers.faults import unprocessed
+from bullpen.controllers.views import Views
+from bullpen.runtime.faults import Faults
+
+LABELS = ("namespace", "pool")
+
+
+def lab_metrics(views: Views) -> tuple[Collector, ...]:
+    """The metrics of every process that runs controllers."""
+    return PoolMetrics(views.sets.all), FaultMetrics(views.faults)
+
+
+class PoolMetrics(Collector):
+    def __init__(self, sets: Callable[[], Iterable[ExporterSet]]) -> None:
+        self._sets = sets
+
+    def collect(self) -> Iterator[Metric]:
+        replicas = GaugeMetricFamily(
+            "bullpen_pool_replicas", "Members of a pool, by state.", labels=(*LABELS, "state")
+        )
+        created = CounterMetricFamily(
+            "bullpen_pool_members_created", "Members created by a pool.", labels=LABELS
+        )
+        failing = GaugeMetricFamily(
+            "bullpen_pool_start_failures",
+            "Failures to start since the last success.",
+            labels=LABELS,
+        )
+        for owner in self._sets():
+            named = (owner.metadata.namespace, owner.metadata.name)
+            status = owner.status
+            for state, count in (
+                ("all", status.replicas),
+                ("ready", status.ready_replicas),
+                ("available", status.available_replicas),
+                ("leased", status.leased_replicas),
+            ):
+                replicas.add_metric((*named, state), count)
+            created.add_metric(named, status.created)
+            failing.add_metric(named, status.start_failures.count if status.start_failures else 0)
+        yield from (replicas, created, failing)
+
+
+class FaultMetrics(Collector):
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def collect(self) -> Iterator[Metric]:
+        present = GaugeMetricFamily(
+            "bullpen_objects_unprocessed",
+            "Objects that cannot be processed because of a bug, by kind.",
+            labels=("kind",),
+        )
+        for kind, count in sorted(unprocessed(self._faults).items()):
+            present.add_metric((kind,), count)
+        failures = CounterMetricFamily(
+            "bullpen_object_failures",
+            "Unexpected failures to process an object, by kind and part of the service.",
+            labels=("kind", "part"),
+        )
+        for (kind, part), count in sorted(self._faults.counts.items()):
+            failures.add_metric((kind, part), count)
+        yield from (present, failures)
+
+
+class AuditMetrics(Collector):
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(
+            "bullpen_audit_events", "Events accepted by the audit log.", value=self._log.recorded
+        )
+        yield CounterMetricFamily(
+            "bullpen_audit_dropped",
+            "Events that the audit log lost, because its disk was stuck or full.",
+            value=self._log.dropped,
+        )
+
+
+class Counting(Protocol):
+    """A port whose connections are counted."""
+
+    name: str
+    displaced: int
+    refused: int
+
+
+class ConnectionMetrics(Collector):
+    def __init__(self, ports: Iterable[Counting]) -> None:
+        self._ports = tuple(ports)
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "bullpen_connections_closed",
+            "Connections closed because there were too many, by port and reason.",
+            labels=("port", "reason"),
+        )
+        for port in self._ports:
+            family.add_metric((port.name, "displaced"), port.displaced)
+            family.add_metric((port.name, "refused"), port.refused)
+        yield family

@@ -1,0 +1,46 @@
+"""Where the instances of this process run: as processes of this machine, or as Pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from bullpen.api.objects import Objects
+from bullpen.api.pod import Pod
+from bullpen.app.config import Config
+from bullpen.app.sources import Sources
+from bullpen.placements.local.capacity import host_limits
+from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.placement import LocalPlacement, LocalSettings
+from bullpen.placements.pod.placement import PodPlacement
+from bullpen.placements.pod.rendering import PodSettings
+from bullpen.provisioners.base import Plugin
+from bullpen.runtime.informer import Informer
+
+
+def local_placement(
+    data: Path, config: Config, found: Iterable[Plugin], sources: Sources
+) -> LocalPlacement:
+    """Processes of this machine, with the drivers of these provisioners loaded in advance."""
+    preload = tuple(dict.fromkeys(module for plugin in found for module in plugin.preload))
+    settings = LocalSettings(
+        data=data,
+        limits=host_limits(instances=config.pools.instances_max),
+        zygote=ZygoteSettings(load=preload),
+        sandbox=config.sandbox.settings(),
+    )
+    return LocalPlacement(settings, clock=sources.clock, ids=sources.ids)
+
+
+@contextlib.asynccontextmanager
+async def pod_placement(
+    objects: Objects, settings: PodSettings, sources: Sources
+) -> AsyncIterator[PodPlacement]:
+    """Pods of the cluster, watched while the context is open."""
+    pods: Informer[Pod] = Informer(objects, Pod, retry=sources.retry)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(pods.run())
+        yield PodPlacement(objects, pods, settings)
+        watching.cancel()

@@ -1,0 +1,84 @@
+"""Jumpstarter's services over one lab, for gRPC and for callers without it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from bullpen.app.lab import Lab
+from bullpen.controllers.views import Views
+from bullpen.services.callers import Callers
+from bullpen.services.dialing import Switchboard
+from bullpen.services.exporters import Exporters
+from bullpen.services.grpc.client import ClientServicer
+from bullpen.services.grpc.controller import ControllerServicer
+from bullpen.services.leases import Leases
+from bullpen.services.quotas import Gatekeeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    views: Views
+    callers: Callers
+    leases: Leases
+    exporters: Exporters
+    switchboard: Switchboard
+    controller: ControllerServicer
+    """The services of exporters, for gRPC."""
+
+    client: ClientServicer
+    """The services of clients, for gRPC."""
+
+    @classmethod
+    def of(cls, lab: Lab) -> Services:
+        """Make the services, before the lab runs: they follow the views from the first list on."""
+        views, clock, settings = lab.views, lab.clock, lab.settings
+        callers = Callers(
+            lab.objects,
+            views,
+            signer=lab.keys.signer,
+            outside=lab.keys.outside,
+            provisioning=settings.provisioning,
+            clock=clock,
+        )
+        gatekeeper = Gatekeeper(
+            lab.labs, settings.quotas, monotonic=asyncio.get_running_loop().time
+        )
+        leases = Leases(
+            lab.objects,
+            views,
+            gatekeeper=gatekeeper,
+            signals=lab.signals,
+            clock=clock,
+            ids=lab.ids,
+        )
+        exporters = Exporters(
+            lab.objects,
+            views,
+            connections=lab.connections,
+            presence_changed=lab.presence_changed,
+            signals=lab.signals,
+            clock=clock,
+            events=lab.events,
+        )
+        switchboard = Switchboard(
+            views,
+            tickets=lab.keys.tickets,
+            routers=lab.routers,
+            signals=lab.signals,
+            clock=clock,
+            ids=lab.ids,
+        )
+        return cls(
+            views=views,
+            callers=callers,
+            leases=leases,
+            exporters=exporters,
+            switchboard=switchboard,
+            controller=ControllerServicer(
+                views, exporters=exporters, leases=leases, switchboard=switchboard
+            ),
+            client=ClientServicer(
+                views, leases, lab.credentials, clock=clock, labels=settings.labels
+            ),
+        )
