@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench soak crash fuzz lock chart format
+.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ fuzz: setup ## Search with coverage for input that hurts: SECONDS_MAX (60) for e
 
 bench: setup ## Benchmarks, as ratios to references measured in the same run
 	@$(BIN)/bullpen bench
+
+figures: setup ## Run all benchmarks, and write the figures into README.md and docs/
+	@$(BIN)/bullpen bench --write
 
 soak: setup ## Simulated faults, SECONDS_MAX (600) seconds in each home, from SEED (1) on, SIZE (usual)
 	@for home in embedded cluster; do $(BIN)/bullpen sim --runs 0 --until $${SECONDS_MAX:-600} \

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Sample = TypeVar("Sample")
 
@@ -50,6 +50,22 @@ class Result:
     @property
     def reached(self) -> bool | None:
         return self.goal.reached(self.ratio) if self.goal else None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Result:
+        """The inverse of ``document``, except for what that rounds."""
+        goal = document["goal"]
+        return cls(
+            name=document["name"],
+            unit=document["unit"],
+            ours=document["ours"],
+            reference=document["reference"],
+            ratio=document["ratio"],
+            ratio_min=document["ratioMin"],
+            ratio_max=document["ratioMax"],
+            goal=None if goal is None else Goal(goal, at_least=document["better"] == "higher"),
+            details=document["details"],
+        )
 
     def document(self) -> dict[str, object]:
         return {

@@ -1,15 +1,19 @@
-"""Figures for users: a table and a plot, kept in a Markdown file between two marks.
+"""The published figures: one file of results, and the pages that are written from it.
 
-The text around the marks is written by hand and kept. The plot shows each ratio against its
-goal on one scale: everything right of the line has reached it.
+``bullpen bench --write`` replaces the results and writes them between two marks into
+README.md and docs/benchmarks.md, with a plot beside the latter. The text around the marks is
+written by hand and kept. The plot shows each ratio against its goal on one scale: everything
+right of the line has reached it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +22,9 @@ from xml.sax.saxutils import escape
 from bullpen.bench.measure import Result, figure
 from bullpen.errors import BadRequest
 
+RESULTS = Path("docs/benchmarks.json")
+PAGE, PLOT, README = Path("docs/benchmarks.md"), Path("docs/benchmarks.svg"), Path("README.md")
+
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 PACKAGES = ("bullpen", "grpcio", "uvloop", "msgspec", "jumpstarter-cli")
 
@@ -25,23 +32,104 @@ ROW, LEFT, WIDTH, MARGIN = 22, 330, 420, 30
 DECADES = 2
 """Range of the scale on either side of the goal, in powers of ten."""
 
+FLOOR = "an empty gRPC call and one durable commit"
+RELAY = "a plain TLS relay in Python"
+SUMMARY = (
+    ("warm lease p50", FLOOR),
+    ("warm lease p99", FLOOR),
+    ("300 leases at once", f"300 times {FLOOR}"),
+    ("hand-over p99", "a warm lease, p50"),
+    ("cost per lease, 10,000 exporters against 1,000", "the smaller lab"),
+    ("cost per lease, 1,000 waiting against 100", "the shorter queue"),
+    ("router throughput 4 KiB TLS", RELAY),
+    ("router throughput 64 KiB TLS", RELAY),
+    ("router throughput 1 MiB TLS", RELAY),
+    ("lease on an empty pool", "`jmp run` by hand until registered"),
+    ("memory of its own", "25 MiB for an idle exporter"),
+)
+"""The results in README.md, each with the description of its reference."""
 
-def write(
-    path: Path, results: Sequence[Result], *, stolen: Mapping[str, float], now: datetime
-) -> None:
-    """Put the figures between the marks of ``path``; raises ``BadRequest`` without marks.
 
-    ``stolen``: the share of steal time of the machine, by benchmark.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run of all benchmarks."""
+
+    machine: str
+    """The machine, the versions and the day."""
+
+    stolen: Mapping[str, float]
+    """The share of steal time of the machine, by benchmark."""
+
+    results: tuple[Result, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, object]) -> Report:
+        """The inverse of ``document``."""
+        stolen, results = document["stolen"], document["results"]
+        assert isinstance(stolen, dict)
+        assert isinstance(results, list)
+        return cls(
+            machine=str(document["machine"]),
+            stolen={str(name): float(share) for name, share in stolen.items()},
+            results=tuple(Result.of(result) for result in results),
+        )
+
+    def document(self) -> dict[str, object]:
+        return {
+            "machine": self.machine,
+            "stolen": {name: round(share, 4) for name, share in self.stolen.items()},
+            "results": [result.document() for result in self.results],
+        }
+
+
+def write(root: Path, report: Report) -> None:
+    """Replace the results in the checkout at ``root``, and what is written from them."""
+    stored = report.document()
+    written = pages(root, Report.of(stored))
+    (root / RESULTS).write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+    for path, text in written.items():
+        (root / path).write_text(text)
+
+
+def read(root: Path) -> Report:
+    """The results in the checkout at ``root``."""
+    return Report.of(json.loads((root / RESULTS).read_text()))
+
+
+def pages(root: Path, report: Report) -> dict[Path, str]:
+    """The content of each page with these figures; raises ``BadRequest`` for a page without marks.
+
+    Pages and results are written from the same rounded figures, so that they cannot differ.
     """
+    goals = [result for result in report.results if result.goal]
+    picture = f"![Ratios to their goals]({PLOT.name})"
+    figures = f"{report.machine}\n{_host(report.stolen)}\n\n{picture}\n\n{table(report.results)}"
+    return {
+        PAGE: _between_marks(root / PAGE, figures),
+        README: _between_marks(root / README, summary(report.results)),
+        PLOT: plot(goals),
+    }
+
+
+def _between_marks(path: Path, figures: str) -> str:
     text = path.read_text()
     if BEGIN not in text or END not in text:
         raise BadRequest(f"{path} has no place for figures; put {BEGIN} and {END} into it")
-    plot_path = path.with_suffix(".svg")
-    plot_path.write_text(plot([result for result in results if result.goal]))
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    picture = f"![Ratios to their goals]({plot_path.name})"
-    figures = f"{machine(now)}\n{_host(stolen)}\n\n{picture}\n\n{table(results)}"
-    path.write_text(f"{before}{BEGIN}\n{figures}\n{END}{after}")
+    return f"{before}{BEGIN}\n{figures}\n{END}{after}"
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The table of README.md; raises ``BadRequest`` if one of its results is missing."""
+    named = {result.name: result for result in results}
+    rows = []
+    for name, against in SUMMARY:
+        if name not in named:
+            raise BadRequest(f"there is no result {name!r}; run all benchmarks")
+        found = named[name]
+        goal = f"{found.goal or ''}{'' if found.reached is not False else ', not reached'}"
+        rows.append(f"| {name} | {against} | {found.ratio:.2f} | {goal} |")
+    return "\n".join(("| what | against | ratio | goal |", "|---" * 4 + "|", *rows))
 
 
 def table(results: Sequence[Result]) -> str:

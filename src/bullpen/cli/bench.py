@@ -28,22 +28,23 @@ BENCHMARKS = {
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--rounds", default=3, show_default=True, help="Repetitions, interleaved.")
 @click.option(
-    "--report",
-    type=click.Path(dir_okay=False),
-    help="Also write the figures into this Markdown file, and a plot beside it.",
+    "--write",
+    is_flag=True,
+    help="Run all, and publish the figures in README.md and docs/ of the current directory.",
 )
 @output("table", "json")
-def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) -> None:
+def bench(names: tuple[str, ...], rounds: int, write: bool, output: str) -> None:
     """Run the named benchmarks, or all of them. Every figure is a ratio to its reference.
 
-    If a benchmark cannot run, the command names it and exits with 1.
+    If a benchmark cannot run, the command names it, publishes nothing and exits with 1.
     """
     import uvloop
 
-    from bullpen.bench import host
+    from bullpen.bench import host, report
     from bullpen.bench.measure import Result, render
-    from bullpen.bench.report import write
 
+    if write and names:
+        raise click.UsageError("--write publishes all figures of one run; name no benchmark")
     results: list[Result] = []
     failed: list[str] = []
     stolen: dict[str, float] = {}
@@ -63,7 +64,9 @@ def bench(names: tuple[str, ...], rounds: int, report: str | None, output: str) 
         echo_document([result.document() for result in results], "json")
     else:
         click.echo(render(tuple(results)))
-    if report:
-        write(Path(report), tuple(results), stolen=stolen, now=datetime.now(UTC))
     if failed:
         raise click.exceptions.Exit(1)
+    if write:
+        machine = report.machine(datetime.now(UTC))
+        found = report.Report(machine=machine, stolen=stolen, results=tuple(results))
+        report.write(Path.cwd(), found)
