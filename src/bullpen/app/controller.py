@@ -11,21 +11,25 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
-from bullpen.app import controllers, descriptors, issuing
-from bullpen.app.certificates import hosts_of
+from bullpen.app import certificates, controllers, process
+from bullpen.app.certificates import Pair, TlsFiles, hosts_of
+from bullpen.app.cluster_process import (
+    Joined,
+    JoinSettings,
+    joined,
+    lead,
+    leadership_of,
+    taken_port,
+)
 from bullpen.app.config import Config
-from bullpen.app.descriptors import Shares
 from bullpen.app.httpserver import serving
-from bullpen.app.issuing import Pair
-from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_of, taken_port
+from bullpen.app.keys import SharedKeys
 from bullpen.app.lab import Keys, Lab, LabSettings, Role, scopes_of
-from bullpen.app.login import LoginDiscovery, discovery
+from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import lab_metrics
-from bullpen.app.oidc import outside_tokens
+from bullpen.app.process import Shares
 from bullpen.app.services import Services
-from bullpen.app.sharing import SharedKeys
 from bullpen.app.sources import Sources
-from bullpen.app.tls import TlsFiles
 from bullpen.audit.events import NoAudit
 from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
@@ -126,7 +130,7 @@ async def _login(
 
 
 def _shares(settings: ControllerSettings) -> Shares:
-    return descriptors.shares(descriptors.raise_limit(), settings.config.connections)
+    return process.connection_shares(process.raise_descriptor_limit(), settings.config.connections)
 
 
 async def _identity(settings: ControllerSettings, here: Joined, sources: Sources) -> Identity:
@@ -139,7 +143,7 @@ async def _identity(settings: ControllerSettings, here: Joined, sources: Sources
     else:
         authority = await shared.authority(now=now)
         ca_pem = authority.certificate
-        server = issuing.issue(authority, hosts_of(_host(settings)), now=now)
+        server = certificates.issue(authority, hosts_of(_host(settings)), now=now)
     keys = Keys(
         signer=Signer(signing.result()),
         tickets=Tickets(stream.result()),

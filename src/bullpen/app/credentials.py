@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 from enum import StrEnum
 from pathlib import Path
 
-from bullpen.api.yaml import dump
-from bullpen.app.files import SECRET, write_atomically
+from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
 from bullpen.core.rbac.bootstrap_policy import ADMIN_USER, VIEW_USER
 from bullpen.errors import Refused, Rejected, Unauthorized
@@ -82,26 +80,3 @@ def _read(path: Path) -> dict[Role, str]:
         raise Refused(
             f"{path} cannot be read; remove it to have new tokens created at the next start"
         ) from None
-
-
-def kubeconfig(*, server: str, ca_pem: bytes, user: str, token: str) -> str:
-    """A self-contained kubeconfig: the CA and the token are embedded."""
-    cluster = {
-        "server": server,
-        "certificate-authority-data": base64.b64encode(ca_pem).decode(),
-    }
-    return dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "bullpen",
-            "clusters": [{"name": "bullpen", "cluster": cluster}],
-            "contexts": [
-                {
-                    "name": "bullpen",
-                    "context": {"cluster": "bullpen", "user": user, "namespace": "default"},
-                }
-            ],
-            "users": [{"name": user, "user": {"token": token}}],
-        }
-    )

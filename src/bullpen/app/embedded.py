@@ -15,21 +15,18 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import CLIENT_CERTIFICATE, Asgi
 from bullpen.apiserver.authentication import OidcTokens, ServiceAccountTokens, TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import backups, certificates, controllers, credentials, descriptors, keys
+from bullpen.app import backups, certificates, controllers, credentials, keys, process
 from bullpen.app.backups import BackupKeeper, Schedule
-from bullpen.app.certificates import Certificates, hosts_of
+from bullpen.app.certificates import Certificates, hosts_of, load_certificate
 from bullpen.app.config import Config
-from bullpen.app.datadir import Layout
-from bullpen.app.descriptors import Shares
-from bullpen.app.files import PUBLIC, write_atomically
+from bullpen.app.datadir import PUBLIC, Layout, write_atomically
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
-from bullpen.app.issuing import load as load_certificate
 from bullpen.app.lab import Keys, Lab, LabSettings
-from bullpen.app.login import LoginDiscovery, discovery
+from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
-from bullpen.app.oidc import outside_tokens
 from bullpen.app.placements import local_placement
+from bullpen.app.process import Shares
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
@@ -162,7 +159,7 @@ class _Process:
     ) -> _Process:
         """Open everything; nothing answers yet."""
         config, clock = settings.config, sources.clock
-        shares = descriptors.shares(descriptors.raise_limit(), config.connections)
+        shares = process.connection_shares(process.raise_descriptor_limit(), config.connections)
         certs = certificates.ensure(layout.pki, hosts_of(settings.host), now=clock.now())
         tokens = credentials.ensure_tokens(layout.tokens)
         listeners = {port: _listen(stack, settings, port) for port in (API, ROUTER, LOGIN)}

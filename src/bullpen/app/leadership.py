@@ -19,7 +19,6 @@ from datetime import timedelta
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app.leadership_watch import LeadershipWatch
 from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable
 from bullpen.kit.clock import Clock
 
@@ -27,6 +26,10 @@ ADDRESS = "bullpen.dev/address"
 """Annotation with the address where other replicas can check that the leader runs."""
 
 log = logging.getLogger("bullpen.leadership")
+
+KNOCKS = 3
+KNOCK_SECONDS = 0.1
+CONNECT_SECONDS_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,3 +240,68 @@ class Leadership:
             f"the leadership {self.name} was lost: {why}. This process stops, so that two"
             " leaders never act at once; after a restart it is a standby"
         )
+
+
+class LeadershipWatch:
+    """One connection to the current leader, whose end shows that the leader is gone.
+
+    A Lease that is not renewed expires after many seconds; a killed process closes its
+    connections at once. Exporters give up after five seconds without a controller, so they are
+    hardly affected. A process is reported as gone only after we were connected to it: an
+    address that cannot be reached at all proves nothing.
+    """
+
+    def __init__(self) -> None:
+        self._address = ""
+        self._met = False
+        """Whether a process ever answered there."""
+
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def gone(self, address: str, *, seconds: float) -> bool:
+        """Whether the process that answered at ``address`` is gone; watches for ``seconds``."""
+        if address != self._address:
+            self.leave()
+            self._address, self._met = address, False
+        if self._streams is None:
+            await self._connect()
+        if self._streams is not None and not await self._ended(seconds):
+            return False
+        self.leave()
+        return self._met and await self._refuses()
+
+    def leave(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _ended(self, seconds: float) -> bool:
+        assert self._streams is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return not await self._streams[0].read(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    async def _refuses(self) -> bool:
+        """Whether the port is closed, rather than only the connection."""
+        for _ in range(KNOCKS):
+            await asyncio.sleep(KNOCK_SECONDS)
+            if not await self._connect():
+                return False
+        return True
+
+    async def _connect(self) -> bool:
+        """Try to connect; returns whether the machine itself refused the connection."""
+        host, _, port = self._address.rpartition(":")
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                self._streams = await asyncio.open_connection(host.strip("[]"), int(port))
+                self._met = True
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError, ValueError):
+            return False
+        return False

@@ -18,8 +18,8 @@ from pathlib import Path
 from bullpen.api.core import ConfigMap
 from bullpen.api.objects import Objects
 from bullpen.app import controllers
+from bullpen.app.cluster_process import Joined, JoinSettings, joined, lead, leadership_of
 from bullpen.app.config import Config
-from bullpen.app.joining import Joined, JoinSettings, joined, lead, leadership_of
 from bullpen.app.lab import Lab, LabSettings, Role, scopes_of
 from bullpen.app.metrics import lab_metrics
 from bullpen.app.placements import local_placement, pod_placement

@@ -20,14 +20,13 @@ from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app import certificates, descriptors, issuing, keys
-from bullpen.app.certificates import hosts_of
+from bullpen.app import certificates, keys, process
+from bullpen.app.certificates import TlsFiles, as_files, hosts_of
+from bullpen.app.cluster_process import JoinSettings, before_stop, hear_signals, joined, taken_port
 from bullpen.app.datadir import Layout
 from bullpen.app.health import Health
-from bullpen.app.joining import JoinSettings, before_stop, hear_signals, joined, taken_port
-from bullpen.app.sharing import SharedKeys
+from bullpen.app.keys import SharedKeys
 from bullpen.app.sources import Sources
-from bullpen.app.tls import TlsFiles, as_files
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.leases.session_recorder import SessionRecorder
@@ -193,7 +192,7 @@ async def route(
             if not await before_stop(lab.synced(), home.stop):
                 return
             tls = tls_context(home.chain, home.key)
-            door = Door("router", descriptors.only_port(descriptors.raise_limit()))
+            door = Door("router", process.only_port_bounds(process.raise_descriptor_limit()))
             async with lab.announced() as withdraw, router.serving(listener, tls, door=door):
                 home.health.ready = f"routing at {endpoint}"
                 announce(endpoint)
@@ -244,7 +243,7 @@ async def _cluster_home(
             _, server = settings.tls.read()
         else:
             authority = await shared.authority(now=clock.now())
-            server = issuing.issue(authority, hosts_of(settings.host), now=clock.now())
+            server = certificates.issue(authority, hosts_of(settings.host), now=clock.now())
         with as_files(server) as (chain, key):
             yield Home(
                 objects=here.objects,

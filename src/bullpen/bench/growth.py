@@ -25,7 +25,7 @@ from bullpen.app import lab as production
 from bullpen.app.config import Config
 from bullpen.app.keys import fresh_signing_keys, read_signing_keys
 from bullpen.app.lab import Keys, LabSettings, Role
-from bullpen.app.oidc import outside_tokens
+from bullpen.app.login import outside_tokens
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.bench.measure import Goal, Result, compare

@@ -57,7 +57,7 @@ def controller(
     """Run the controller of a cluster. One of several replicas leads, the others are standbys."""
     import uvloop
 
-    from bullpen.app import logs
+    from bullpen.app import process
     from bullpen.app.config import load
     from bullpen.app.controller import ControllerSettings, run
 
@@ -69,6 +69,6 @@ def controller(
         tls=tls_from(tls_cert, tls_key, tls_ca),
         config=load(config),
     )
-    logs.configure(verbose=verbose)
+    process.configure_logs(verbose=verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=click.echo))

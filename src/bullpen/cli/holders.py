@@ -125,7 +125,7 @@ def _with_credential(api: Api, path: str) -> Document:
 
 
 def _config(api: Api, found: Document) -> str:
-    from bullpen.app.clientconfig import client_config, exporter_config
+    from bullpen.app.config_files import client_config, exporter_config
 
     meta, status = found["metadata"], found["status"]
     namespace = meta["namespace"]
@@ -149,6 +149,6 @@ def _config(api: Api, found: Document) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    from bullpen.app.files import SECRET, write_atomically
+    from bullpen.app.datadir import SECRET, write_atomically
 
     write_atomically(path, content, mode=SECRET)

@@ -84,7 +84,7 @@ def provisioner(
     """Manage the pools of one provisioner. One of several replicas is the leader."""
     import uvloop
 
-    from bullpen.app import logs
+    from bullpen.app import process
     from bullpen.app.config import load
     from bullpen.app.provisioner import ProvisionerSettings, run
 
@@ -99,7 +99,7 @@ def provisioner(
         ca=tls_ca,
         config=load(config),
     )
-    logs.configure(verbose=verbose)
+    process.configure_logs(verbose=verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=click.echo))
 

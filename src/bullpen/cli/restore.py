@@ -14,7 +14,7 @@ from bullpen.cli.rendering import echo_document, table
 from bullpen.kit import times
 
 if TYPE_CHECKING:
-    from bullpen.app.restoring import Finding, Restored
+    from bullpen.app.backups import Finding, Restored
 
 _COLUMNS = ("name", "made", "bytes", "revision", "objects", "sound")
 
@@ -29,10 +29,10 @@ def restore(data: Path | None, chosen: str, listing: bool, output: str) -> None:
 
     Changes after the backup was made are lost. The replaced database is kept.
     """
+    from bullpen.app.backups import restore as run
+    from bullpen.app.backups import survey
     from bullpen.app.datadir import Layout
-    from bullpen.app.localaudit import record_restore
-    from bullpen.app.restoring import restore as run
-    from bullpen.app.restoring import survey
+    from bullpen.app.local_audit import record_restore
     from bullpen.kit.clock import SystemClock
     from bullpen.kit.ids import RandomIds
 

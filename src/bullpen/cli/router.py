@@ -70,7 +70,7 @@ def router(
     """
     import uvloop
 
-    from bullpen.app import logs
+    from bullpen.app import process
     from bullpen.app.router import RouterSettings, run
 
     chosen = data or os.environ.get("BULLPEN_DATA")
@@ -87,6 +87,6 @@ def router(
         tls=tls_from(tls_cert, tls_key, tls_ca),
         drain=timedelta(seconds=drain),
     )
-    logs.configure(verbose=verbose)
+    process.configure_logs(verbose=verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(settings, announce=lambda where: click.echo(f"Routing at {where}.")))

@@ -16,7 +16,7 @@ from bullpen.cli.rendering import echo_document, table
 from bullpen.errors import Conflict, Refused
 
 if TYPE_CHECKING:
-    from bullpen.app.units import Choices
+    from bullpen.app.systemd import Choices
 
 SYSTEM_UNITS = Path("/etc/systemd/system")
 SYSTEM_DATA = Path("/var/lib/bullpen")
@@ -87,8 +87,8 @@ def install(
     A unit that a person has changed is left alone and nothing is written, unless --force is
     given. Nothing is started.
     """
-    from bullpen.app.files import PUBLIC, write_atomically
-    from bullpen.app.units import units
+    from bullpen.app.datadir import PUBLIC, write_atomically
+    from bullpen.app.systemd import units
 
     place = directory or _units_directory(user=user)
     wanted = units(_chosen(user=user, data=data, listen=listen, port_base=port_base, config=config))
@@ -112,7 +112,7 @@ def uninstall(user: bool, directory: Path | None, force: bool, output: str) -> N
 
     Units that a person has changed, or that are still enabled, are kept unless --force is given.
     """
-    from bullpen.app.units import EXPORTER, SERVICE
+    from bullpen.app.systemd import EXPORTER, SERVICE
 
     place = directory or _units_directory(user=user)
     found = {name: _read(place / name) for name in (SERVICE, EXPORTER)}
@@ -140,7 +140,7 @@ def show(
     config: Path | None,
 ) -> None:
     """Print the unit of the service, or of exporters, as it would be installed."""
-    from bullpen.app.units import EXPORTER, SERVICE, units
+    from bullpen.app.systemd import EXPORTER, SERVICE, units
 
     made = units(_chosen(user=user, data=data, listen=listen, port_base=port_base, config=config))
     click.echo(made[SERVICE if unit == "service" else EXPORTER], nl=False)
@@ -149,7 +149,7 @@ def show(
 def _chosen(
     *, user: bool, data: Path | None, listen: str, port_base: int | None, config: Path | None
 ) -> Choices:
-    from bullpen.app.units import Choices
+    from bullpen.app.systemd import Choices
 
     programs = Path(sys.executable).parent
     program = programs / "bullpen"
@@ -190,7 +190,7 @@ def _remove(path: Path) -> None:
 
 
 def _refuse_changed(place: Path, found: dict[str, str | None]) -> None:
-    from bullpen.app.units import is_as_written
+    from bullpen.app.systemd import is_as_written
 
     changed = [
         str(place / name) for name, text in found.items() if text and not is_as_written(text)

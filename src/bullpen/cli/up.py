@@ -51,12 +51,12 @@ def up(
     verbose: bool,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C or SIGTERM."""
-    from bullpen.app import logs
+    from bullpen.app import process
     from bullpen.app.config import load
     from bullpen.app.embedded import Settings
     from bullpen.app.up import up as run
 
-    logs.configure(verbose=verbose)
+    process.configure_logs(verbose=verbose)
     settings = Settings(
         data=data or default_data_directory(),
         listen=listen,

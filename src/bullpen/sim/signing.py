@@ -15,7 +15,7 @@ import msgspec
 
 from bullpen.app.config import Config
 from bullpen.app.lab import Keys
-from bullpen.app.oidc import outside_tokens
+from bullpen.app.login import outside_tokens
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
 from bullpen.identity.tokens import LIFETIME, VERIFIED_MAX, Claims, Signer, Tickets, payload_of

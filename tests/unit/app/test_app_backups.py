@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.app import backups
-from bullpen.app.backups import Backup, BackupKeeper, Schedule, found, surplus
+from bullpen.app.backups import Backup, BackupKeeper, Schedule, stored_backups, surplus
 from bullpen.app.datadir import Layout
 from bullpen.errors import Damaged, Refused
 from bullpen.kit.clock import EPOCH, VirtualClock
@@ -77,7 +77,7 @@ async def test_a_backup_is_made_only_of_what_changed_and_the_oldest_goes(tmp_pat
             await keeper.make()
             await keeper.make()
             clock.advance(SCHEDULE.every)
-    made = [item.made_at for item in found(layout.backups)]
+    made = [item.made_at for item in stored_backups(layout.backups)]
     assert made == [EPOCH + timedelta(hours=hour) for hour in (4, 3, 2)]
     modes = {path.stat().st_mode & 0o777 for path in layout.backups.iterdir()}
     assert modes == {0o600}
@@ -93,7 +93,7 @@ async def test_a_backup_that_cannot_be_made_takes_none_away(
         keeper = BackupKeeper(store, layout.backups, schedule, clock=clock)
         await write(store, "a/b/c")
         await keeper.make()
-        before = found(layout.backups)
+        before = stored_backups(layout.backups)
         clock.advance(SCHEDULE.every)
         await write(store, "a/b/c")
 
@@ -102,7 +102,7 @@ async def test_a_backup_that_cannot_be_made_takes_none_away(
 
         monkeypatch.setattr(store, "_check", unreadable)
         await keeper.make()
-    assert found(layout.backups) == before
+    assert stored_backups(layout.backups) == before
     assert "backup failed" in caplog.text
     assert not list(layout.backups.glob("*partial*"))
 
@@ -121,7 +121,7 @@ async def test_a_service_that_never_became_ready_makes_no_backup_and_removes_non
     async with opened(layout) as store:
         await write(store, "a/b/c")
         await finish(store, layout)
-    good = found(layout.backups)
+    good = stored_backups(layout.backups)
     for _ in range(SCHEDULE.keep + 1):
         clock.advance(SCHEDULE.every)
         async with opened(layout) as store:
@@ -131,7 +131,7 @@ async def test_a_service_that_never_became_ready_makes_no_backup_and_removes_non
             await asyncio.sleep(0)
             running.cancel()
             await keeper.finish()
-    assert found(layout.backups) == good
+    assert stored_backups(layout.backups) == good
 
 
 async def test_what_a_killed_predecessor_did_not_finish_is_removed(tmp_path: Path) -> None:

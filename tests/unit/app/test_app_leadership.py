@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
+from bullpen.app.cluster_process import Joined, lead
 from bullpen.app.health import Health
-from bullpen.app.joining import Joined, lead
-from bullpen.app.leadership import Leadership, Timing, may_take
-from bullpen.app.leadership_watch import LeadershipWatch
+from bullpen.app.leadership import Leadership, LeadershipWatch, Timing, may_take
 from bullpen.errors import Unavailable, Unreachable
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds

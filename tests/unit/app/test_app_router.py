@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from bullpen.app import certificates
+from bullpen.app.cluster_process import JoinSettings
 from bullpen.app.health import Health
-from bullpen.app.joining import JoinSettings
 from bullpen.app.router import Home, RouterSettings, route
 from bullpen.app.sources import Sources
 from bullpen.kit.clock import SystemClock
@@ -121,7 +121,7 @@ UNNEEDED = (
 
 IMPORTED = """
 import sys
-import bullpen.cli.main, bullpen.cli.router, bullpen.app.logs, bullpen.app.router
+import bullpen.cli.main, bullpen.cli.router, bullpen.app.process, bullpen.app.router
 print("\\n".join(sys.modules))
 """
 

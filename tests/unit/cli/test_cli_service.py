@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bullpen.app.units import EXPORTER, SERVICE, word
+from bullpen.app.systemd import EXPORTER, SERVICE, word
 from bullpen.cli.exits import Exit, exit_for
 from bullpen.cli.service import service
 from bullpen.errors import LabError

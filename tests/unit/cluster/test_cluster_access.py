@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bullpen.app import issuing
+from bullpen.app import certificates
 from bullpen.cluster import incluster, kubeconfig
 from bullpen.cluster.access import Token, TokenFile
 from bullpen.cluster.plugins import Surroundings
@@ -22,7 +22,7 @@ from bullpen.errors import Refused
 from bullpen.kit.clock import EPOCH, VirtualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-AUTHORITY = issuing.make_authority(now=NOW)
+AUTHORITY = certificates.make_authority(now=NOW)
 
 
 def written(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
@@ -63,7 +63,7 @@ class TestKubeconfig:
     async def test_files_are_found_beside_it(self, tmp_path: Path) -> None:
         (tmp_path / "ca.crt").write_bytes(AUTHORITY.certificate)
         (tmp_path / "token").write_text("from-file\n")
-        client = issuing.issue(AUTHORITY, ("me",), now=NOW)
+        client = certificates.issue(AUTHORITY, ("me",), now=NOW)
         (tmp_path / "me.crt").write_bytes(client.certificate)
         (tmp_path / "me.key").write_bytes(client.key)
         user = {"tokenFile": "token", "client-certificate": "me.crt", "client-key": "me.key"}
@@ -164,7 +164,7 @@ class TestPlugins:
         assert self.runs(tmp_path) == 2
 
     async def test_may_give_a_certificate_instead(self, tmp_path: Path) -> None:
-        made = issuing.issue(AUTHORITY, ("me",), now=NOW)
+        made = certificates.issue(AUTHORITY, ("me",), now=NOW)
         status = {
             "clientCertificateData": made.certificate.decode(),
             "clientKeyData": made.key.decode(),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.app.config import ConnectionConfig
-from bullpen.app.descriptors import RESERVED, shares
+from bullpen.app.process import RESERVED, connection_shares
 from bullpen.runtime.connections import Bounds, Door, Guest, accepting
 from bullpen.services.grpc.guard import Connection, surplus
 
@@ -106,10 +106,10 @@ def test_of_the_grpc_port_those_go_that_sent_least_and_the_rest_is_within_bounds
 
 @pytest.mark.parametrize("limit", [64, 1_024, 65_536])
 def test_the_ports_together_leave_descriptors_in_reserve(limit: int) -> None:
-    found = shares(limit, ConnectionConfig())
+    found = connection_shares(limit, ConnectionConfig())
     together = sum(p.total for p in (found.api, found.controller, found.router, found.login))
     assert together <= max(64, limit - RESERVED)
-    assert shares(limit, ConnectionConfig(per_address=1)).api.per_address == 1
+    assert connection_shares(limit, ConnectionConfig(per_address=1)).api.per_address == 1
 
 
 def test_a_socket_of_this_process_is_recognised_by_its_port() -> None:

@@ -64,9 +64,13 @@ DEFAULTS: Document = {
     "serviceMonitor": {"enabled": False, "labels": {}, "interval": "30s"},
 }
 
-
 OPEN = frozenset({"resources", "runtimeImages"})
 """Values that accept any key, although some keys exist by default."""
+
+_TYPES = {bool: "boolean", int: "integer", str: "string"}
+_MARKED = re.compile(r"@@\{(.*?)\}@@")
+_WHOLE = re.compile(r"'@@\{((?:[^'@]|'')*?)\}@@'")
+HTTP, GRPC, ROUTER, LOGIN = 8080, 8082, 8083, 8086
 
 
 def schema() -> Document:
@@ -90,9 +94,6 @@ def _schema(value: object, *, is_open: bool = False) -> Document:
 
 def _item(example: Document) -> Document:
     return {**_schema(example), "required": sorted(example)}
-
-
-_TYPES = {bool: "boolean", int: "integer", str: "string"}
 
 
 class Values(Protocol):
@@ -204,11 +205,21 @@ def _quoted(text: str) -> str:
     return f"(printf {literal} {' '.join(f'({part})' for part in parts[1::2])})"
 
 
-_MARKED = re.compile(r"@@\{(.*?)\}@@")
-_WHOLE = re.compile(r"'@@\{((?:[^'@]|'')*?)\}@@'")
-
-
 def as_template(text: str) -> str:
     """YAML with marks as a Helm template: whole scalars keep their type, parts are text."""
     whole = _WHOLE.sub(lambda m: "{{ toJson (" + m[1].replace("''", "'") + ") }}", text)
     return _MARKED.sub(r"{{ \1 }}", whole)
+
+
+def name_of(process: str) -> str:
+    return f"bullpen-{process}"
+
+
+def selector(process: str) -> Document:
+    return {"app.kubernetes.io/name": "bullpen", "app.kubernetes.io/component": process}
+
+
+def label(values: Values, name: str, process: str, *, namespaced: bool = True) -> Document:
+    """Metadata of an object of one process."""
+    metadata: Document = {"name": name, "labels": selector(process)}
+    return {**metadata, "namespace": values.namespace} if namespaced else metadata

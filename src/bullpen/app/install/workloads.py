@@ -12,16 +12,16 @@ from __future__ import annotations
 from typing import Any
 
 from bullpen.api.document import Document
-from bullpen.app.install.common import (
+from bullpen.app.install.values import (
     GRPC,
     HTTP,
     LOGIN,
     ROUTER,
+    Values,
     label,
     name_of,
     selector,
 )
-from bullpen.app.install.values import Values
 from bullpen.placements.pod.rendering import container_security, pod_security
 
 CONFIG = "/etc/bullpen/config.yaml"

@@ -1,4 +1,4 @@
-"""Config files for ``jmp`` and ``jmp run``, as ``jmp admin create --save`` writes them."""
+"""Config files for users: of kubectl, and of ``jmp`` as ``jmp admin create --save`` writes them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,26 @@ def _config(
         "tls": {"ca": base64.b64encode(ca_pem).decode(), "insecure": False},
         "token": token,
     }
+
+
+def kubeconfig(*, server: str, ca_pem: bytes, user: str, token: str) -> str:
+    """A self-contained kubeconfig: the CA and the token are embedded."""
+    cluster = {
+        "server": server,
+        "certificate-authority-data": base64.b64encode(ca_pem).decode(),
+    }
+    return yaml.dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "bullpen",
+            "clusters": [{"name": "bullpen", "cluster": cluster}],
+            "contexts": [
+                {
+                    "name": "bullpen",
+                    "context": {"cluster": "bullpen", "user": user, "namespace": "default"},
+                }
+            ],
+            "users": [{"name": user, "user": {"token": token}}],
+        }
+    )

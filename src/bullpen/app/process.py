@@ -1,12 +1,14 @@
-"""File descriptors: their maximum, and how many connections each port gets of them.
+"""What every process sets up first: log lines and file descriptors.
 
-Some are reserved for the service itself: the store, backups, instances and their consoles.
+Some descriptors are reserved for the service itself: the store, backups, instances and
+their consoles.
 """
 
 from __future__ import annotations
 
 import logging
 import resource
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,8 @@ RESERVED = 256
 CONNECTIONS_MIN = 64
 """Connections allowed even if the limit is too low for the reserve."""
 
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
@@ -35,7 +39,7 @@ class Shares:
     login: Bounds
 
 
-def raise_limit() -> int:
+def raise_descriptor_limit() -> int:
     """Raise the descriptor limit as far as allowed and needed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
@@ -50,7 +54,7 @@ def raise_limit() -> int:
     return wanted
 
 
-def shares(limit: int, config: ConnectionConfig) -> Shares:
+def connection_shares(limit: int, config: ConnectionConfig) -> Shares:
     """The connections of each port, given ``limit`` descriptors."""
     room = max(CONNECTIONS_MIN, limit - RESERVED)
     total = min(config.max or room, room)
@@ -62,7 +66,29 @@ def shares(limit: int, config: ConnectionConfig) -> Shares:
     return Shares(api=bounds(15), controller=bounds(40), router=bounds(40), login=bounds(5))
 
 
-def only_port(limit: int) -> Bounds:
+def only_port_bounds(limit: int) -> Bounds:
     """The connections of a process with one port."""
     room = max(CONNECTIONS_MIN, limit - RESERVED)
     return Bounds(total=room, per_address=room)
+
+
+class _Formatter(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        facts = " ".join(
+            f"{name}={value}" for name, value in vars(record).items() if name not in _STANDARD
+        )
+        head, newline, trace = line.partition("\n")
+        return f"{head} {facts}{newline}{trace}" if facts else line
+
+
+def configure_logs(*, verbose: bool = False) -> None:
+    """Send logs to standard error. Libraries log from WARNING on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        _Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%FT%T")
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("bullpen").setLevel(logging.DEBUG if verbose else logging.INFO)

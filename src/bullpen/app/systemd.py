@@ -1,12 +1,15 @@
-"""systemd units for the service and for exporters: what they say, and whether one was edited.
+"""systemd: the units of the service and of exporters, and the messages to the service manager.
 
-Pure text. Each unit carries a digest of itself in its first line, so that a later install can tell
+Each unit carries a digest of itself in its first line, so that a later install can tell
 a unit as it was written from one that a person has changed since.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +19,7 @@ EXPORTER = "bullpen-exporter@.service"
 MARK = "# Written by `bullpen service install`, sha256:"
 
 DESCRIPTORS = 65_536
-"""What the service wants; ``app.descriptors`` raises its own limit as far as this one allows."""
+"""What the service wants; ``app.process`` raises its own limit as far as this one allows."""
 
 START_SECONDS_MAX = 600
 """For reading a large database and finding it sound."""
@@ -37,6 +40,11 @@ DROPPED = (
     "CAP_WAKE_ALARM",
 )
 """Capabilities of root that neither the service nor the sandbox of its targets needs."""
+
+log = logging.getLogger("bullpen.app")
+VARIABLE = "NOTIFY_SOCKET"
+READY = "READY=1"
+STOPPING = "STOPPING=1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +180,22 @@ def _path(path: Path) -> str:
     """A path in a list of paths."""
     text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{text}"' if " " in text else text
+
+
+def notify(state: str) -> None:
+    """Send ``state`` to the service manager, if there is one (sd_notify(3)).
+
+    A manager that cannot be reached is no reason to stop serving; it is logged.
+    """
+    address = os.environ.get(VARIABLE, "")
+    if not address:
+        return
+    # A name that begins with @ is in the abstract namespace.
+    name = f"\0{address[1:]}" if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
+            sender.sendto(state.encode(), name)
+    except OSError as error:
+        facts = {"key": address, "state": state, "cause": error.strerror}
+        log.warning("service manager not notified", extra=facts)

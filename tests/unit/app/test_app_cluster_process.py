@@ -11,8 +11,8 @@ import pytest
 
 from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
 from bullpen.api.pod import Pod
+from bullpen.app.cluster_process import JoinSettings, find_access
 from bullpen.app.health import Health
-from bullpen.app.joining import JoinSettings, find_access
 from bullpen.app.lab import scopes_of
 from bullpen.cluster.objects import Scope
 from bullpen.errors import Refused

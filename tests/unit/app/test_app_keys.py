@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pytest
 
 from bullpen.api.core import Secret
-from bullpen.app import issuing
-from bullpen.app.sharing import AUTHORITY, SIGNING_KEYS, STREAM_KEY, SharedKeys
+from bullpen.app import certificates
+from bullpen.app.keys import AUTHORITY, SIGNING_KEYS, STREAM_KEY, SharedKeys
 from bullpen.errors import Refused
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
@@ -51,9 +51,9 @@ async def test_a_later_start_finds_the_same(objects: RegistryObjects) -> None:
 async def test_the_authority_signs_for_the_names_of_its_servers(objects: RegistryObjects) -> None:
     authority = await SharedKeys(objects, "default").authority(now=NOW)
     hosts = ("lab.example.com", "10.0.0.7")
-    made = issuing.issue(authority, hosts, now=NOW)
-    assert issuing.serves(made.certificate, authority.certificate, hosts, now=NOW)
-    assert not issuing.serves(made.certificate, authority.certificate, ("other",), now=NOW)
+    made = certificates.issue(authority, hosts, now=NOW)
+    assert certificates.serves(made.certificate, authority.certificate, hosts, now=NOW)
+    assert not certificates.serves(made.certificate, authority.certificate, ("other",), now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ async def test_what_is_damaged_is_left_alone_and_named(
 
 
 async def issued(shared: SharedKeys) -> object:
-    return issuing.issue(await shared.authority(now=NOW), ("x",), now=NOW)
+    return certificates.issue(await shared.authority(now=NOW), ("x",), now=NOW)

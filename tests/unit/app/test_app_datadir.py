@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bullpen.app.files import SECRET, write_atomically
+from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.errors import Refused
 
 

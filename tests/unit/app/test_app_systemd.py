@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bullpen.app.notifying import READY, VARIABLE, notify
+from bullpen.app.systemd import READY, VARIABLE, notify
 
 SECONDS_MAX = 10.0
 
