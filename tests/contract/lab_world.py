@@ -37,7 +37,7 @@ from bullpen.services.exporters import Exporters
 from bullpen.services.leases import Leases
 from bullpen.services.routing import Router
 from bullpen.sim import virtual_time
-from bullpen.sim.signing import cheap_keys
+from bullpen.sim.keys import cheap_keys
 from bullpen.store.memory import MemoryStore
 
 SPACE = "default"

@@ -50,7 +50,7 @@ from bullpen.runtime.controller import Controller, every_change
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 from bullpen.sim import virtual_time
-from bullpen.sim.signing import cheap_keys
+from bullpen.sim.keys import cheap_keys
 from bullpen.store.memory import MemoryStore
 
 NAMESPACE = "default"

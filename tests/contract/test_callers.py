@@ -23,7 +23,7 @@ from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.services.callers import Callers, Claim
-from bullpen.sim.signing import CheapSigner
+from bullpen.sim.keys import CheapSigner
 from bullpen.store.memory import MemoryStore
 
 SPACE, OTHER = "default", "other"

@@ -20,7 +20,7 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
-from bullpen.sim.signing import CheapSigner
+from bullpen.sim.keys import CheapSigner
 from bullpen.store.memory import MemoryStore
 
 SPACE = "default"

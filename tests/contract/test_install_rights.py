@@ -30,7 +30,7 @@ from bullpen.app.lab import Lab, Role
 from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
 from bullpen.services.lease_requests import LeaseRequest
-from bullpen.sim.signing import cheap_keys
+from bullpen.sim.keys import cheap_keys
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""

@@ -21,7 +21,7 @@ from bullpen.app.sources import Sources
 from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.provisioners.base import Instance, InstanceSpec, Provisioner
 from bullpen.provisioners.fake import FakeProvisioner
-from bullpen.sim.signing import cheap_keys
+from bullpen.sim.keys import cheap_keys
 
 
 class Named(FakeProvisioner):

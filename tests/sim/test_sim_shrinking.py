@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bullpen.sim.campaign import shrink
 from bullpen.sim.plan import Act, Home, Plan, Size, Weather, plan
 from bullpen.sim.run import Outcome
-from bullpen.sim.shrinking import shrink
 from bullpen.sim.truth import Violation
 
 

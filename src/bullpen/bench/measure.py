@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
 Sample = TypeVar("Sample")
+
+
+_REACHED = {True: "yes", False: "no", None: ""}
+
+STAT = Path("/proc/stat")
+STEAL = 7
+"""Index in the times of a processor: user, nice, system, idle, iowait, irq, softirq, steal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +161,28 @@ def _row(result: Result) -> tuple[str, ...]:
     )
 
 
-_REACHED = {True: "yes", False: "no", None: ""}
-
-
 def figure(value: float) -> str:
     """A number in readable form."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTimes:
+    """Ticks of all processors since boot.
+
+    Neither side of a comparison can influence the steal time of a virtual machine.
+    """
+
+    stolen: int
+    total: int
+
+    def share_since(self, before: MachineTimes) -> float:
+        """The part of the time since ``before`` that was stolen."""
+        passed = self.total - before.total
+        return (self.stolen - before.stolen) / passed if passed else 0.0
+
+
+def machine_times(stat: Path = STAT) -> MachineTimes:
+    first = stat.read_text().partition("\n")[0]
+    ticks = [int(word) for word in first.split()[1 : STEAL + 2]]
+    return MachineTimes(stolen=ticks[STEAL], total=sum(ticks))

@@ -40,8 +40,8 @@ def bench(names: tuple[str, ...], rounds: int, write: bool, output: str) -> None
     """
     import uvloop
 
-    from bullpen.bench import host, report
-    from bullpen.bench.measure import Result, render
+    from bullpen.bench import report
+    from bullpen.bench.measure import Result, machine_times, render
 
     if write and names:
         raise click.UsageError("--write publishes all figures of one run; name no benchmark")
@@ -51,14 +51,14 @@ def bench(names: tuple[str, ...], rounds: int, write: bool, output: str) -> None
     for name in names or tuple(BENCHMARKS):
         click.echo(f"{name}: {BENCHMARKS[name]}", err=True)
         module = importlib.import_module(f"bullpen.bench.{name}")
-        before = host.times()
+        before = machine_times()
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 results += runner.run(module.run(rounds=rounds))
         except Exception as error:  # after any error, the other benchmarks still run
             failed.append(name)
             click.echo(f"{name} could not run: {type(error).__name__}: {error}", err=True)
-        stolen[name] = host.times().share_since(before)
+        stolen[name] = machine_times().share_since(before)
         click.echo(f"{name}: {stolen[name]:.1%} of the CPU time was stolen by the host", err=True)
     if output == "json":
         echo_document([result.document() for result in results], "json")

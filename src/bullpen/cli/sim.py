@@ -12,9 +12,9 @@ from bullpen.cli.exits import Exit
 from bullpen.cli.options import output
 from bullpen.cli.rendering import echo_document
 from bullpen.sim.campaign import Summary, outcomes
+from bullpen.sim.campaign import shrink as shrunk
 from bullpen.sim.plan import Home, Size
 from bullpen.sim.run import Outcome, run
-from bullpen.sim.shrinking import shrink as shrunk
 
 PROGRESS_SECONDS = 0.5
 

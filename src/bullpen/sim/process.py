@@ -1,7 +1,7 @@
-"""One process of the service: all that ``bullpen up`` runs except gRPC, HTTP and machines.
+"""The simulated processes: the service without gRPC, HTTP and machines; and a router of its own.
 
-It can be killed at any moment: from then on nothing it does reaches the disk, the API, the
-machines or its peers.
+A process can be killed at any moment: from then on nothing it does reaches the disk, the
+API, the machines or its peers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from bullpen.api.objects import Objects
+from bullpen.api.core import Event
+from bullpen.api.fields import Kind
+from bullpen.api.objects import Feed, Foresight, Listing, Objects
 from bullpen.app import controllers
 from bullpen.app.lab import Keys, Lab, LabSettings
+from bullpen.app.router import RouterLab
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.errors import LabError, Unreachable
 from bullpen.provisioners.base import Provisioner
-from bullpen.sim.eventless import Eventless
 from bullpen.sim.routers import PlayedRouter
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Kind)
+A = TypeVar("A", bound=Kind)
+B = TypeVar("B", bound=Kind)
 
 SETTINGS = LabSettings(endpoint="lab:8082", ca_pem="PEM", retention=timedelta(minutes=5))
+
+ROUTER_NAME, ROUTER_ENDPOINT = "apart", "router:8083"
+"""The router that is a process of its own."""
 
 
 class HomeSide(Protocol):
@@ -52,6 +60,8 @@ class Surroundings:
 
 
 class Process:
+    """All that ``bullpen up`` runs except gRPC, HTTP and machines."""
+
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
         self.alive = True
@@ -158,3 +168,82 @@ class Process:
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     found = group.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+class RouterProcess:
+    """A router like ``bullpen router``, without TLS and payload.
+
+    It outlives the service, and dies and restarts on its own. Its fences are lost when it dies,
+    and are read again from the leases.
+    """
+
+    def __init__(self, connect: Callable[[RouterProcess], Objects], around: Surroundings) -> None:
+        self.name = ROUTER_NAME
+        self.alive = True
+        self.router = PlayedRouter(ROUTER_ENDPOINT, around.keys.tickets, around.sources.clock)
+        self._connect = connect
+        self._around = around
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        self._around.say(self.name, "starts")
+        self._task = tasks.create_task(self._main())
+
+    def crash(self) -> None:
+        """Kill it, whatever it is doing."""
+        self.alive = False
+        self._around.say(self.name, "is killed")
+        self.router.close()
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _main(self) -> None:
+        objects = Eventless(self._connect(self))
+        lab = RouterLab(
+            self.router, objects, self._around.sources, name=ROUTER_NAME, endpoint=ROUTER_ENDPOINT
+        )
+        async with lab.following():
+            await lab.synced()
+            self.router.open()
+            async with lab.announced():
+                await asyncio.get_running_loop().create_future()
+
+
+class Eventless:
+    """Objects without Events: Events are accepted and not stored.
+
+    Nothing depends on Events, and they are a third of all writes.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def get(self, kind: type[K], namespace: str, name: str) -> K:
+        return await self._objects.get(kind, namespace, name)
+
+    async def list(self, kind: type[K]) -> Listing[K]:
+        return Listing((), 0) if kind is Event else await self._objects.list(kind)
+
+    def watch(self, kind: type[K], *, since: int) -> Feed[K]:
+        return self._objects.watch(kind, since=since)
+
+    def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
+        self._objects.foresee(kind, listener)
+
+    async def create(self, value: K) -> K:
+        return value if isinstance(value, Event) else await self._objects.create(value)
+
+    async def apply(self, value: K) -> K:
+        return await self._objects.apply(value)
+
+    async def update(self, value: K) -> K:
+        return value if isinstance(value, Event) else await self._objects.update(value)
+
+    async def update_status(self, value: K) -> K:
+        return await self._objects.update_status(value)
+
+    async def update_statuses(self, first: A, second: B) -> tuple[A, B]:
+        return await self._objects.update_statuses(first, second)
+
+    async def delete(self, value: Kind) -> None:
+        await self._objects.delete(value)

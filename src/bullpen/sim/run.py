@@ -11,10 +11,10 @@ from typing import Any
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import liveness, virtual_time
 from bullpen.sim.homes import ClusterHome
-from bullpen.sim.noticing import listening_to_logs
 from bullpen.sim.operators import SPACE, Operator
 from bullpen.sim.plan import Plan
 from bullpen.sim.story import Story
+from bullpen.sim.trace import listening_to_logs
 from bullpen.sim.truth import Violation
 from bullpen.sim.world import World
 

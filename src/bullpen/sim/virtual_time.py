@@ -14,10 +14,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, TypeVarTuple
 
-from bullpen.kit.clock import VirtualClock
+from bullpen.kit.clock import Clock, VirtualClock
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -186,3 +186,18 @@ def run(clock: VirtualClock, main: Coroutine[Any, Any, T]) -> T:
     """Run ``main`` to its end under ``clock``."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         return runner.run(main)
+
+
+class SkewedClock:
+    def __init__(self, base: Clock) -> None:
+        self._base = base
+        self.offset = timedelta(0)
+        self.highest = base.now()
+        """The latest time it showed before it was last set back."""
+
+    def jump(self, by: timedelta) -> None:
+        self.highest = max(self.highest, self.now())
+        self.offset += by
+
+    def now(self) -> datetime:
+        return self._base.now() + self.offset

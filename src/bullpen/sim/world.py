@@ -31,21 +31,19 @@ from bullpen.sim.checkers import (
     OneLeaseEach,
     OneLeasePerLife,
 )
-from bullpen.sim.clocks import SkewedClock
 from bullpen.sim.disk import Disk
 from bullpen.sim.history import History
 from bullpen.sim.homes import STALE_MAX, ClusterHome, EmbeddedHome, PlayedApi
+from bullpen.sim.keys import cheap_keys
 from bullpen.sim.machines import Handle, Machines
 from bullpen.sim.network import Network
-from bullpen.sim.noticing import Noticing
 from bullpen.sim.plan import Home, Plan
 from bullpen.sim.players import Part, Player
-from bullpen.sim.process import Process, Surroundings
-from bullpen.sim.routerprocess import ENDPOINT, NAME, RouterProcess
+from bullpen.sim.process import ROUTER_ENDPOINT, ROUTER_NAME, Process, RouterProcess, Surroundings
 from bullpen.sim.routers import PlayedRouter
-from bullpen.sim.signing import cheap_keys
-from bullpen.sim.trace import Trace
+from bullpen.sim.trace import CommitRecorder, Trace
 from bullpen.sim.truth import Fact, Raw, Truth, Violation
+from bullpen.sim.virtual_time import SkewedClock
 from bullpen.sim.watchers import Watcher
 
 RESTART = 1.0
@@ -129,7 +127,7 @@ class World:
             CeilingHolds(lambda: self.api.last_seen() - slack),
             LeasesKeepTheirExporters(self._lease),
             LeasedMembersStay(self._lease, self._excused),
-            Noticing(self.history, self.say),
+            CommitRecorder(self.history, self.say),
         )
 
     def _lease(self, namespace: str, name: str) -> Raw | None:
@@ -224,11 +222,11 @@ class World:
 
     def informed(self, router: PlayedRouter) -> bool:
         """Whether a router can know which leases have ended."""
-        name = NAME if router.endpoint == ENDPOINT else router.endpoint
+        name = ROUTER_NAME if router.endpoint == ROUTER_ENDPOINT else router.endpoint
         return not self.api.was_cut(name)
 
     def router(self, endpoint: str) -> PlayedRouter | None:
-        if endpoint == ENDPOINT:
+        if endpoint == ROUTER_ENDPOINT:
             return self.apart.router if self.apart is not None else None
         return next((p.router for p in self.processes if p.name == endpoint and p.alive), None)
 

@@ -19,7 +19,7 @@ from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.sim.signing import cheap_keys
+from bullpen.sim.keys import cheap_keys
 from bullpen.store.memory import MemoryStore
 
 ELSEWHERE = {SessionReconciler}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from bullpen.bench.measure import Goal, compare, interleaved, percentile, render
+from bullpen.bench.measure import Goal, compare, interleaved, machine_times, percentile, render
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,19 @@ def test_results_can_be_read_by_people_and_by_machines() -> None:
         "reference": 1.0,
         "details": {"p99_ms": 1.25},
     }
+
+
+def stat(path: Path, line: str) -> Path:
+    path.write_text(f"{line}\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    return path
+
+
+def test_the_share_of_steal_time_is_of_the_time_that_passed(tmp_path: Path) -> None:
+    before = machine_times(stat(tmp_path / "a", "cpu  100 0 50 800 10 0 5 35 7 0"))
+    after = machine_times(stat(tmp_path / "b", "cpu  150 0 60 820 10 0 5 55 9 0"))
+    assert after.share_since(before) == pytest.approx(0.2)
+    assert before.share_since(before) == 0.0
+
+
+def test_this_machine_counts_its_steal_time() -> None:
+    assert machine_times().total > 0
