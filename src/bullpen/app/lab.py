@@ -170,6 +170,7 @@ class Lab:
         self.member_changed: Trigger[Key] = Trigger()
         """Members of pools whose instance must be looked at."""
 
+        self.started = False
         self._keys = keys
         self._provisioners = provisioners
 
@@ -279,7 +280,8 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def running(self, controllers: Iterable[MakeController]) -> AsyncIterator[None]:
-        """Run these controllers while the context is open."""
+        """Run these controllers while the context is open; a lab runs once."""
+        assert not self.started, "a restarted process is a new lab"
         made = [make(self) for make in controllers]
         loops = {
             controller.name: controller.loop(
@@ -291,6 +293,7 @@ class Lab:
         parts = {name: loop.run for name, loop in loops.items()}
         if self.role is not Role.POOLS:
             parts["sessions"] = self.sessions.run
+        self.started = True
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self.views.run()),

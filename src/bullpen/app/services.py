@@ -32,6 +32,7 @@ class Services:
     @classmethod
     def of(cls, lab: Lab) -> Services:
         """Make the services, before the lab runs: they follow the views from the first list on."""
+        assert not lab.started, "services made after the start would miss what is there already"
         views, clock, settings = lab.views, lab.clock, lab.settings
         callers = Callers(
             lab.objects,

@@ -13,6 +13,7 @@ import bullpen.controllers
 from bullpen.api.rbac import ClusterRole
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, MakeController, Role
+from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.controllers.leases.session_recorder import SessionReconciler
 from bullpen.kit.clock import VirtualClock
@@ -82,3 +83,19 @@ def test_only_the_process_with_the_api_server_watches_roles() -> None:
     assert ClusterRole not in process.views.kinds
     controllers.cluster_roles(process)
     assert ClusterRole in process.views.kinds
+
+
+async def test_services_are_made_before_the_lab_runs() -> None:
+    process = lab()
+    Services.of(process)
+    async with process.running(()):
+        with pytest.raises(AssertionError, match="after the start"):
+            Services.of(process)
+
+
+async def test_a_lab_runs_once() -> None:
+    process = lab()
+    async with process.running(()):
+        pass
+    with pytest.raises(AssertionError, match="new lab"):
+        await process.running(()).__aenter__()
