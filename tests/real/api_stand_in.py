@@ -16,7 +16,7 @@ from bullpen.api.pod import CLUSTER_RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import certificates, config_files, credentials
+from bullpen.app import certificates, credentials
 from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.app.httpserver import bind, serving
 from bullpen.kit.clock import SystemClock
@@ -46,7 +46,7 @@ async def main(directory: Path) -> None:
     with contextlib.closing(bind("127.0.0.1", 0)) as listener:
         async with asyncio.TaskGroup() as tasks, serving(Asgi(service), listener, certs):
             collecting = tasks.create_task(GarbageCollector(registry).run())
-            content = config_files.kubeconfig(
+            content = credentials.kubeconfig(
                 server=f"https://127.0.0.1:{listener.getsockname()[1]}",
                 ca_pem=certs.ca_pem(),
                 user="administrator",

@@ -188,7 +188,7 @@ POOLS: tuple[MakeController, ...] = (faults, provisioners, exporter_sets, instan
 """The controllers of ``bullpen provisioner``."""
 
 WHOLE: tuple[MakeController, ...] = tuple(dict.fromkeys((*LEASES, *POOLS)))
-"""The controllers of a lab in one process, whoever serves its API."""
+"""The controllers of a lab in one process, with the API server of its own or another."""
 
 EMBEDDED: tuple[MakeController, ...] = (*WHOLE, cluster_roles)
 """The controllers of ``bullpen up``, which serves the API too."""

@@ -1,23 +1,27 @@
-"""Administrator tokens: created once, kept in the data directory, written to kubeconfigs."""
+"""What users authenticate with: administrator tokens, kubeconfigs, and config files for ``jmp``.
+
+The tokens are created once and kept in the data directory. Config files for ``jmp`` are
+those that ``jmp admin create --save`` writes.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 from enum import StrEnum
 from pathlib import Path
 
+from bullpen.api import yaml
 from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
 from bullpen.core.rbac.bootstrap_policy import ADMIN_USER, VIEW_USER
-from bullpen.errors import Refused, Rejected, Unauthorized
-from bullpen.identity import subjects
-from bullpen.identity.serviceaccounts import API_AUDIENCE
-from bullpen.identity.tokens import Signer
-from bullpen.kit.clock import Clock
-from bullpen.services.callers import Callers, Claim
+from bullpen.errors import Refused
 
 TOKEN_BYTES = 32
+
+DRIVERS_ALLOWED = ("jumpstarter_driver_*", "bullpen_*")
+"""Client classes that ``jmp`` may load for drivers, unless the user's config differs."""
 
 
 class Role(StrEnum):
@@ -31,36 +35,6 @@ USERS = {
     Role.ADMIN: User(name=ADMIN_USER, groups=(MASTERS, AUTHENTICATED)),
     Role.VIEW: User(name=VIEW_USER, groups=(AUTHENTICATED,)),
 }
-
-
-class LabTokens:
-    """Recognises tokens of Jumpstarter clients and exporters until they are revoked."""
-
-    def __init__(self, signer: Signer, callers: Callers, clock: Clock) -> None:
-        self._signer = signer
-        self._callers = callers
-        self._clock = clock
-
-    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
-        if API_AUDIENCE not in audiences:
-            return None
-        try:
-            subject = self._signer.verify(token, now=self._clock.now()).subject
-        except Unauthorized:
-            return None
-        claim = Claim(
-            token=token, role=subject.role, namespace=subject.namespace, name=subject.name
-        )
-        try:
-            if subject.role is subjects.Role.CLIENT:
-                await self._callers.client(claim)
-            else:
-                await self._callers.exporter(claim)
-        except Rejected:
-            return None
-        return User(
-            name=f"{subjects.PREFIX}{subject}", uid=subject.uid, groups=subjects.groups(subject)
-        )
 
 
 def ensure_tokens(path: Path) -> dict[Role, str]:
@@ -80,3 +54,51 @@ def _read(path: Path) -> dict[Role, str]:
         raise Refused(
             f"{path} cannot be read; remove it to have new tokens created at the next start"
         ) from None
+
+
+def client_config(*, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str) -> str:
+    config = _config("ClientConfig", namespace, name, endpoint, ca_pem, token)
+    config["drivers"] = {"allow": list(DRIVERS_ALLOWED), "unsafe": False}
+    return yaml.dump(config)
+
+
+def exporter_config(*, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str) -> str:
+    config = _config("ExporterConfig", namespace, name, endpoint, ca_pem, token)
+    config["export"] = {}
+    return yaml.dump(config)
+
+
+def _config(
+    kind: str, namespace: str, name: str, endpoint: str, ca_pem: bytes, token: str
+) -> dict[str, object]:
+    return {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "endpoint": endpoint,
+        "tls": {"ca": base64.b64encode(ca_pem).decode(), "insecure": False},
+        "token": token,
+    }
+
+
+def kubeconfig(*, server: str, ca_pem: bytes, user: str, token: str) -> str:
+    """A self-contained kubeconfig: the CA and the token are embedded."""
+    cluster = {
+        "server": server,
+        "certificate-authority-data": base64.b64encode(ca_pem).decode(),
+    }
+    return yaml.dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "bullpen",
+            "clusters": [{"name": "bullpen", "cluster": cluster}],
+            "contexts": [
+                {
+                    "name": "bullpen",
+                    "context": {"cluster": "bullpen", "user": user, "namespace": "default"},
+                }
+            ],
+            "users": [{"name": user, "user": {"token": token}}],
+        }
+    )

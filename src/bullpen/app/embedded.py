@@ -27,7 +27,7 @@ from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
 from bullpen.app.placements import local_placement
 from bullpen.app.process import Shares
-from bullpen.app.services import Services
+from bullpen.app.services import LabTokens, Services
 from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
@@ -257,10 +257,10 @@ class _Process:
 
     def authenticators(
         self, lab: Lab, services: Services
-    ) -> tuple[TokenTable, credentials.LabTokens, ServiceAccountTokens, OidcTokens]:
+    ) -> tuple[TokenTable, LabTokens, ServiceAccountTokens, OidcTokens]:
         return (
             TokenTable({t: credentials.USERS[r] for r, t in self.tokens.items()}),
-            credentials.LabTokens(self.keys.signer, services.callers, self.sources.clock),
+            LabTokens(self.keys.signer, services.callers, self.sources.clock),
             ServiceAccountTokens(self.accounts, lab.objects, self.sources.clock),
             OidcTokens(self.keys.outside),
         )

@@ -1,4 +1,7 @@
-"""Jumpstarter's services over one lab, for gRPC and for callers without it."""
+"""Jumpstarter's services over one lab, for gRPC and for callers without it.
+
+Their tokens are accepted at the API server too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,13 @@ from dataclasses import dataclass
 
 from bullpen.app.lab import Lab
 from bullpen.controllers.views import Views
-from bullpen.services.callers import Callers
+from bullpen.core.rbac.authorization import User
+from bullpen.errors import Rejected, Unauthorized
+from bullpen.identity import subjects
+from bullpen.identity.serviceaccounts import API_AUDIENCE
+from bullpen.identity.tokens import Signer
+from bullpen.kit.clock import Clock
+from bullpen.services.callers import Callers, Claim
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.grpc.client import ClientServicer
@@ -82,4 +91,34 @@ class Services:
             client=ClientServicer(
                 views, leases, lab.credentials, clock=clock, labels=settings.labels
             ),
+        )
+
+
+class LabTokens:
+    """Recognises tokens of Jumpstarter clients and exporters until they are revoked."""
+
+    def __init__(self, signer: Signer, callers: Callers, clock: Clock) -> None:
+        self._signer = signer
+        self._callers = callers
+        self._clock = clock
+
+    async def identify(self, token: str, audiences: frozenset[str]) -> User | None:
+        if API_AUDIENCE not in audiences:
+            return None
+        try:
+            subject = self._signer.verify(token, now=self._clock.now()).subject
+        except Unauthorized:
+            return None
+        claim = Claim(
+            token=token, role=subject.role, namespace=subject.namespace, name=subject.name
+        )
+        try:
+            if subject.role is subjects.Role.CLIENT:
+                await self._callers.client(claim)
+            else:
+                await self._callers.exporter(claim)
+        except Rejected:
+            return None
+        return User(
+            name=f"{subjects.PREFIX}{subject}", uid=subject.uid, groups=subjects.groups(subject)
         )

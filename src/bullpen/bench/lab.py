@@ -34,7 +34,7 @@ from bullpen.api.client import Client
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
-from bullpen.app.config_files import exporter_config
+from bullpen.app.credentials import exporter_config
 from bullpen.bench.processes import installed
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from bullpen.api import yaml
-from bullpen.app.config_files import client_config
+from bullpen.app.credentials import client_config
 from bullpen.bench.lab import (
     CLIENT,
     NAMESPACE,

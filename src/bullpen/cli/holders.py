@@ -125,7 +125,7 @@ def _with_credential(api: Api, path: str) -> Document:
 
 
 def _config(api: Api, found: Document) -> str:
-    from bullpen.app.config_files import client_config, exporter_config
+    from bullpen.app.credentials import client_config, exporter_config
 
     meta, status = found["metadata"], found["status"]
     namespace = meta["namespace"]
