@@ -25,9 +25,9 @@ NUMBERS = range(3)
 
 async def three_of(world: LabWorld) -> tuple[LeaseActions, Plan]:
     """Three waiting leases and exporters, and the plan that assigns them together."""
-    views = Views.of(world.objects, retry=lambda failures: timedelta(0))
+    views = Views(world.objects, retry=lambda failures: timedelta(0))
     labs = Labs(world.objects, views, connected=lambda key: True)
-    events = Events(world.objects, clock=world.clock, ids=world.ids, component="bullpen")
+    events = Events(world.objects, clock=world.clock, ids=world.sources.ids, component="bullpen")
     parts = [
         Part(
             lease=await world.make_lease(f"l{number}"),

@@ -18,7 +18,7 @@ from bullpen.core.pools.start_throttle import START_THROTTLE
 from bullpen.errors import BadRequest
 from bullpen.kit import durations, quantities
 from bullpen.placements.local.confinement import SandboxMode
-from bullpen.placements.local.outfitting import SandboxSettings
+from bullpen.placements.local.host_sandbox import SandboxSettings
 
 AUDIT_BYTES_MIN = 64 * 1024
 

@@ -40,7 +40,7 @@ from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
 from bullpen.core.leases.quotas import Quotas
-from bullpen.core.leases.scheduler import Supply
+from bullpen.core.leases.requests import Supply
 from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
