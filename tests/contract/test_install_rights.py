@@ -38,7 +38,7 @@ Right = tuple[str, str, str]
 PROCESSES = {
     "bullpen.controllers.authority": ("controller",),
     "bullpen.controllers.exporters.credentials": ("controller",),
-    "bullpen.controllers.leases.lease_reconciler": ("controller",),
+    "bullpen.controllers.leases.lease_actions": ("controller",),
     "bullpen.controllers.exporters.presence_reconciler": ("controller",),
     "bullpen.controllers.leases.session_recorder": ("controller", "router"),
     "bullpen.services.callers": ("controller",),
