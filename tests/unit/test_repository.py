@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "bullpen"
 MODULES = sorted(SOURCE.rglob("*.py"))
+MODULE_LINES_MAX = 500
 DECIDING = ("api", "core", "identity", "kit")
 
 
@@ -35,6 +36,32 @@ def test_every_file_that_a_map_names_exists(page: str) -> None:
     named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.[a-z]+)?)`", text))
     missing = [name for name in named if not any((b / name).exists() for b in (ROOT, SOURCE))]
     assert not missing
+
+
+def test_no_module_is_longer_than_500_lines() -> None:
+    long = {str(p.relative_to(SOURCE)): len(p.read_text().splitlines()) for p in MODULES}
+    assert not {path: lines for path, lines in long.items() if lines > MODULE_LINES_MAX}
+
+
+def test_controllers_have_the_rooms_of_core() -> None:
+    def rooms(package: str) -> set[str]:
+        return {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
+
+    assert rooms("controllers") == rooms("core")
+
+
+def test_every_word_of_the_glossary_is_used_where_it_says() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.split("## Words we use")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    unused = []
+    for words, _, files in rows:
+        named = [SOURCE / name for name in re.findall(r"`([a-z_/0-9]+\.py)`", files)]
+        used = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", " ".join(path.read_text() for path in named))
+        used = re.sub(r"[\W_]+", " ", used).lower()
+        unused += [word for word in words.split(",") if word.strip().lower() not in used]
+    assert not unused
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))

@@ -1,4 +1,4 @@
-"""How a process joins a cluster: its API server, what it watches there, leader election.
+"""The cluster home: a process joins a cluster, its API server, views and leader election.
 
 Shared by the controller, the provisioners and the routers. Each may have several replicas;
 all state is in the cluster.

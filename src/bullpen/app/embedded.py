@@ -1,4 +1,4 @@
-"""The process of ``bullpen up``: storage, API server, lab and router, put together in order."""
+"""The embedded home, ``bullpen up``: storage, API server, lab and router in one process."""
 
 from __future__ import annotations
 
