@@ -13,7 +13,12 @@ from pathlib import Path
 from bullpen import __version__
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import CLIENT_CERTIFICATE, Asgi
-from bullpen.apiserver.authentication import OidcTokens, ServiceAccountTokens, TokenTable
+from bullpen.apiserver.authentication import (
+    Authenticator,
+    OidcTokens,
+    ServiceAccountTokens,
+    TokenTable,
+)
 from bullpen.apiserver.service import ApiService
 from bullpen.app import backups, certificates, controllers, credentials, keys, process
 from bullpen.app.backups import BackupKeeper, Schedule
@@ -31,6 +36,7 @@ from bullpen.app.services import LabTokens, Services
 from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
+from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.errors import Refused
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
@@ -93,9 +99,9 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
     async with contextlib.AsyncExitStack() as stack:
         process = await _Process.opened(stack, settings, layout, sources)
         endpoints = process.endpoints()
-        lab, router = await process.make_lab(endpoints), process.router
+        lab = await process.make_lab(endpoints)
         services, access = Services.of(lab), lab.access_index
-        lab.attach_router(router, endpoints["router"])
+        lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
         # The router starts only now: before it knows which leases have ended, it would admit their
         # tokens.
@@ -104,20 +110,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
             process.grpc.serving(services.callers, services.controller, services.client)
         )
         await process.serve_login(endpoints)
-        await process.serve_api(
-            ApiService(
-                process.registry,
-                resources=RESOURCES,
-                clock=sources.clock,
-                authenticators=process.authenticators(lab, services),
-                version=__version__,
-                access=access,
-                tokens=process.accounts,
-                audit=process.audit,
-                ids=sources.ids,
-            ),
-            lab,
-        )
+        await process.serve_api(lab, services, access)
         process.backups.service_ready()
         yield Running(
             registry=process.registry,
@@ -255,17 +248,18 @@ class _Process:
             serving(LoginDiscovery(found), self.listeners[LOGIN], None, door=self.doors[LOGIN])
         )
 
-    def authenticators(
-        self, lab: Lab, services: Services
-    ) -> tuple[TokenTable, LabTokens, ServiceAccountTokens, OidcTokens]:
-        return (
-            TokenTable({t: credentials.USERS[r] for r, t in self.tokens.items()}),
-            LabTokens(self.keys.signer, services.callers, self.sources.clock),
-            ServiceAccountTokens(self.accounts, lab.objects, self.sources.clock),
-            OidcTokens(self.keys.outside),
+    async def serve_api(self, lab: Lab, services: Services, access: AccessIndex) -> None:
+        service = ApiService(
+            self.registry,
+            resources=RESOURCES,
+            clock=self.sources.clock,
+            authenticators=self._authenticators(lab, services),
+            version=__version__,
+            access=access,
+            tokens=self.accounts,
+            audit=self.audit,
+            ids=self.sources.ids,
         )
-
-    async def serve_api(self, service: ApiService, lab: Lab) -> None:
         ports = ConnectionMetrics((*self.doors.values(), self.grpc.guard))
         for metrics in (*lab_metrics(lab.views), ports):
             service.metrics.collectors.register(metrics)
@@ -283,6 +277,14 @@ class _Process:
         )
         # Watches are closed first, so that their streams end by themselves.
         self.stack.callback(service.close)
+
+    def _authenticators(self, lab: Lab, services: Services) -> tuple[Authenticator, ...]:
+        return (
+            TokenTable({t: credentials.USERS[r] for r, t in self.tokens.items()}),
+            LabTokens(self.keys.signer, services.callers, self.sources.clock),
+            ServiceAccountTokens(self.accounts, lab.objects, self.sources.clock),
+            OidcTokens(self.keys.outside),
+        )
 
 
 async def _start_background(
