@@ -152,10 +152,11 @@ class Lab:
 
     def status(self, exporter: str, namespace: str = "default") -> str:
         """What an exporter says it is doing."""
-        return str(self.get("exporters", exporter, namespace)["status"].get("exporterStatus", ""))
+        found = self.get("exporters", exporter, namespace).get("status", {})
+        return str(found.get("exporterStatus", ""))
 
     def condition(self, plural: str, name: str, type: str) -> dict[str, Any]:
-        found = self.get(plural, name)["status"].get("conditions", [])
+        found = self.get(plural, name).get("status", {}).get("conditions", [])
         return next((item for item in found if item["type"] == type), {})
 
     def open_leases(self, client: str) -> list[dict[str, Any]]:
