@@ -27,6 +27,8 @@ from bullpen.api.virtualtargetclass import (
     Image,
     Images,
     ReclaimPolicy,
+    ResourceRequirements,
+    Scheduling,
     VirtualTargetClass,
     VirtualTargetClassSpec,
 )
@@ -338,3 +340,12 @@ def test_without_a_ceiling_no_number_comes_twice(taken: set[int], created: int) 
     members = {f"uboot-{number}" for number in taken}
     (made,) = member_names.new_names("uboot", 1, ceiling=None, created=created, members=members)
     assert member_names.number("uboot", made) >= max(created, *(n + 1 for n in taken), 0)
+
+
+def test_the_requests_of_a_class_are_accounted_for() -> None:
+    resources = ResourceRequirements(requests={"cpu": 2})
+
+    assert profiles.Profile(provisioner="p").requests == {}
+    assert profiles.Profile(provisioner="p", scheduling=Scheduling()).requests == {}
+    made = profiles.Profile(provisioner="p", scheduling=Scheduling(resources=resources))
+    assert made.requests == {"cpu": 2}
