@@ -9,8 +9,8 @@ import pytest
 from store_helpers import OpenStore
 
 from bullpen.store.base import Store
-from bullpen.store.limits import DEFAULT_LIMITS, Limits
-from bullpen.store.memory import MemoryStore
+from bullpen.store.history import DEFAULT_LIMITS, Limits
+from bullpen.store.journaled import MemoryStore
 from bullpen.store.sqlite import SqliteStore
 
 

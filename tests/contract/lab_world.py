@@ -38,7 +38,7 @@ from bullpen.services.leases import Leases
 from bullpen.services.routing import Router
 from bullpen.sim import virtual_time
 from bullpen.sim.keys import cheap_keys
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 SPACE = "default"
 LABELS = {"board": "x"}

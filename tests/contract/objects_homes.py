@@ -24,7 +24,7 @@ from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
 from bullpen.app.httpserver import bind, serving
 from bullpen.cluster import kubeconfig
-from bullpen.cluster.access import Access, Token
+from bullpen.cluster.kubeconfig import Access, Token
 from bullpen.cluster.objects import ClusterObjects, Scope
 from bullpen.core.rbac.authorization import MASTERS, User
 from bullpen.kit.clock import SystemClock
@@ -32,8 +32,8 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.store.limits import Limits
-from bullpen.store.memory import MemoryStore
+from bullpen.store.history import Limits
+from bullpen.store.journaled import MemoryStore
 
 MANAGER = "contract"
 HISTORY_MAX = 300

@@ -34,7 +34,7 @@ from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.informer import Informer
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 SETTINGS = PodSettings(
     exporter_image="registry.example/bullpen:1", runtime_images={"qemu": "registry.example/qemu:1"}

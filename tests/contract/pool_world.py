@@ -51,7 +51,7 @@ from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 from bullpen.sim import virtual_time
 from bullpen.sim.keys import cheap_keys
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 NAMESPACE = "default"
 LABELS = {"board": "qemu"}

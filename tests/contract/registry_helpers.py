@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from bullpen.api.document import Document, decode
+from bullpen.api.paths import Document, decode
 from bullpen.api.resources import RESOURCES, Resource
 from bullpen.errors import NotFound
 from bullpen.kit.clock import VirtualClock

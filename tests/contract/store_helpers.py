@@ -9,7 +9,7 @@ import pytest
 
 from bullpen.errors import Unavailable
 from bullpen.store.base import ABSENT, Change, Encode, Entry, Store, Watch
-from bullpen.store.limits import DEFAULT_LIMITS, Limits
+from bullpen.store.history import DEFAULT_LIMITS, Limits
 
 A = "lab/exporters/default/a"
 B = "lab/exporters/default/b"

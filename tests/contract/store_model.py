@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bullpen.store.base import Change, Entry, Page, Verb
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
 
 State = dict[str, Entry]
 

@@ -24,7 +24,7 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.services.callers import Callers, Claim
 from bullpen.sim.keys import CheapSigner
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 SPACE, OTHER = "default", "other"
 OUTSIDE = "outside:"

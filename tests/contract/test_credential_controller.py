@@ -21,7 +21,7 @@ from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.events import Events
 from bullpen.sim.keys import CheapSigner
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 SPACE = "default"
 

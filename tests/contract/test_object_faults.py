@@ -10,9 +10,9 @@ from lab_world import SPACE, LabWorld
 
 from bullpen.api import codec
 from bullpen.api.core import Event
-from bullpen.api.document import decode, encode
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
+from bullpen.api.paths import decode, encode
 from bullpen.controllers.faults import PROCESSED
 from bullpen.controllers.labs import Labs
 from bullpen.core import conditions

@@ -27,7 +27,7 @@ from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.informer import Informer
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 
 class PlayedPods(PlacedProvisioner):

@@ -19,7 +19,7 @@ from registry_helpers import (
     secret,
 )
 
-from bullpen.api.document import Document, decode, encode
+from bullpen.api.paths import Document, decode, encode
 from bullpen.errors import (
     AlreadyExists,
     BadRequest,
@@ -42,7 +42,7 @@ from bullpen.registry.options import (
     WriteOptions,
 )
 from bullpen.store.base import Encode, Entry, Store
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.store.base import ABSENT
+from bullpen.store.history import DEFAULT_LIMITS
 from bullpen.store.journaled import Batch, JournaledStore, Listener
 from bullpen.store.ledger import Ledger
-from bullpen.store.limits import DEFAULT_LIMITS
 
 
 class SlowDisk:

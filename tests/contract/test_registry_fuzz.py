@@ -22,12 +22,12 @@ from registry_helpers import (
     secret,
 )
 
-from bullpen.api.document import decode, encode
+from bullpen.api.paths import decode, encode
 from bullpen.api.resources import Resource
 from bullpen.errors import Rejected
-from bullpen.registry import managing
+from bullpen.registry import managed_fields
 from bullpen.registry.options import FieldValidation, PatchType, WriteOptions
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 SEEDS: list[tuple[Resource, dict[str, Any]]] = [
     (LEASE, lease("a", metadata={"labels": {"x": "y"}, "finalizers": ["x.io/y"]})),
@@ -123,7 +123,7 @@ def _check(of: Resource, value: bytes, revision: int) -> None:
     assert metadata["uid"]
     assert of.validate(found) == ()
     assert encode(found) == value
-    claims = managing.read(metadata["managedFields"])
+    claims = managed_fields.read(metadata["managedFields"])
     assert len(claims) == len(metadata["managedFields"])
 
 

@@ -19,13 +19,13 @@ from registry_helpers import (
     secret,
 )
 
-from bullpen.api.document import Document, decode
+from bullpen.api.paths import Document, decode
 from bullpen.errors import StorageFailed
 from bullpen.registry import garbage
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.options import PatchType, Propagation, WriteOptions
 from bullpen.store.base import Store, Verb, Watch
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 
 @pytest.fixture

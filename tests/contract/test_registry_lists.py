@@ -9,13 +9,13 @@ import pytest
 from registry_helpers import EVENT, LEASE, NAMESPACE, SECRET, Lab, document, lease, secret
 from store_helpers import OpenStore
 
-from bullpen.api.document import decode
+from bullpen.api.paths import decode
 from bullpen.errors import BadRequest, Gone, Invalid, TimedOut
 from bullpen.kit.selectors import parse_fields, parse_labels
 from bullpen.registry.options import Listed, PatchType
-from bullpen.registry.watching import ObjectEvent, ObjectWatch
+from bullpen.registry.watches import ObjectEvent, ObjectWatch
 from bullpen.store.base import Store
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ class TestPaging:
     async def test_looks_further_when_matches_are_rare(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("bullpen.registry.listing.SCANNED_AT_ONCE_MAX", 1)
+        monkeypatch.setattr("bullpen.registry.lists.SCANNED_AT_ONCE_MAX", 1)
         await five(lab)
         labels = parse_labels("kind=vowel")
         assert names(lab.registry.list(SECRET, None, labels=labels, limit=5)) == ["a", "e"]
@@ -306,9 +306,9 @@ class TestWatch:
         def refuse(value: bytes) -> None:
             raise AssertionError(f"decoded {value!r}, which the writer knew already")
 
-        monkeypatch.setattr("bullpen.registry.selecting.labels_of", refuse)
-        monkeypatch.setattr("bullpen.registry.selecting.decode", refuse)
-        monkeypatch.setattr("bullpen.registry.documents.decode", refuse)
+        monkeypatch.setattr("bullpen.registry.lists.labels_of", refuse)
+        monkeypatch.setattr("bullpen.registry.lists.decode", refuse)
+        monkeypatch.setattr("bullpen.registry.commits.decode", refuse)
         plain = [lab.registry.watch(SECRET, "default") for _ in range(10)]
         picky = [
             lab.registry.watch(SECRET, "default", labels=parse_labels("a=b")) for _ in range(10)

@@ -17,7 +17,7 @@ from registry_helpers import (
     lease,
 )
 
-from bullpen.api.document import Document, decode, encode
+from bullpen.api.paths import Document, decode, encode
 from bullpen.errors import BadRequest, Conflict, Invalid, NotFound
 from bullpen.registry.options import PatchType, WriteOptions
 from bullpen.store.base import Store

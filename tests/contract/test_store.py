@@ -30,7 +30,7 @@ from bullpen.errors import (
     Unavailable,
 )
 from bullpen.store.base import ABSENT, WATCH_BUFFER_MAX, Change, Entry, Store, Verb
-from bullpen.store.limits import DEFAULT_LIMITS, Limits
+from bullpen.store.history import DEFAULT_LIMITS, Limits
 
 
 async def test_a_new_store_is_empty_at_revision_zero(store: Store) -> None:

@@ -16,8 +16,8 @@ from store_model import Model
 
 from bullpen.errors import AlreadyExists, Conflict, Gone, NotFound, Unavailable
 from bullpen.store.base import ABSENT, Change, Entry, Store, Watch
-from bullpen.store.limits import Limits
-from bullpen.store.memory import MemoryStore
+from bullpen.store.history import Limits
+from bullpen.store.journaled import MemoryStore
 from bullpen.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from bullpen.errors import (
     Unavailable,
 )
 from bullpen.store.base import ABSENT, Entry, Store
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
 
 SCANNED = (A, B, C, LEASE, "lab/exporterset/default/a", "lab", "lab/exporters", "other")
 

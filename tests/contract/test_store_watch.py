@@ -24,7 +24,7 @@ from bullpen.errors import (
     TooManyRequests,
 )
 from bullpen.store.base import ABSENT, Change, Store
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
 
 
 async def test_a_watch_can_begin_at_every_retained_revision(store: Store) -> None:

@@ -17,8 +17,7 @@ from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import ATTEMPTS_MAX, SLOW_SECONDS_MAX, change_status
 from bullpen.errors import NotFound, Unavailable
-from bullpen.kit.backoff import Backoff
-from bullpen.kit.clock import VirtualClock
+from bullpen.kit.clock import Backoff, VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry

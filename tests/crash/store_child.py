@@ -17,9 +17,9 @@ from pathlib import Path
 
 from store_values import checksum, sealed
 
-from bullpen.store import database
+from bullpen.store import sqlite
 from bullpen.store.base import ABSENT, Store
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
 from bullpen.store.sqlite import SqliteStore
 
 WRITERS = 8
@@ -58,7 +58,7 @@ async def watch(store: Store, since: int) -> None:
 
 async def main(path: Path, since: int, seed: int) -> None:
     # Often, so that many kills hit one.
-    database.CHECKPOINT_PAGES = 40
+    sqlite.CHECKPOINT_PAGES = 40
     store = await SqliteStore.open(path, limits=LIMITS)
     os.write(1, b"ready\n")
     async with asyncio.TaskGroup() as group:

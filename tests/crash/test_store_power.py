@@ -10,9 +10,9 @@ import pytest
 from power import PowerDisk
 from store_values import checksum, sealed
 
-from bullpen.store import database
+from bullpen.store import sqlite
 from bullpen.store.base import ABSENT, Page, Store
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
 from bullpen.store.sqlite import SqliteStore
 
 CUTS = 150
@@ -25,7 +25,7 @@ LIMITS = Limits(history_count_max=300)
 async def test_a_power_cut_at_any_moment_keeps_every_acknowledged_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(sqlite, "CHECKPOINT_PAGES", 20)
     rng = random.Random(SEED)
     disk = PowerDisk("power")
     store = await SqliteStore.open(tmp_path / "store.db", limits=LIMITS, vfs=disk.name)

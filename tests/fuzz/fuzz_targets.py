@@ -26,7 +26,7 @@ from bullpen.kit import durations, fieldselectors, quantities, selectors, times
 from bullpen.kit.clock import EPOCH
 from bullpen.registry.options import FieldValidation, PatchType, WriteOptions, Written
 from bullpen.services.router import frames
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 MESSAGE_LENGTH_MAX = 2_000
 """A refusal is read by people."""

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from real_service import Service
 
-from bullpen.api.document import decode, encode
+from bullpen.api.paths import decode, encode
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.placements.base import Site, Workload

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from real_service import BIN
 
-from bullpen.cli.exits import Exit
+from bullpen.cli.options import Exit
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

@@ -31,7 +31,7 @@ from lab_helpers import Lab, Refusal
 from real_service import eventually, running_service
 
 from bullpen.app import keys
-from bullpen.cli.exits import Exit
+from bullpen.cli.options import Exit
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

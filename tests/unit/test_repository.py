@@ -94,7 +94,7 @@ def test_every_runtime_dependency_is_justified() -> None:
 
 
 def test_every_exit_code_is_documented() -> None:
-    from bullpen.cli.exits import Exit
+    from bullpen.cli.options import Exit
 
     text = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
     assert [code.name for code in Exit if f"| {code.value} |" not in text] == []
@@ -191,7 +191,7 @@ def test_every_command_is_in_the_readme_or_the_reference() -> None:
 def test_every_error_has_a_code_on_each_wire() -> None:
     from bullpen import errors
     from bullpen.apiserver.status import code as http_code
-    from bullpen.cli.exits import exit_for
+    from bullpen.cli.options import exit_for
     from bullpen.services.grpc.errors import code as grpc_code
 
     for value in vars(errors).values():

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import ClassVar
 
 from bullpen.api.client import GROUP_VERSION
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.api.selectorcheck import selector_causes
+from bullpen.api.metadata_checks import selector_causes
+from bullpen.api.paths import Document
 from bullpen.errors import Cause
 
 

@@ -24,7 +24,6 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
 
-from bullpen.api.document import Document
 from bullpen.api.fields import Attribute, Kind, Struct, attributes, per_type
 from bullpen.api.forms import (
     MICRO_TIME,
@@ -35,6 +34,7 @@ from bullpen.api.forms import (
     list_form,
     map_form,
 )
+from bullpen.api.paths import Document
 from bullpen.errors import Cause, Invalid
 
 log = logging.getLogger("bullpen.api")

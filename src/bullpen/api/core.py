@@ -1,4 +1,9 @@
-"""Kubernetes' own kinds that the lab needs: Secret, ConfigMap, Namespace, Event, Lease."""
+"""Kubernetes' own kinds that the lab needs.
+
+Kubernetes' own kinds that the lab needs: Secret, ConfigMap, Namespace, Event, Lease.
+
+ServiceAccount: an identity for programs, with tokens issued on request.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Struct, about
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.paths import cut, shown, written
+from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.api.paths import Document, cut, shown, written
 from bullpen.errors import Cause
 from bullpen.kit.names import data_key_problem
 
@@ -384,3 +388,46 @@ def is_base64(text: str) -> bool:
     except (binascii.Error, UnicodeEncodeError):
         return False
     return True
+
+
+USERNAME_PREFIX = "system:serviceaccount:"
+GROUP = "system:serviceaccounts"
+"""Every service account is in this group, and in that of its namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccount(Kind):
+    """An identity for programs such as pipelines; its ``token`` subresource makes tokens."""
+
+    api_version: ClassVar[str] = "v1"
+    kind: ClassVar[str] = "ServiceAccount"
+
+    metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
+    secrets: tuple[ObjectReference, ...] = field(
+        default=(), metadata=about("Secrets of the account; not used here.", list_type="atomic")
+    )
+    image_pull_secrets: tuple[LocalObjectReference, ...] = field(
+        default=(),
+        metadata=about("Secrets for pulling images; not used here.", list_type="atomic"),
+    )
+    automount_service_account_token: bool | None = field(
+        default=None, metadata=about("Whether Pods get a token; not used here.")
+    )
+
+
+def username(namespace: str, name: str) -> str:
+    """The user name of the account."""
+    return f"{USERNAME_PREFIX}{namespace}:{name}"
+
+
+def groups(namespace: str) -> tuple[str, ...]:
+    """The groups of every service account in ``namespace``."""
+    return (GROUP, f"{GROUP}:{namespace}")
+
+
+def parse_username(user: str) -> tuple[str, str] | None:
+    """The namespace and name of the account that ``user`` names; None for other users."""
+    parts = user.removeprefix(USERNAME_PREFIX).split(":")
+    if not user.startswith(USERNAME_PREFIX) or len(parts) != 2 or not all(parts):
+        return None
+    return parts[0], parts[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import AGE, RESOURCES, Column, Resource
 
 _ESTABLISHED_SINCE = "2026-01-01T00:00:00Z"

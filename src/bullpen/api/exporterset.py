@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, LabelSelector, ObjectMeta
-from bullpen.api.paths import shown, walk
-from bullpen.api.selectorcheck import selector_causes, selector_in
+from bullpen.api.metadata_checks import selector_causes, selector_in
+from bullpen.api.paths import Document, shown, walk
 from bullpen.api.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.errors import Cause
 from bullpen.kit import durations

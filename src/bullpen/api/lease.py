@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from bullpen.api.client import GROUP_VERSION
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.api.paths import shown, walk
-from bullpen.api.selectorcheck import selector_causes
+from bullpen.api.metadata_checks import selector_causes
+from bullpen.api.paths import Document, shown, walk
 from bullpen.errors import Cause
 from bullpen.kit import durations, times
 

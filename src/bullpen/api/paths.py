@@ -1,7 +1,12 @@
-"""Finds values in documents by path, and formats paths and values for messages.
+"""Documents: Kubernetes objects as JSON, and paths into them.
 
-The output is short, however long the input: untrusted callers choose the keys and values
-that error messages repeat.
+A Kubernetes object as JSON: the form that is stored, sent and patched. Documents are plain
+dicts so that unknown fields survive. Decisions work on the frozen values of the kind
+modules instead.
+
+Finds values in documents by path, and formats paths and values for messages. The output is
+short, however long the input: untrusted callers choose the keys and values that error
+messages repeat.
 """
 
 from __future__ import annotations
@@ -9,6 +14,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
+
+from bullpen.errors import BadRequest
+
+Document = dict[str, Any]
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+def encode(document: object) -> bytes:
+    """The canonical bytes of a document."""
+    return _encoder.encode(document)
+
+
+def decode(data: bytes) -> Document:
+    """The document in ``data``; raises ``BadRequest`` unless it is a JSON object."""
+    try:
+        value = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRequest(f"the body must be a JSON object, not {type(value).__name__}")
+    return value
+
 
 Step = str | int
 

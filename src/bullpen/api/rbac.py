@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.api.paths import shown
-from bullpen.api.selectorcheck import selector_causes
+from bullpen.api.metadata_checks import selector_causes
+from bullpen.api.paths import Document, shown
 from bullpen.errors import Cause
 from bullpen.kit.names import dns_label_problem, dns_subdomain_problem
 

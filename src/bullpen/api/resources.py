@@ -21,6 +21,7 @@ from bullpen.api.core import (
     Event,
     Namespace,
     Secret,
+    ServiceAccount,
     configmap_causes,
     coordination_lease_causes,
     event_causes,
@@ -28,14 +29,13 @@ from bullpen.api.core import (
     secret_causes,
 )
 from bullpen.api.crd import CustomResourceDefinition
-from bullpen.api.defaults import with_defaults
-from bullpen.api.document import Document
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet, exporterset_causes
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, lease_causes
 from bullpen.api.limits import CAUSES_MAX, oddity
-from bullpen.api.metacheck import metadata_causes
+from bullpen.api.metadata_checks import metadata_causes
+from bullpen.api.paths import Document
 from bullpen.api.rbac import (
     ClusterRole,
     ClusterRoleBinding,
@@ -48,7 +48,7 @@ from bullpen.api.rbac import (
     role_name_problem,
     with_binding_defaults,
 )
-from bullpen.api.serviceaccount import ServiceAccount
+from bullpen.api.schema import with_defaults
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.errors import Cause
 from bullpen.kit.names import dns_label_problem, dns_subdomain_problem

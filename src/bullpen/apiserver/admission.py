@@ -11,16 +11,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from bullpen.api import codec
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind
+from bullpen.api.paths import Document
 from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
-from bullpen.apiserver.attributes import refusal
-from bullpen.apiserver.routes import ObjectRoute
+from bullpen.apiserver.routes import ObjectRoute, refusal
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.core.rbac.escalation import binding_refusal, role_refusal
 from bullpen.errors import Forbidden
+from bullpen.registry.messages import forbidden
 from bullpen.registry.options import Admit
-from bullpen.registry.refusals import forbidden
 
 K = TypeVar("K", bound=Kind)
 _Refusal = Callable[[Document, Document | None], str | None]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from bullpen.apiserver import impersonation
+from bullpen.apiserver import authentication
 from bullpen.apiserver.http import BODY_MAX, Request, Response, parse_query
 from bullpen.apiserver.service import ApiService
 from bullpen.apiserver.status import failure_response
@@ -76,7 +76,7 @@ def _head(scope: Scope) -> Request:
         path=path.decode("ascii", errors="replace"),
         query=parse_query(scope["query_string"]),
         headers=dict(headers),
-        impersonation=tuple(item for item in headers if item[0].startswith(impersonation.PREFIX)),
+        impersonation=tuple(item for item in headers if item[0].startswith(authentication.PREFIX)),
         certificate=scope.get("extensions", {}).get("tls", {}).get(CLIENT_CERTIFICATE, b""),
         source=client[0] if client else "",
     )

@@ -1,25 +1,32 @@
-"""Authentication of callers: bearer tokens and client certificates.
+"""The identity of callers: tokens, client certificates and impersonation.
 
-Each method is an ``Authenticator``; the first one that knows a token answers. Static tokens
-are kept and compared as digests only, so that nothing readable at run time can be replayed.
+Authentication of callers: bearer tokens and client certificates. Each method is an
+``Authenticator``; the first one that knows a token answers. Static tokens are kept and
+compared as digests only, so that nothing readable at run time can be replayed.
+
+Impersonation of other users: the ``Impersonate-*`` headers that ``kubectl --as`` sends.
+Pure. ``requested`` parses the headers, ``required`` returns the rights the caller needs,
+one for each part of the requested identity, and ``impersonated`` is the resulting user.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
+from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from bullpen.api import core
+from bullpen.api.core import ServiceAccount, groups, username
 from bullpen.api.objects import Objects
-from bullpen.api.serviceaccount import ServiceAccount, groups, username
 from bullpen.apiserver.http import Request
-from bullpen.core.rbac.authorization import AUTHENTICATED, User
-from bullpen.errors import NotFound, Unauthorized
+from bullpen.core.rbac.authorization import AUTHENTICATED, Attributes, User
+from bullpen.errors import BadRequest, NotFound, Unauthorized
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.serviceaccounts import API_AUDIENCE, AccountTokens
 from bullpen.kit.clock import Clock
@@ -150,3 +157,86 @@ def user_of_certificate(certificate: bytes) -> User:
     organizations = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     user = User(name=names[0], groups=tuple(str(item.value) for item in organizations))
     return replace(user, groups=(*dict.fromkeys((*user.groups, AUTHENTICATED)),))
+
+
+PREFIX = "impersonate-"
+EXTRA_PREFIX = "extra-"
+HEADERS_MAX = 100
+AUTHENTICATION = "authentication.k8s.io"
+ANONYMOUS = "system:anonymous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impersonation:
+    """The identity a caller asks to act as."""
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+    """Keys and values; a key with several values occurs several times."""
+
+
+def requested(headers: tuple[tuple[str, str], ...]) -> Impersonation | None:
+    """The impersonation in the headers; None if there is none. Raises ``BadRequest``."""
+    if not headers:
+        return None
+    if len(headers) > HEADERS_MAX:
+        raise BadRequest(f"more than {HEADERS_MAX} Impersonate headers were sent")
+    users: list[str] = []
+    uids: list[str] = []
+    groups: list[str] = []
+    extra: list[tuple[str, str]] = []
+    for name, value in headers:
+        part = name.removeprefix(PREFIX)
+        if part == "user":
+            users.append(value)
+        elif part == "group":
+            groups.append(value)
+        elif part == "uid":
+            uids.append(value)
+        elif part.startswith(EXTRA_PREFIX):
+            extra.append((unquote(part.removeprefix(EXTRA_PREFIX)), value))
+    if not users or not users[0]:
+        raise BadRequest("Impersonate headers were sent without Impersonate-User; name a user")
+    return Impersonation(
+        user=users[0], uid=uids[0] if uids else "", groups=tuple(groups), extra=tuple(extra)
+    )
+
+
+def required(wanted: Impersonation) -> Iterator[Attributes]:
+    """The rights a caller needs for this impersonation."""
+    account = core.parse_username(wanted.user)
+    if account is not None:
+        namespace, name = account
+        yield Attributes(
+            verb="impersonate", resource="serviceaccounts", namespace=namespace, name=name
+        )
+    else:
+        yield Attributes(verb="impersonate", resource="users", name=wanted.user)
+    for group in wanted.groups:
+        yield Attributes(verb="impersonate", resource="groups", name=group)
+    for key, value in wanted.extra:
+        yield Attributes(
+            verb="impersonate",
+            group=AUTHENTICATION,
+            resource="userextras",
+            subresource=key,
+            name=value,
+        )
+    if wanted.uid:
+        yield Attributes(verb="impersonate", group=AUTHENTICATION, resource="uids", name=wanted.uid)
+
+
+def impersonated(wanted: Impersonation) -> User:
+    """The user that ``wanted`` describes, with the groups that every such user has."""
+    groups = list(wanted.groups)
+    account = core.parse_username(wanted.user)
+    if account is not None and not groups:
+        groups.extend(core.groups(account[0]))
+    if wanted.user != ANONYMOUS:
+        groups.append(AUTHENTICATED)
+    extra: dict[str, tuple[str, ...]] = {}
+    for key, value in wanted.extra:
+        extra[key] = (*extra.get(key, ()), value)
+    return User(name=wanted.user, uid=wanted.uid, groups=tuple(dict.fromkeys(groups)), extra=extra)

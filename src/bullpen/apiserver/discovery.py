@@ -6,7 +6,7 @@ recognises the answer by its content type.
 
 from __future__ import annotations
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource, Resources
 from bullpen.apiserver.http import JSON
 from bullpen.apiserver.routes import NAMESPACED_REVIEWS, REVIEWS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from bullpen.api.document import Document
-from bullpen.apiserver import bodies, representations, watches
+from bullpen.api.paths import Document
+from bullpen.apiserver import http, representations, watches
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.representations import Representation
 from bullpen.apiserver.routes import ObjectRoute
@@ -23,7 +23,7 @@ from bullpen.registry.options import (
     Written,
 )
 from bullpen.registry.registry import Registry
-from bullpen.registry.watching import ObjectWatch
+from bullpen.registry.watches import ObjectWatch
 
 Allowed = Callable[[], bool]
 """Whether the caller of a watch still has the right to it."""
@@ -159,7 +159,7 @@ class Objects:
             watch.close()
 
     async def _create(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:
-        document = bodies.document(request)
+        document = http.document(request)
         options = _write_options(route, request, admit)
         namespace = route.namespace
         if namespace is None:
@@ -168,7 +168,7 @@ class Objects:
         return self._written(route, request, written, status=201)
 
     async def _update(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:
-        document = bodies.document(request)
+        document = http.document(request)
         options = _write_options(route, request, admit)
         written = await self._registry.update(
             route.resource, route.namespace or "", route.name, document, options
@@ -176,7 +176,7 @@ class Objects:
         return self._written(route, request, written)
 
     async def _patch(self, route: ObjectRoute, request: Request, admit: Admit | None) -> Response:
-        patch_type, patch = bodies.patch(request, strategic=not route.resource.custom)
+        patch_type, patch = http.patch(request, strategic=not route.resource.custom)
         written = await self._registry.patch(
             route.resource,
             route.namespace or "",
@@ -271,7 +271,7 @@ def _write_options(route: ObjectRoute, request: Request, admit: Admit | None) ->
         raise BadRequest(f"fieldValidation={validation!r}: use Ignore, Warn or Strict") from None
     duplicates: tuple[str, ...] = ()
     if field_validation is not FieldValidation.IGNORE:
-        duplicates = bodies.duplicate_fields(request)
+        duplicates = http.duplicate_fields(request)
     return WriteOptions(
         subresource=route.subresource,
         duplicate_fields=duplicates,
@@ -288,7 +288,7 @@ def _field_manager(request: Request) -> str:
     manager = request.query.get("fieldManager", "")
     if len(manager) > 128 or not manager.isprintable():
         raise BadRequest("fieldManager must be at most 128 printable characters")
-    if manager or bodies.media_type(request) == "application/apply-patch+yaml":
+    if manager or http.media_type(request) == "application/apply-patch+yaml":
         return manager
     return request.headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
@@ -302,7 +302,7 @@ def _dry_run(value: str) -> bool:
 def _delete_options(request: Request) -> DeleteOptions:
     body: Document = {}
     if request.body:
-        body = bodies.document(request)
+        body = http.document(request)
     preconditions = body.get("preconditions") or {}
     if not isinstance(preconditions, dict):
         raise BadRequest("preconditions must be an object")

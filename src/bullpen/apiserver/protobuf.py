@@ -25,8 +25,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Parsed
 
-from bullpen.api.document import Document
-from bullpen.api.document import decode as decode_json
+from bullpen.api.paths import Document
+from bullpen.api.paths import decode as decode_json
 from bullpen.errors import BadRequest, UnsupportedMediaType
 from bullpen.kit import times
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from bullpen.api import printing
-from bullpen.api.document import Document, decode, encode
+from bullpen.api.paths import Document, decode, encode
 from bullpen.api.resources import Resource
 from bullpen.errors import BadRequest, NotAcceptable
 

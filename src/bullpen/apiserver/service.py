@@ -9,19 +9,24 @@ from collections.abc import Callable
 from typing import assert_never
 
 from bullpen.api.resources import Resource, Resources
-from bullpen.apiserver import bodies, discovery, impersonation, openapi2, representations
+from bullpen.apiserver import authentication, discovery, http, openapi, representations
 from bullpen.apiserver.admission import admission
-from bullpen.apiserver.attributes import attributes_of, refusal
 from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.metrics import CONTENT_TYPE, Metrics
 from bullpen.apiserver.objects import Objects, verb_of
 from bullpen.apiserver.openapi import OpenApi
 from bullpen.apiserver.recording import Caller, Record
-from bullpen.apiserver.reviews import Reviews
-from bullpen.apiserver.routes import ObjectRoute, PlainRoute, ReviewRoute, route
+from bullpen.apiserver.reviews import Reviews, TokenRequests
+from bullpen.apiserver.routes import (
+    ObjectRoute,
+    PlainRoute,
+    ReviewRoute,
+    attributes_of,
+    refusal,
+    route,
+)
 from bullpen.apiserver.status import failure_response
-from bullpen.apiserver.tokenrequests import TokenRequests
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.errors import (
@@ -84,7 +89,7 @@ class ApiService:
         self._token_requests = TokenRequests(registry, tokens, clock=clock, ids=self._ids)
         self._objects = Objects(registry, clock)
         self._openapi = OpenApi(resources, version=version)
-        self._openapi2 = openapi2.document(resources, version=version)
+        self._openapi2 = openapi.document(resources, version=version)
         self._version = version
         self._ready = ready
         self._in_flight = 0
@@ -117,13 +122,13 @@ class ApiService:
         if request.path in PUBLIC_PATHS:
             return None
         user = await authenticate(request, self._authenticators)
-        wanted = impersonation.requested(request.impersonation)
+        wanted = authentication.requested(request.impersonation)
         if wanted is None:
             return Caller(user=user)
-        for needed in impersonation.required(wanted):
+        for needed in authentication.required(wanted):
             if not self._access.decide(user, needed).allowed:
                 raise Forbidden(refusal(user, needed), user=user)
-        return Caller(user=impersonation.impersonated(wanted), impersonator=user)
+        return Caller(user=authentication.impersonated(wanted), impersonator=user)
 
     def refuse(self, request: Request, error: LabError) -> Response:
         """The response to a request whose caller ``authenticate`` did not accept."""
@@ -194,7 +199,7 @@ class ApiService:
         request, caller = record.request, record.caller
         match record.target:
             case ObjectRoute(subresource="token") as target:
-                answer = self._token_requests.answer(target, bodies.document(request))
+                answer = self._token_requests.answer(target, http.document(request))
                 return json_response(answer, status=201)
             case ObjectRoute() as target:
                 assert caller is not None
@@ -213,7 +218,7 @@ class ApiService:
                 if request.method != "POST":
                     raise MethodNotAllowed(f"{target.kind} must be requested with POST")
                 representations.choose(request.headers.get("accept", ""), tables=False)
-                question = bodies.document(request)
+                question = http.document(request)
                 answer = await self._reviews.answer(target, question, caller.user)
                 return json_response(answer, status=201)
             case PlainRoute(path):
@@ -244,8 +249,8 @@ class ApiService:
                 return json_response(self._version_info())
             case "/openapi/v3":
                 return json_response(self._openapi.index)
-            case "/openapi/v2" if openapi2.ASKED_AS in accept:
-                return Response(body=self._openapi2, content_type=openapi2.ANSWERED_AS)
+            case "/openapi/v2" if openapi.ASKED_AS in accept:
+                return Response(body=self._openapi2, content_type=openapi.ANSWERED_AS)
             case "/livez" | "/healthz":
                 return _text("ok")
             case "/readyz":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bullpen import errors
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource
 from bullpen.apiserver.http import Response, json_response
 

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bullpen.api.document import Document, encode
+from bullpen.api.paths import Document, encode
 from bullpen.apiserver.representations import Representation, Shape
 from bullpen.apiserver.status import failure
 from bullpen.errors import LabError
-from bullpen.registry.watching import ObjectEvent, ObjectWatch
+from bullpen.registry.watches import ObjectEvent, ObjectWatch
 
 BOOKMARK_SECONDS = 60.0
 LINES_CACHED_MAX = 64

@@ -25,9 +25,9 @@ from bullpen.app.datadir import DataDirectory, Layout
 from bullpen.errors import Damaged, LabError, NotFound, Refused
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
-from bullpen.store import restoring as store_restoring
+from bullpen.store import copies as store_restoring
+from bullpen.store.copies import Content, inspect
 from bullpen.store.file import move_into_place
-from bullpen.store.inspecting import Content, inspect
 from bullpen.store.sqlite import SqliteStore
 
 log = logging.getLogger("bullpen.backups")

@@ -21,10 +21,9 @@ from bullpen.api.fields import Kind
 from bullpen.app.health import Health
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.leadership import Leadership
-from bullpen.cluster import incluster, kubeconfig
-from bullpen.cluster.access import Access
+from bullpen.cluster import kubeconfig
+from bullpen.cluster.kubeconfig import Access, Surroundings
 from bullpen.cluster.objects import ClusterObjects, Scope
-from bullpen.cluster.plugins import Surroundings
 from bullpen.errors import Refused
 from bullpen.kit.clock import Clock
 
@@ -146,8 +145,8 @@ def find_access(settings: JoinSettings, clock: Clock) -> Access:
     environment = os.environ
     surroundings = Surroundings(environment=environment, clock=clock)
     named = settings.kubeconfig or _first_file(environment)
-    if named is None and incluster.is_inside(environment):
-        return incluster.load(environment)
+    if named is None and kubeconfig.is_inside(environment):
+        return kubeconfig.load_in_cluster(environment)
     path = named or Path.home() / ".kube" / "config"
     if not path.exists():
         raise Refused(f"{path} does not exist; name a cluster with --kubeconfig or $KUBECONFIG")

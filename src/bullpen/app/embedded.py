@@ -48,7 +48,7 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.connections import Door
-from bullpen.runtime.supervision import supervise
+from bullpen.runtime.loop import supervise
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.router.server import Router, tls_context

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bullpen.api.crds import served_crds
-from bullpen.api.document import Document, decode
 from bullpen.api.objects import Objects
+from bullpen.api.paths import Document, decode
 from bullpen.api.rbac import ClusterRole, ClusterRoleBinding
 from bullpen.api.resources import RESOURCES
 from bullpen.core.rbac.bootstrap_policy import (

@@ -49,10 +49,10 @@ from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.controller import Controller, Trigger
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key
-from bullpen.runtime.supervision import supervise
+from bullpen.runtime.loop import supervise
 from bullpen.services import routing
 from bullpen.services.grpc.client import LabelSettings
-from bullpen.services.router.fencing import fencing
+from bullpen.services.router.pairing import fencing
 from bullpen.services.routing import ROUTER_LABEL, Routers
 from bullpen.services.signals import Signals
 

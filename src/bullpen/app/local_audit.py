@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.app.config import AuditConfig
 from bullpen.app.datadir import Layout
 from bullpen.audit.events import AuditEvent, Target

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http.client import HTTPException
 from typing import Any
 
-from bullpen.api.document import Document, encode
+from bullpen.api.paths import Document, encode
 from bullpen.app.config import Config, OidcIssuer
 from bullpen.errors import Refused, Unavailable
 from bullpen.identity.oidc import Fetch, Issuer, NamespaceRule, OutsideTokens

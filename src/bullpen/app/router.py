@@ -37,7 +37,7 @@ from bullpen.kit.clock import Clock
 from bullpen.runtime.connections import Door
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
-from bullpen.services.router.fencing import Fenced, fencing
+from bullpen.services.router.pairing import Fenced, fencing
 from bullpen.services.router.server import Router, tls_context
 from bullpen.services.routing import (
     ENDPOINT_ANNOTATION,

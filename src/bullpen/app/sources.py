@@ -7,10 +7,9 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bullpen.kit.backoff import Backoff
-from bullpen.kit.clock import Clock, SystemClock
+from bullpen.kit.clock import Backoff, Clock, SystemClock
 from bullpen.kit.ids import Ids, RandomIds
-from bullpen.runtime.retry import Retry
+from bullpen.runtime.loop import Retry
 
 BACKOFF = Backoff(first=timedelta(milliseconds=20), cap=timedelta(seconds=30))
 

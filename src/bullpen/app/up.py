@@ -17,7 +17,7 @@ import uvloop
 
 from bullpen.api import yaml
 from bullpen.api.client import Client
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.app.credentials import USERS, Role, client_config, kubeconfig
 from bullpen.app.datadir import PUBLIC, SECRET, DataDirectory, Layout, write_atomically
 from bullpen.app.embedded import Running, Settings, running

@@ -13,7 +13,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from bullpen import errors
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.core.rbac.authorization import User
 from bullpen.errors import LabError
 from bullpen.kit import times

@@ -21,7 +21,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bullpen.api.document import encode
+from bullpen.api.paths import encode
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.authentication import TokenTable

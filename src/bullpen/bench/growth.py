@@ -41,7 +41,7 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.informer import key_of
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.services.leases import Leases
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 NAMESPACE = "default"
 EXPORTERS = (100, 1_000, 10_000)

@@ -33,7 +33,7 @@ from bullpen.provisioners.base import Connection, InstanceSpec
 from bullpen.provisioners.fake import NAME, FakeProvisioner
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 NAMESPACE = "default"
 POOL = "bench"

@@ -22,9 +22,8 @@ import apsw
 from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
 from bullpen.store import file
 from bullpen.store.base import ABSENT, Store
-from bullpen.store.database import CHECKPOINT_PAGES
-from bullpen.store.limits import Limits
-from bullpen.store.sqlite import SqliteStore
+from bullpen.store.history import Limits
+from bullpen.store.sqlite import CHECKPOINT_PAGES, SqliteStore
 
 VALUE_BYTES = 2200
 """The size of a typical custom resource."""

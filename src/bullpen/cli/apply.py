@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource
 from bullpen.cli import manifests
 from bullpen.cli.connection import Api, path_of
 from bullpen.cli.options import connected, namespaced, output
-from bullpen.cli.rendering import echo_document
+from bullpen.cli.output import echo_document
 from bullpen.errors import NotFound
 
 FIELD_MANAGER = "bullpen"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import default_data_directory
 from bullpen.cli.options import data_option, output
-from bullpen.cli.rendering import table
+from bullpen.cli.output import table
 from bullpen.errors import BadRequest, NotFound
 from bullpen.kit import durations, times
 
@@ -31,7 +31,7 @@ def audit(data: Path | None, who: str, what: str, since: str, output: str) -> No
     one per line, in the format of audit.k8s.io/v1.
     """
     from bullpen.app.datadir import Layout
-    from bullpen.audit.reading import Query, read
+    from bullpen.audit.log import Query, read
     from bullpen.kit.clock import SystemClock
 
     directory = Layout((data or default_data_directory()).resolve()).audit
@@ -72,7 +72,7 @@ def moment(text: str, *, now: datetime) -> datetime | None:
 
 def row(event: Document) -> tuple[str, ...]:
     """One event as a line of the table."""
-    from bullpen.audit.reading import users, what
+    from bullpen.audit.log import users, what
 
     reference = event.get("objectRef") or {}
     status = event.get("responseStatus") or {}

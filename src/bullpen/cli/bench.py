@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from bullpen.cli.options import output
-from bullpen.cli.rendering import echo_document
+from bullpen.cli.output import echo_document
 
 BENCHMARKS = {
     "store": "Durable writes, against plain group-committed SQLite.",

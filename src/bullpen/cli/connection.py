@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from bullpen import errors
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
 from bullpen.errors import Cause
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bullpen.cli.joining import (
+from bullpen.cli.process_options import (
     config_option,
     joining,
     served_over_tls,

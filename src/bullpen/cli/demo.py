@@ -18,11 +18,10 @@ from pathlib import Path
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import Api, path_of, resource_named
-from bullpen.cli.examples import example
-from bullpen.cli.exits import Exit
-from bullpen.cli.waiting import wait_for
+from bullpen.cli.manifests import example
+from bullpen.cli.options import Exit, wait_for
 
 READY_SECONDS_MAX = 30.0
 POOL_SECONDS_MAX = 60.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from bullpen.api import yaml
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.events import HEADERS, row, when
 from bullpen.cli.get import list_all
 from bullpen.cli.options import connected, namespaced, output
-from bullpen.cli.rendering import echo_document, table
+from bullpen.cli.output import echo_document, table
 
 _META = (
     ("Name", "name"),

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from bullpen.cli.connection import default_data_directory
-from bullpen.cli.exits import Exit
-from bullpen.cli.options import data_option, output
-from bullpen.cli.rendering import echo_document, table
+from bullpen.cli.options import Exit, data_option, output
+from bullpen.cli.output import echo_document, table
 
 if TYPE_CHECKING:
     from bullpen.app.diagnosis import Finding

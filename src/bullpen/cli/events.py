@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.printing import human_duration
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.get import list_all
 from bullpen.cli.options import connected, namespaced, output
-from bullpen.cli.rendering import echo_document, table
+from bullpen.cli.output import echo_document, table
 from bullpen.kit import times
 
 HEADERS = ("last seen", "type", "reason", "object", "message")

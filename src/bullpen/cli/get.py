@@ -9,7 +9,7 @@ import click
 from bullpen.api.resources import Resource
 from bullpen.cli.connection import TABLE, Api, path_of, resource_named
 from bullpen.cli.options import connected, namespaced, output
-from bullpen.cli.rendering import echo_document, server_table
+from bullpen.cli.output import echo_document, server_table
 
 PAGE = 500
 

@@ -9,7 +9,7 @@ import sys
 import click
 
 from bullpen import __version__
-from bullpen.cli.exits import Exit, exit_for
+from bullpen.cli.options import Exit, exit_for
 from bullpen.errors import LabError
 
 COMMANDS = {
@@ -24,8 +24,8 @@ COMMANDS = {
     "events": ("bullpen.cli.events:events", "Show events."),
     "audit": ("bullpen.cli.audit:audit", "Show changes and refused requests."),
     "logs": ("bullpen.cli.logs:logs", "Show the log of a virtual target's exporter."),
-    "client": ("bullpen.cli.holders:client", "Create clients, with a config for jmp."),
-    "exporter": ("bullpen.cli.holders:exporter", "Create exporters, with a config for jmp run."),
+    "client": ("bullpen.cli.identities:client", "Create clients, with a config for jmp."),
+    "exporter": ("bullpen.cli.identities:exporter", "Create exporters, with a config for jmp run."),
     "controller": ("bullpen.cli.controller:controller", "Run the controller of a cluster."),
     "provisioner": (
         "bullpen.cli.provisioner:provisioner",
@@ -35,7 +35,7 @@ COMMANDS = {
     "service": ("bullpen.cli.service:service", "Install systemd units for this machine."),
     "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
     "doctor": ("bullpen.cli.doctor:doctor", "Check this machine, and show how to fix problems."),
-    "crds": ("bullpen.cli.crds:crds", "Print the CustomResourceDefinitions."),
+    "crds": ("bullpen.cli.install:crds", "Print the CustomResourceDefinitions."),
     "manifests": ("bullpen.cli.install:manifests", "Print the manifests for a cluster."),
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
     "bench": ("bullpen.cli.bench:bench", "Run benchmarks; results are ratios to references."),

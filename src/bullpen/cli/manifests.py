@@ -1,4 +1,9 @@
-"""Manifests from files, directories and standard input."""
+"""Manifests from files, directories, standard input and the shipped examples.
+
+Locates the example manifests and programs: in the installed package or the checkout.
+
+Manifests from files, directories and standard input.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import bullpen
 from bullpen.api import yaml
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
-from bullpen.errors import BadRequest
+from bullpen.errors import BadRequest, NotFound
+
+_PACKAGE = Path(bullpen.__file__).parent
+_PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
+
+
+def example(name: str) -> Path:
+    """The example file of that name. Raises ``NotFound``."""
+    for place in _PLACES:
+        if (place / name).exists():
+            return place / name
+    raise NotFound(f"the example {name} is missing from this installation; reinstall Bullpen")
+
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

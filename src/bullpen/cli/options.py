@@ -1,14 +1,74 @@
-"""Options that many commands share."""
+"""Options, exit codes and waiting, shared by the commands.
+
+Exit codes; docs/reference/exit-codes.md explains each.
+
+Waiting in a command, with a time limit and a message.
+
+Options that many commands share.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from bullpen import errors
 from bullpen.cli.connection import Api, default_data_directory
+from bullpen.errors import TimedOut
+
+
+class Exit(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 4
+    INVALID = 5
+    CONFLICT = 6
+    FORBIDDEN = 7
+    UNHEALTHY = 8
+    REFUSED = 9
+    VIOLATED = 10
+    LACKING = 11
+    INTERRUPTED = 130
+
+
+_CODES: dict[type[errors.LabError], Exit] = {
+    errors.LabError: Exit.FAILED,
+    errors.BadRequest: Exit.INVALID,
+    errors.Invalid: Exit.INVALID,
+    errors.TooLarge: Exit.INVALID,
+    errors.NotFound: Exit.NOT_FOUND,
+    errors.Conflict: Exit.CONFLICT,
+    errors.AlreadyExists: Exit.CONFLICT,
+    errors.Unauthorized: Exit.FORBIDDEN,
+    errors.Forbidden: Exit.FORBIDDEN,
+    errors.Unreachable: Exit.UNREACHABLE,
+    errors.Refused: Exit.REFUSED,
+}
+
+
+def exit_for(error: errors.LabError) -> Exit:
+    """The exit code of an error, by its nearest class in the table."""
+    return next(_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
+
+
+LOOK_SECONDS = 0.05
+
+
+def wait_for(done: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """Poll until ``done`` returns true; raises ``TimedOut`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimedOut(f"timed out after {seconds:g} s waiting for {what}")
+        time.sleep(LOOK_SECONDS)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

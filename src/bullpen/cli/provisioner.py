@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bullpen.cli.joining import FILE, config_option, joining, settings_from
+from bullpen.cli.process_options import FILE, config_option, joining, settings_from
 
 if TYPE_CHECKING:
     from bullpen.placements.pod.rendering import PodSettings

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import default_data_directory
 from bullpen.cli.options import data_option, output
-from bullpen.cli.rendering import echo_document, table
+from bullpen.cli.output import echo_document, table
 from bullpen.kit import times
 
 if TYPE_CHECKING:

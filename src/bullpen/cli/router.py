@@ -12,8 +12,14 @@ from typing import Any
 import click
 
 from bullpen.cli.connection import default_data_directory
-from bullpen.cli.joining import EVERYWHERE, joining, served_over_tls, settings_from, tls_from
 from bullpen.cli.options import data_option
+from bullpen.cli.process_options import (
+    EVERYWHERE,
+    joining,
+    served_over_tls,
+    settings_from,
+    tls_from,
+)
 
 IN_A_POD = "KUBERNETES_SERVICE_HOST"
 

@@ -12,7 +12,7 @@ import click
 
 from bullpen.cli.connection import default_data_directory
 from bullpen.cli.options import F, output
-from bullpen.cli.rendering import echo_document, table
+from bullpen.cli.output import echo_document, table
 from bullpen.errors import Conflict, Refused
 
 if TYPE_CHECKING:

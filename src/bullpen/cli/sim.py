@@ -8,9 +8,8 @@ import time
 
 import click
 
-from bullpen.cli.exits import Exit
-from bullpen.cli.options import output
-from bullpen.cli.rendering import echo_document
+from bullpen.cli.options import Exit, output
+from bullpen.cli.output import echo_document
 from bullpen.sim.campaign import Summary, outcomes
 from bullpen.sim.campaign import shrink as shrunk
 from bullpen.sim.plan import Home, Size

@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import Api, resource_named
-from bullpen.cli.exits import Exit
 from bullpen.cli.get import list_all
-from bullpen.cli.options import connected, output
-from bullpen.cli.rendering import echo_document, table
+from bullpen.cli.options import Exit, connected, output
+from bullpen.cli.output import echo_document, table
 from bullpen.errors import Unavailable
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import default_data_directory
 from bullpen.cli.options import data_option
 

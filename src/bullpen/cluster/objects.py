@@ -12,14 +12,14 @@ from typing import Generic, TypeVar
 
 from bullpen import errors
 from bullpen.api import codec
-from bullpen.api.document import Document
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Foresight, Listing, Seen, meta_of
+from bullpen.api.paths import Document
 from bullpen.api.pod import CLUSTER_RESOURCES
 from bullpen.api.resources import Resource
-from bullpen.cluster.access import Access
+from bullpen.cluster.kubeconfig import Access
 from bullpen.cluster.transport import Request, Transport
-from bullpen.cluster.watching import Watch
+from bullpen.cluster.watches import Watch
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)

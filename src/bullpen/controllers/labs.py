@@ -20,8 +20,7 @@ from bullpen.core.leases import access, lifecycle
 from bullpen.core.leases.access import Approval, Policies
 from bullpen.core.leases.requests import Request, Want
 from bullpen.core.matcher import device_of, matcher_of
-from bullpen.runtime.informer import Key, key_of
-from bullpen.runtime.newest import Newest
+from bullpen.runtime.informer import Key, Newest, key_of
 
 
 class Labs:

@@ -15,7 +15,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.runtime.informer import Informers
-from bullpen.runtime.retry import Retry
+from bullpen.runtime.loop import Retry
 
 
 class Views(Informers):

@@ -15,8 +15,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, KeySet
 
 from bullpen.errors import Unauthorized
-from bullpen.identity.tokens import payload_of
-from bullpen.identity.verified import VerifiedTokens
+from bullpen.identity.tokens import VerifiedTokens, payload_of
 
 ISSUER = "https://kubernetes.default.svc"
 API_AUDIENCE = ISSUER

@@ -1,5 +1,8 @@
-"""Tokens we sign: a year-long one per Client and Exporter, and short ones for streams.
+"""Tokens that the service signs and verifies.
 
+A cache of tokens whose signature was verified. Expiry is the caller's to check each time.
+
+Tokens we sign: a year-long one per Client and Exporter, and short ones for streams.
 Identity tokens are ES256 JWTs, because Jumpstarter's client decodes them to read ``exp``
 and ``iss``. Several signing keys may be valid at once: the newest signs, all verify, which
 allows rotation. Stream tokens are HS256 and issued twice per dial, once for each side, and
@@ -10,9 +13,11 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from hashlib import sha256
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from joserfc import jwt
@@ -21,7 +26,28 @@ from joserfc.jwk import ECKey, KeySet
 
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
-from bullpen.identity.verified import VerifiedTokens
+
+C = TypeVar("C")
+
+
+class VerifiedTokens(Generic[C]):
+    """Claims by the digest of their token: the cache holds no token that could be replayed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._claims: dict[bytes, C] = {}
+
+    def claims(self, token: str, verify: Callable[[str], C]) -> C:
+        """The claims of ``token``, which ``verify`` reads and checks at its first use."""
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        found = self._claims.get(digest)
+        if found is None:
+            found = verify(token)
+            if len(self._claims) >= self._most:
+                self._claims.clear()
+            self._claims[digest] = found
+        return found
+
 
 # The issuer of upstream's own tokens; `jmp` treats tokens of this issuer as internal.
 ISSUER = "https://localhost:8085"

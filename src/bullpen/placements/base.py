@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from bullpen.api.document import encode
+from bullpen.api.paths import encode
 from bullpen.core.targets.exporter_config import Connection, exporter_config
 from bullpen.core.targets.instances import Instance
 from bullpen.core.targets.profiles import Profile

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct
+from bullpen.api.paths import Document
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Needs, Plugin, Profile, Site

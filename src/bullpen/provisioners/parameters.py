@@ -7,10 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bullpen.api import cel, codec, schema, validation
-from bullpen.api.defaults import with_defaults
-from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct, per_type
+from bullpen.api.paths import Document
+from bullpen.api.schema import with_defaults
 from bullpen.errors import Cause
 
 if TYPE_CHECKING:

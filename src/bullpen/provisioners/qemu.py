@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from bullpen.api import codec
-from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
-from bullpen.api.paths import shown, written
+from bullpen.api.paths import Document, shown, written
 from bullpen.drivers import sizes
 from bullpen.drivers.qemu_parameters import (
     UNDECLARED_DISK_BYTES_MAX,

@@ -11,28 +11,34 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bullpen.api.document import Document, decode, encode
+from bullpen.api.paths import Document, decode, encode
 from bullpen.errors import BadRequest, Cause, Conflict
 from bullpen.registry import fields
-from bullpen.registry.fields import EMPTY, FieldSet, Path
-from bullpen.registry.managing import (
+from bullpen.registry.fields import (
+    EMPTY,
+    FieldSet,
+    Path,
+    Schema,
+    children,
+    element_schema,
+    elements,
+    item_schema,
+)
+from bullpen.registry.managed_fields import (
     UNMANAGED,
     Claim,
     Claimant,
     Claims,
-    all_fields,
-    find,
-    put,
-    updated,
-)
-from bullpen.registry.structure import Schema, children, element_schema, elements, item_schema
-from bullpen.registry.walking import (
     Comparison,
+    all_fields,
     compare,
     field_set,
+    find,
     merge,
+    put,
     remove,
     same,
+    updated,
     with_structs,
 )
 

@@ -1,8 +1,13 @@
-"""The server's part of an object: identity, dates, generation, finalizers.
+"""The metadata that the server writes, and the start of a deletion.
 
-Pure: uid, name and time are arguments. The input is a caller's document, the result is the
-document to store; a caller cannot set or change fields of the server. Field ownership is
-not included: ``managedFields`` is left out here and added by ``preparing``, last.
+The server's part of an object: identity, dates, generation, finalizers. Pure: uid, name and
+time are arguments. The input is a caller's document, the result is the document to store; a
+caller cannot set or change fields of the server. Field ownership is not included:
+``managedFields`` is left out here and added by ``preparation``, last.
+
+The effect of deleting an object: which finalizers it must wait for. Pure. Preconditions are
+checked here, with Kubernetes' messages; ``garbage`` or a controller carries out the work of
+a finalizer.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ from typing import Any
 
 import msgspec
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource
 from bullpen.errors import BadRequest, Cause
 from bullpen.kit.ids import SUFFIX_LENGTH
-from bullpen.registry.refusals import conflict, version_missing
-from bullpen.registry.walking import same
+from bullpen.registry import namespaces
+from bullpen.registry.managed_fields import same
+from bullpen.registry.messages import conflict, forbidden, version_missing
+from bullpen.registry.options import DeleteOptions, Propagation
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -217,3 +224,55 @@ def _ordered(resource: Resource, document: Document, metadata: dict[str, Any]) -
 def _desired(resource: Resource, document: Document) -> dict[str, Any]:
     apart = ("metadata", "status") if resource.status else ("metadata",)
     return {key: value for key, value in document.items() if key not in apart}
+
+
+_FINALIZERS = {Propagation.ORPHAN: ORPHAN, Propagation.FOREGROUND: FOREGROUND}
+
+
+def check(resource: Resource, old: Document, options: DeleteOptions) -> None:
+    """Reject a deletion whose preconditions fail, or of a permanent namespace."""
+    current = old["metadata"]
+    name = current["name"]
+    if namespaces.is_namespace(resource) and name in namespaces.IMMORTAL:
+        raise forbidden(resource, name, "this namespace may not be deleted")
+    if options.uid and options.uid != current["uid"]:
+        raise conflict(
+            resource,
+            name,
+            f"the UID in the precondition ({options.uid}) does not match the UID in record"
+            f" ({current['uid']}). The object might have been deleted and then recreated",
+        )
+    if options.resource_version and options.resource_version != current["resourceVersion"]:
+        raise conflict(
+            resource,
+            name,
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match"
+            f" the ResourceVersion in record ({current['resourceVersion']})."
+            " The object might have been modified",
+        )
+
+
+def held(
+    resource: Resource, old: Document, propagation: Propagation | None, *, time: str
+) -> Document | None:
+    """``old`` marked as being deleted; None if nothing blocks its immediate removal."""
+    new = marked_for_deletion(old, _finalizers(old, propagation), time=time)
+    if is_finished(resource, new):
+        return None
+    return namespaces.terminating(new) if namespaces.is_namespace(resource) else new
+
+
+def is_finished(resource: Resource, document: Document) -> bool:
+    """Whether an object that is being deleted may be removed."""
+    if not is_deleting(document) or finalizers(document):
+        return False
+    return not (namespaces.is_namespace(resource) and namespaces.holders(document))
+
+
+def _finalizers(old: Document, propagation: Propagation | None) -> list[str]:
+    current = finalizers(old)
+    if propagation is None:
+        return list(current)
+    rest = [name for name in current if name not in (ORPHAN, FOREGROUND)]
+    added = _FINALIZERS.get(propagation)
+    return [*rest, added] if added else rest

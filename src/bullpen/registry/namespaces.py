@@ -6,10 +6,10 @@ namespace and then removes its finalizer.
 
 from __future__ import annotations
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource
 from bullpen.errors import Cause, Forbidden
-from bullpen.registry.refusals import forbidden
+from bullpen.registry.messages import forbidden
 
 FINALIZER = "kubernetes"
 ACTIVE = "Active"

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from bullpen.api import codec
-from bullpen.api.document import Document, decode
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Foresight, Listing, Seen, meta_of
+from bullpen.api.paths import Document, decode
 from bullpen.api.resources import Resource
 from bullpen.errors import LabError, NotFound
 from bullpen.registry.options import DeleteOptions, FieldValidation, PatchType, WriteOptions
 from bullpen.registry.registry import Registry
-from bullpen.registry.watching import ObjectWatch
+from bullpen.registry.watches import ObjectWatch
 from bullpen.store.base import Entry
 
 log = logging.getLogger("bullpen.registry")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.store.base import Entry
 
 OBJECT_BYTES_MAX = 1_572_864

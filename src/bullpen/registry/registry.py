@@ -12,17 +12,17 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource, Resources
 from bullpen.errors import BadRequest, LabError, MethodNotAllowed, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import FieldSelector, Selector
-from bullpen.registry import deleting, metadata, namespaces, preparing, scaling
-from bullpen.registry.committing import Commits, Foresight
-from bullpen.registry.documents import Documents
-from bullpen.registry.listing import list_entries
+from bullpen.registry import metadata, namespaces, preparation, scale
+from bullpen.registry.commits import Commits, Documents, Foresight
+from bullpen.registry.lists import Filter, list_entries
+from bullpen.registry.messages import already_exists, conflict, name_not_generated, not_found
 from bullpen.registry.options import (
     ATTEMPTS_MAX,
     Deleted,
@@ -33,16 +33,14 @@ from bullpen.registry.options import (
     Written,
 )
 from bullpen.registry.patches import check_options, patched
-from bullpen.registry.preparing import Place
-from bullpen.registry.refusals import already_exists, conflict, name_not_generated, not_found
+from bullpen.registry.preparation import Place
 from bullpen.registry.requests import (
     check_document,
     check_subresource,
     rendered,
     warnings_about,
 )
-from bullpen.registry.selecting import Filter
-from bullpen.registry.watching import ObjectWatch
+from bullpen.registry.watches import ObjectWatch
 from bullpen.store.base import Entry, Store
 
 DELETED_AT_ONCE_MAX = 128
@@ -148,7 +146,7 @@ class Registry:
             if generated:
                 name = metadata.generated_name(given["generateName"], self._ids.suffix())
             place = self._enter(resource, namespace, name)
-            new = preparing.to_create(resource, document, place, options, time=self._time())
+            new = preparation.to_create(resource, document, place, options, time=self._time())
             _admit(options, new, None)
             warnings = warnings_about(resource, document, options)
             key = resource.key(place.namespace, name)
@@ -190,7 +188,7 @@ class Registry:
 
         def change(old: Document) -> Document:
             scaled = options.subresource == "scale"
-            current = scaling.to_scale(resource, old) if scaled else old
+            current = scale.to_scale(resource, old) if scaled else old
             return patched(resource, current, type, patch)
 
         return await self._write(resource, namespace, name, change, options)
@@ -202,8 +200,8 @@ class Registry:
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
             old = self.document(head.value)
-            deleting.check(resource, old, options)
-            new = deleting.held(resource, old, options.propagation, time=self._time())
+            metadata.check(resource, old, options)
+            new = metadata.held(resource, old, options.propagation, time=self._time())
             if new is None:
                 value = await self._commits.remove(head, old, dry_run=options.dry_run)
             else:
@@ -258,7 +256,7 @@ class Registry:
         for _ in range(ATTEMPTS_MAX):
             head = self._head(resource, namespace, name)
             old = self.document(head.value)
-            new = preparing.to_maintain(resource, edit(old), old, time=self._time())
+            new = preparation.to_maintain(resource, edit(old), old, time=self._time())
             if await self._commit(resource, head, old, new) is not None:
                 return
         raise conflict(resource, name)
@@ -277,7 +275,7 @@ class Registry:
             old = self.document(head.value)
             document = change(old)
             check_document(resource, document, old, options)
-            new = preparing.to_update(resource, document, old, options, time=self._time())
+            new = preparation.to_update(resource, document, old, options, time=self._time())
             _admit(options, new, old)
             warnings = warnings_about(resource, document, options)
             value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
@@ -290,7 +288,7 @@ class Registry:
         self, resource: Resource, namespace: str, name: str, config: Any, options: WriteOptions
     ) -> Written:
         check_subresource(resource, options.subresource)
-        preparing.check_config(resource, config, options)
+        preparation.check_config(resource, config, options)
         warnings = warnings_about(resource, config, options)
         for _ in range(ATTEMPTS_MAX):
             head = self.store.head(resource.key(namespace, name))
@@ -299,7 +297,7 @@ class Registry:
             else:
                 old = self.document(head.value)
                 check_document(resource, config, old, options, applied=True)
-                new = preparing.to_apply(resource, config, old, options, time=self._time())
+                new = preparation.to_apply(resource, config, old, options, time=self._time())
                 _admit(options, new, old)
                 value = await self._commit(resource, head, old, new, dry_run=options.dry_run)
             if value is not None:
@@ -314,7 +312,7 @@ class Registry:
             raise not_found(resource, name)
         metadata.check_place(config, namespace=namespace, name=name)
         place = self._enter(resource, namespace, name)
-        new = preparing.to_apply_new(resource, config, place, options, time=self._time())
+        new = preparation.to_apply_new(resource, config, place, options, time=self._time())
         _admit(options, new, None)
         key = resource.key(namespace, name)
         return await self._commits.create(key, new, dry_run=options.dry_run)
@@ -329,7 +327,7 @@ class Registry:
         dry_run: bool = False,
     ) -> bytes | None:
         """The bytes of ``new``; removing the last finalizer of a deleted object removes it."""
-        if deleting.is_finished(resource, new):
+        if metadata.is_finished(resource, new):
             return await self._commits.remove(head, new, dry_run=dry_run)
         return await self._commits.replace(head, old, new, dry_run=dry_run)
 

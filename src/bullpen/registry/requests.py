@@ -6,10 +6,10 @@ a request is about, whether its document fits, and how the response looks. Pure.
 
 from __future__ import annotations
 
-from bullpen.api.document import Document, decode, encode
+from bullpen.api.paths import Document, decode, encode
 from bullpen.api.resources import Resource
 from bullpen.errors import NotFound
-from bullpen.registry import metadata, preparing, scaling
+from bullpen.registry import metadata, preparation, scale
 from bullpen.registry.options import WriteOptions
 
 
@@ -39,7 +39,7 @@ def check_document(
     current = old["metadata"]
     required = resource.versioned_updates and not applied and options.subresource != "scale"
     if options.subresource == "scale":
-        metadata.check_types(document, kind=scaling.KIND, version=scaling.VERSION)
+        metadata.check_types(document, kind=scale.KIND, version=scale.VERSION)
     else:
         metadata.checked(resource, document)
     metadata.check_place(document, namespace=current.get("namespace", ""), name=current["name"])
@@ -55,11 +55,11 @@ def warnings_about(
     if options.subresource:
         # The rest of the object is ignored, so there are no warnings about it either.
         document = {key: document[key] for key in (options.subresource,) if key in document}
-    return preparing.unknown_fields(
+    return preparation.unknown_fields(
         resource, document, options.field_validation, options.duplicate_fields
     )
 
 
 def rendered(resource: Resource, value: bytes, subresource: str) -> bytes:
     """A stored object as the subresource shows it."""
-    return encode(scaling.to_scale(resource, decode(value))) if subresource == "scale" else value
+    return encode(scale.to_scale(resource, decode(value))) if subresource == "scale" else value

@@ -14,8 +14,7 @@ from bullpen.api.fields import Kind
 from bullpen.kit.clock import Clock
 from bullpen.runtime.faults import Faults
 from bullpen.runtime.informer import Informer, Key, key_of
-from bullpen.runtime.loop import ReconcileLoop, Reconciler
-from bullpen.runtime.retry import Retry
+from bullpen.runtime.loop import ReconcileLoop, Reconciler, Retry
 
 K = TypeVar("K", bound=Kind)
 Q = TypeVar("Q", bound=Hashable)

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable
 
 from bullpen.store.base import Change, Entry, Verb
-from bullpen.store.history import Write
+from bullpen.store.history import Limits, Write
 from bullpen.store.journaled import Batch, JournaledStore, Listener
 from bullpen.store.ledger import Ledger
-from bullpen.store.limits import Limits
 
 Committed = Callable[[list[Change]], None]
 

@@ -18,8 +18,15 @@ from bullpen.app.lab import Keys
 from bullpen.app.login import outside_tokens
 from bullpen.errors import Unauthorized
 from bullpen.identity.subjects import Role, Subject
-from bullpen.identity.tokens import LIFETIME, VERIFIED_MAX, Claims, Signer, Tickets, payload_of
-from bullpen.identity.verified import VerifiedTokens
+from bullpen.identity.tokens import (
+    LIFETIME,
+    VERIFIED_MAX,
+    Claims,
+    Signer,
+    Tickets,
+    VerifiedTokens,
+    payload_of,
+)
 from bullpen.kit.clock import Clock
 
 _KEY = b"k" * 32

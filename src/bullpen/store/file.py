@@ -1,24 +1,114 @@
-"""Database files: creating them, and recognising our own.
+"""The database file: its lock, its format and its write-ahead log.
 
-A file that is not ours, was created by a newer version or is damaged is refused with an
-error that says what to do, and is left unchanged byte for byte. A new file appears complete
-or not at all.
+Exclusive ownership of a file, without waiting. A file beside the database is locked while
+the store is open. The database itself is not used for this: closing any handle to it would
+drop the locks SQLite holds on it in this process. The lock is released when its process
+ends, also after ``kill -9``, unless a forked child that never called exec outlives it. The
+file is kept, because removing it would allow two owners.
+
+Detects lost commits in a write-ahead log that SQLite would silently ignore. SQLite takes
+the first frame with a wrong checksum for the end of the log. That is correct after a crash,
+when the last commit was never synced, and wrong when the disk corrupted the middle of the
+log. The frames that follow distinguish the two. A commit starts only after the previous one
+was synced, so two commits after the first bad frame prove that the first of them had been
+acknowledged.
+
+Database files: creating them, and recognising our own. A file that is not ours, was created
+by a newer version or is damaged is refused with an error that says what to do, and is left
+unchanged byte for byte. A new file appears complete or not at all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
 from bullpen.errors import Damaged, Refused
-from bullpen.store import walcheck
-from bullpen.store.limits import MIB
-from bullpen.store.lock import FileLock
-from bullpen.store.replay import Contradiction
+from bullpen.store.history import MIB
+from bullpen.store.ledger import Contradiction
+
+
+class FileLock:
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    @classmethod
+    def take(cls, path: Path) -> FileLock:
+        """Lock ``path`` or raise ``Refused`` naming the process that holds it."""
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(handle, 20).decode(errors="replace").strip()
+            os.close(handle)
+            raise Refused(
+                f"{path.with_suffix('')} is in use by process {owner or 'unknown'}; "
+                "stop that one first, or choose another data directory",
+            ) from None
+        # The pid is informational; a full disk must not prevent the lock.
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode())
+        return cls(handle)
+
+    def release(self) -> None:
+        os.close(self._handle)
+
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+_WAL_MAGIC = (0x377F0682, 0x377F0683)
+"""Little-endian and big-endian checksums."""
+
+UNSYNCED_COMMITS_MAX = 1
+"""Commits a crash may leave half written."""
+
+
+def problem(wal: Path, *, valid_frames: int) -> str:
+    """The error in the log, given the number of frames SQLite accepted; or empty."""
+    if not wal.exists():
+        return ""
+    with wal.open("rb") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or not any(header):
+            # The header itself was never synced, so no commit followed it.
+            return ""
+        magic, _, page_size, _, *salts, first, second = _HEADER.unpack(header)
+        if magic not in _WAL_MAGIC or _checksum(header[:24], big=magic & 1 == 1) != (first, second):
+            return "the header of its write-ahead log is damaged"
+        step = _FRAME.size + page_size
+        commits = 0
+        for offset in range(_HEADER.size + valid_frames * step, wal.stat().st_size, step):
+            file.seek(offset)
+            commits += _commits(file.read(_FRAME.size), salts)
+    if commits > UNSYNCED_COMMITS_MAX:
+        return f"its write-ahead log is damaged: {commits} commits follow an unreadable one"
+    return ""
+
+
+def _commits(frame: bytes, salts: list[int]) -> bool:
+    """Whether this frame ends a commit of the current log and not of an earlier one."""
+    if len(frame) < _FRAME.size:
+        return False
+    _, pages_after, first, second, _, _ = _FRAME.unpack(frame)
+    return pages_after > 0 and [first, second] == salts
+
+
+def _checksum(data: bytes, *, big: bool) -> tuple[int, int]:
+    """SQLite's checksum, over the words of a header."""
+    words = struct.unpack(f"{'>' if big else '<'}{len(data) // 4}I", data)
+    first = second = 0
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second
+
 
 APPLICATION_ID = 0x42_4C_50_4E
 """``BLPN`` in ASCII, in the application id field of SQLite files."""
@@ -175,7 +265,7 @@ def _prepare(connection: apsw.Connection, path: Path) -> None:
     check_content(connection, path)
     connection.pragma("journal_mode", "wal")
     frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    found = walcheck.problem(_wal(path), valid_frames=max(0, frames))
+    found = problem(_wal(path), valid_frames=max(0, frames))
     if found:
         raise _damaged(path, found)
 

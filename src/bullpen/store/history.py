@@ -1,18 +1,57 @@
-"""The newest durable changes, for watchers that resume and readers of a snapshot.
+"""The recent changes that a store keeps, and its limits.
 
-Bounded by count and by bytes. It drops only the oldest changes, and returns them so that
-they can be deleted from the file too.
+The limits of everything a store keeps besides the objects themselves.
+
+The newest durable changes, for watchers that resume and readers of a snapshot. Bounded by
+count and by bytes. It drops only the oldest changes, and returns them so that they can be
+deleted from the file too.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
 from bullpen.store.base import Change, Entry, Verb
-from bullpen.store.limits import Limits
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a store's history, pending writes and watches.
+
+    The history is for watchers that were disconnected for a moment. All of it is read at each
+    start, so it is kept short: a minute of a lab with ten leases a second.
+    """
+
+    history_count_max: int = 50_000
+    """Changes kept for watchers that resume and for paging through a snapshot."""
+
+    history_bytes_max: int = 16 * MIB
+    """Bytes kept only for those changes: superseded and deleted values."""
+
+    pending_count_max: int = 10_000
+    """Writes accepted and not yet durable; further ones are rejected."""
+
+    pending_bytes_max: int = 64 * MIB
+    """Bytes of those writes."""
+
+    watches_max: int = 20_000
+    """Open watches; further ones are rejected."""
+
+    def __post_init__(self) -> None:
+        assert self.history_count_max >= 0
+        assert self.history_bytes_max >= 0
+        assert self.pending_count_max > 0
+        assert self.pending_bytes_max > 0
+        assert self.watches_max > 0
+
+
+DEFAULT_LIMITS = Limits()
 
 
 class Write(NamedTuple):

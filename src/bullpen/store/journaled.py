@@ -1,8 +1,13 @@
-"""A store made of a ledger, a fan-out and a journal that makes writes durable.
+"""Stores made of a ledger and a journal, the one without persistence included.
 
-Accepted writes are collected until the event loop has run everything that is ready, handed
-to the journal as one batch, and acknowledged when the journal reports them. This module
-keeps the order; the journal defines what durable means.
+A store made of a ledger, a fan-out and a journal that makes writes durable. Accepted writes
+are collected until the event loop has run everything that is ready, handed to the journal
+as one batch, and acknowledged when the journal reports them. This module keeps the order;
+the journal defines what durable means.
+
+A store without persistence, for tests and the simulator. It differs from the SQLite store
+only in what durable means: a write is durable on the next turn of the event loop. No
+thread, no file, no clock.
 """
 
 from __future__ import annotations
@@ -16,9 +21,8 @@ from typing import Protocol
 from bullpen.errors import StorageFailed, Unavailable
 from bullpen.store.base import WATCH_BUFFER_MAX, Encode, Entry, Page, Watch
 from bullpen.store.fanout import Fanout
-from bullpen.store.history import Forgotten, Write
+from bullpen.store.history import DEFAULT_LIMITS, Forgotten, Limits, Write
 from bullpen.store.ledger import Ledger
-from bullpen.store.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +160,21 @@ def _failure(cause: str) -> StorageFailed:
         f"the write did not happen, because the disk refused it: {cause}; "
         "writing resumes by itself once the disk accepts data again"
     )
+
+
+class MemoryStore(JournaledStore):
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__(Ledger(limits), _Nowhere, limits)
+
+
+class _Nowhere:
+    """A journal that stores nothing. The store submits on the turn after the write."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def submit(self, batch: Batch) -> None:
+        self._listener.committed(len(batch.writes))
+
+    def close(self) -> None:
+        self._listener.closed()

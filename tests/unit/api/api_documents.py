@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.kit import durations, times
 
 LEASE: Document = {

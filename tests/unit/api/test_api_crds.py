@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bullpen.api.crds import crd, crds, served_crds
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Column, Resource
 
 CRDS = {definition["spec"]["names"]["kind"]: definition for definition in crds()}

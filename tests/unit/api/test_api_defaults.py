@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from bullpen.api.accesspolicy import ExporterAccessPolicy
 from bullpen.api.client import Client
 from bullpen.api.core import Event, Namespace, Secret
-from bullpen.api.defaults import with_defaults
-from bullpen.api.document import Document
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.limits import DEPTH_MAX
+from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.schema import with_defaults
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bullpen.api.document import decode, encode
+from bullpen.api.paths import decode, encode
 from bullpen.errors import BadRequest
 
 

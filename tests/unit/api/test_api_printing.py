@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from bullpen.api.client import Client
 from bullpen.api.core import ConfigMap, CoordinationLease, Event, Namespace, Secret
 from bullpen.api.crd import CustomResourceDefinition
-from bullpen.api.document import Document
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.jsonpath import compile_path
 from bullpen.api.lease import Lease
-from bullpen.api.printing import cells, human_duration, table_columns
+from bullpen.api.paths import Document
+from bullpen.api.printing import cells, compile_path, human_duration, table_columns
 from bullpen.api.resources import AGE, RESOURCES, Column, Resource
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)

@@ -14,12 +14,12 @@ from bullpen.api import codec
 from bullpen.api.accesspolicy import ExporterAccessPolicy
 from bullpen.api.client import Client
 from bullpen.api.core import ConfigMap, Event, Namespace, Secret
-from bullpen.api.document import Document
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.limits import CAUSES_MAX, DEPTH_MAX
+from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from joserfc.jwk import ECKey
 
-from bullpen.api.document import encode
+from bullpen.api.paths import encode
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.authentication import ServiceAccountTokens, TokenTable
 from bullpen.apiserver.http import Request, Response, parse_query
@@ -28,7 +28,7 @@ from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 ADMIN = User(name="admin", groups=(MASTERS, AUTHENTICATED))
 VIEWER = User(name=VIEW_USER, groups=(AUTHENTICATED,))

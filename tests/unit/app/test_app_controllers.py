@@ -21,7 +21,7 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.sim.keys import cheap_keys
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 ELSEWHERE = {SessionReconciler}
 """Run by the session recorder, which a router process has too."""

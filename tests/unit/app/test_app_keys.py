@@ -19,7 +19,7 @@ from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.services.routing import NAMESPACE
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 
 class SlowObjects(RegistryObjects):

@@ -22,8 +22,7 @@ from bullpen.audit.events import (
     kept_query,
     public_message,
 )
-from bullpen.audit.log import ANONYMOUS_PER_MINUTE_MAX, AuditLog, Rotation
-from bullpen.audit.reading import Query, read
+from bullpen.audit.log import ANONYMOUS_PER_MINUTE_MAX, AuditLog, Query, Rotation, read
 from bullpen.core.rbac.authorization import User
 from bullpen.errors import BadRequest, Cause, Forbidden, Invalid
 from bullpen.kit.clock import VirtualClock

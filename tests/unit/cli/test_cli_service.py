@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bullpen.app.systemd import EXPORTER, SERVICE, word
-from bullpen.cli.exits import Exit, exit_for
+from bullpen.cli.options import Exit, exit_for
 from bullpen.cli.service import service
 from bullpen.errors import LabError
 

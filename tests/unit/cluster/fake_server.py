@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bullpen.cluster.access import Access, Credentials, Token
+from bullpen.cluster.kubeconfig import Access, Credentials, Token
 
 
 @dataclass

@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from bullpen.app import certificates
-from bullpen.cluster import incluster, kubeconfig
-from bullpen.cluster.access import Token, TokenFile
-from bullpen.cluster.plugins import Surroundings
+from bullpen.cluster import kubeconfig
+from bullpen.cluster.kubeconfig import Surroundings, Token, TokenFile
 from bullpen.errors import Refused
 from bullpen.kit.clock import EPOCH, VirtualClock
 
@@ -215,15 +214,15 @@ class TestInACluster:
         (tmp_path / "ca.crt").write_bytes(AUTHORITY.certificate)
         (tmp_path / "namespace").write_text("bullpen\n")
         (tmp_path / "token").write_text("t")
-        assert incluster.is_inside(IN_A_POD)
-        access = incluster.load(IN_A_POD, tmp_path)
+        assert kubeconfig.is_inside(IN_A_POD)
+        access = kubeconfig.load_in_cluster(IN_A_POD, tmp_path)
         assert access.server == "https://10.0.0.1:443"
         assert access.namespace == "bullpen"
         assert await access.credentials.authorization() == "Bearer t"
 
     def test_a_pod_without_one_is_told_what_to_set(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="automountServiceAccountToken"):
-            incluster.load(IN_A_POD, tmp_path)
+            kubeconfig.load_in_cluster(IN_A_POD, tmp_path)
 
     def test_outside_there_is_none(self) -> None:
-        assert not incluster.is_inside({})
+        assert not kubeconfig.is_inside({})

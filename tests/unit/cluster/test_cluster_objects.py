@@ -13,9 +13,9 @@ from bullpen.api.client import Client
 from bullpen.api.core import Secret
 from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta
-from bullpen.cluster import transport, watching
+from bullpen.cluster import transport, watches
 from bullpen.cluster.objects import ClusterFeed, ClusterObjects, Scope
-from bullpen.kit.backoff import Backoff
+from bullpen.kit.clock import Backoff
 
 
 @pytest.fixture(autouse=True)
@@ -150,8 +150,8 @@ class TestWatching:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         moment = timedelta(milliseconds=1)
-        monkeypatch.setattr(watching, "BACKOFF", Backoff(first=moment, cap=moment))
-        down = [failure(503, "ServiceUnavailable") for _ in range(2 + watching.RESUMES_MAX)]
+        monkeypatch.setattr(watches, "BACKOFF", Backoff(first=moment, cap=moment))
+        down = [failure(503, "ServiceUnavailable") for _ in range(2 + watches.RESUMES_MAX)]
         async with (
             fake_server(*down[:2], [event("ADDED", "a", 8)], *down[2:]) as fake,
             ClusterObjects(fake.access(), manager="m") as objects,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.kit.backoff import Backoff
+from bullpen.kit.clock import Backoff
 
 SECOND = timedelta(seconds=1)
 STEADY = Backoff(first=SECOND, cap=30 * SECOND, jitter=0)

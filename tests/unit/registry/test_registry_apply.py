@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from registry_shapes import SCHEMA, documents
 
 from bullpen.errors import BadRequest, Conflict
-from bullpen.registry import fields, managing
+from bullpen.registry import fields, managed_fields
 from bullpen.registry.apply import Applied, apply
 from bullpen.registry.fields import members
-from bullpen.registry.managing import Claimant, Claims
-from bullpen.registry.walking import compare, field_set
+from bullpen.registry.managed_fields import Claimant, Claims, compare, field_set
 
 TIME = "2026-01-01T00:00:00Z"
 
@@ -85,7 +84,7 @@ def _leaf(document: Any, path: fields.Path) -> bool:
 @given(documents, documents)
 def test_a_managers_removal_removes_exactly_what_only_it_owned(theirs: Any, mine: Any) -> None:
     both = applied(applied(None, theirs, "they"), mine, "me", force=True)
-    owned = managing.all_fields(c for c in both.claims if c.claimant.manager == "they")
+    owned = managed_fields.all_fields(c for c in both.claims if c.claimant.manager == "they")
     gone = applied(both, NOTHING, "me")
     before, after = (set(members(field_set(SCHEMA, d.document))) for d in (both, gone))
     for path in before - after:
@@ -117,8 +116,8 @@ def test_without_force_either_nothing_of_the_others_changes_or_it_is_refused(
 @given(documents, documents)
 def test_after_force_every_stated_field_is_owned_by_who_stated_it(theirs: Any, mine: Any) -> None:
     after = applied(applied(None, theirs, "they"), mine, "me", force=True)
-    stated = fields.difference(field_set(SCHEMA, mine), managing.UNMANAGED)
-    held = managing.all_fields(c for c in after.claims if c.claimant.manager == "me")
+    stated = fields.difference(field_set(SCHEMA, mine), managed_fields.UNMANAGED)
+    held = managed_fields.all_fields(c for c in after.claims if c.claimant.manager == "me")
     assert held == stated
 
 
@@ -148,10 +147,10 @@ def test_an_item_goes_with_the_fields_others_updated_inside() -> None:
     first = applied(None, thing(ports=[{"name": "a", "port": 1}]), "me")
     changed = thing(ports=[{"name": "a", "port": 2}])
     change = compare(SCHEMA, first.document, changed)
-    claims = managing.updated(first.claims, change, updater("they"), time=TIME)
+    claims = managed_fields.updated(first.claims, change, updater("they"), time=TIME)
     after = applied(Applied(document=changed, claims=claims), NOTHING, "me")
     assert after.document["spec"].get("ports", []) == []
-    assert not managing.all_fields(after.claims)
+    assert not managed_fields.all_fields(after.claims)
 
 
 def test_what_nobody_owns_stays_as_long_as_what_it_is_in() -> None:
@@ -181,7 +180,7 @@ def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
 def test_an_update_takes_a_field_from_its_applier() -> None:
     first = applied(None, thing(size=1), "me")
     change = compare(SCHEMA, first.document, thing(size=2))
-    claims = managing.updated(first.claims, change, updater("they"), time=TIME)
+    claims = managed_fields.updated(first.claims, change, updater("they"), time=TIME)
     after = Applied(document=thing(size=2), claims=claims)
     with pytest.raises(Conflict, match=r"conflict with \"they\" using v1: \.spec\.size"):
         applied(after, thing(size=1), "me")
@@ -189,7 +188,7 @@ def test_an_update_takes_a_field_from_its_applier() -> None:
 
 def test_the_same_name_applying_and_updating_are_two_managers() -> None:
     change = compare(SCHEMA, {}, thing(size=1))
-    claims = managing.updated((), change, updater("me"), time=TIME)
+    claims = managed_fields.updated((), change, updater("me"), time=TIME)
     live = Applied(document=thing(size=1), claims=claims)
     with pytest.raises(Conflict, match='conflict with "me" using v1'):
         applied(live, thing(size=2), "me")
@@ -214,14 +213,14 @@ def test_an_annotation_that_is_not_json_excuses_nothing() -> None:
     name = "kubectl.kubernetes.io/last-applied-configuration"
     live = thing(size=1)
     live["metadata"] = {"name": "a", "annotations": {name: "{"}}
-    claims = managing.updated((), compare(SCHEMA, {}, live), updater("x"), time=TIME)
+    claims = managed_fields.updated((), compare(SCHEMA, {}, live), updater("x"), time=TIME)
     with pytest.raises(Conflict):
         applied(Applied(document=live, claims=claims), thing(size=2), "kubectl")
 
 
 def test_without_an_annotation_nothing_excuses_kubectl() -> None:
     live = thing(size=1)
-    claims = managing.updated((), compare(SCHEMA, {}, live), updater("x"), time=TIME)
+    claims = managed_fields.updated((), compare(SCHEMA, {}, live), updater("x"), time=TIME)
     before = Applied(document=live, claims=claims)
     with pytest.raises(Conflict):
         applied(before, thing(size=2), "kubectl")

@@ -8,7 +8,7 @@ import pytest
 
 from bullpen.api.resources import RESOURCES
 from bullpen.errors import BadRequest
-from bullpen.registry import paging, scaling
+from bullpen.registry import lists, scale
 from bullpen.registry.options import PatchType
 from bullpen.registry.patches import patched
 
@@ -27,7 +27,7 @@ SET = RESOURCES.of_kind("virtualtarget.jumpstarter.dev/v1alpha1", "ExporterSet")
 def test_a_continue_token_that_is_not_ours_is_refused(text: str) -> None:
     token = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
     with pytest.raises(BadRequest, match="invalid continue token"):
-        paging._resume("core/secrets/", token)
+        lists._resume("core/secrets/", token)
 
 
 def test_an_apply_is_not_a_patch() -> None:
@@ -38,7 +38,7 @@ def test_an_apply_is_not_a_patch() -> None:
 
 def test_the_scale_of_a_set_has_its_selector() -> None:
     assert SET is not None
-    made = scaling.to_scale(
+    made = scale.to_scale(
         SET,
         {"metadata": {"name": "a"}, "spec": {}, "status": {"replicas": 2, "selector": "board=a"}},
     )

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_shapes import SCHEMA, documents
 
-from bullpen.registry import fields, managing
+from bullpen.registry import fields, managed_fields
 from bullpen.registry.fields import members
-from bullpen.registry.managing import UPDATERS_MAX, Claim, Claimant, Claims
-from bullpen.registry.walking import compare
+from bullpen.registry.managed_fields import UPDATERS_MAX, Claim, Claimant, Claims, compare
 
 
 def claimant(name: str) -> Claimant:
@@ -24,7 +23,7 @@ def play(steps: list[tuple[str, Any]]) -> tuple[Any, Claims]:
     claims: Claims = ()
     for number, (who, document) in enumerate(steps):
         change = compare(SCHEMA, state, document)
-        claims = managing.updated(claims, change, claimant(who), time=f"{number:04}")
+        claims = managed_fields.updated(claims, change, claimant(who), time=f"{number:04}")
         state = document
     return state, claims
 
@@ -35,7 +34,7 @@ histories = st.lists(st.tuples(st.sampled_from(["x", "y", "z"]), documents), max
 @given(histories)
 def test_every_field_there_is_has_exactly_one_updater(steps: list[tuple[str, Any]]) -> None:
     state, claims = play(steps)
-    there = fields.difference(compare(SCHEMA, {}, state).added, managing.UNMANAGED)
+    there = fields.difference(compare(SCHEMA, {}, state).added, managed_fields.UNMANAGED)
     owned = [path for claim in claims for path in members(claim.fields)]
     assert sorted(owned) == sorted(members(there))
 
@@ -43,16 +42,16 @@ def test_every_field_there_is_has_exactly_one_updater(steps: list[tuple[str, Any
 @given(histories)
 def test_claims_survive_being_written_and_read(steps: list[tuple[str, Any]]) -> None:
     _, claims = play(steps)
-    written = managing.write(claims)
-    assert sorted(managing.read(written), key=str) == sorted(claims, key=str)
-    assert not claims or managing.is_well_formed(written)
+    written = managed_fields.write(claims)
+    assert sorted(managed_fields.read(written), key=str) == sorted(claims, key=str)
+    assert not claims or managed_fields.is_well_formed(written)
 
 
 def test_an_update_that_changes_nothing_leaves_even_the_times() -> None:
     document = {"spec": {"size": 1}}
     _, claims = play([("x", document)])
     change = compare(SCHEMA, document, document)
-    assert managing.updated(claims, change, claimant("x"), time="later") is claims
+    assert managed_fields.updated(claims, change, claimant("x"), time="later") is claims
 
 
 def test_an_update_that_only_removes_claims_nothing() -> None:
@@ -72,7 +71,7 @@ def test_the_oldest_updaters_are_merged_when_there_are_too_many() -> None:
     assert names.count("ancient-changes") == 1
     assert "m00" not in names
     assert f"m{UPDATERS_MAX + 2}" in names
-    assert len(list(members(managing.all_fields(claims)))) == len(spec) + 2
+    assert len(list(members(managed_fields.all_fields(claims)))) == len(spec) + 2
 
 
 def test_appliers_are_never_merged() -> None:
@@ -84,7 +83,7 @@ def test_appliers_are_never_merged() -> None:
         for n in range(UPDATERS_MAX + 5)
     )
     change = compare(SCHEMA, {}, {"spec": {"size": 1}})
-    assert len(managing.updated(claims, change, claimant("x"), time="")) == len(claims) + 1
+    assert len(managed_fields.updated(claims, change, claimant("x"), time="")) == len(claims) + 1
 
 
 def test_claims_are_kept_in_kubernetes_order() -> None:
@@ -93,7 +92,7 @@ def test_claims_are_kept_in_kubernetes_order() -> None:
         return Claim(claimant=who, fields={"f:a": {}}, time=time)
 
     mixed = (claim("b", "1"), claim("a", "2"), claim("c", "3", applied=True), claim("a", "1"))
-    written = [(e["operation"], e["time"], e["manager"]) for e in managing.write(mixed)]
+    written = [(e["operation"], e["time"], e["manager"]) for e in managed_fields.write(mixed)]
     assert written == [
         ("Apply", "3", "c"),
         ("Update", "1", "a"),
@@ -123,12 +122,12 @@ GOOD: dict[str, Any] = {
     ],
 )
 def test_what_cannot_be_read_is_no_claim(entries: object) -> None:
-    assert managing.read(entries) == ()
+    assert managed_fields.read(entries) == ()
 
 
 def test_fields_that_make_no_sense_are_not_well_formed() -> None:
-    assert managing.is_well_formed([GOOD])
-    assert not managing.is_well_formed([{**GOOD, "fieldsV1": {"x": {}}}])
+    assert managed_fields.is_well_formed([GOOD])
+    assert not managed_fields.is_well_formed([{**GOOD, "fieldsV1": {"x": {}}}])
 
 
 def test_a_claimant_is_printed_as_kubernetes_prints_it() -> None:
@@ -139,6 +138,6 @@ def test_a_claimant_is_printed_as_kubernetes_prints_it() -> None:
 
 def test_a_claim_without_a_time_is_written_without_one() -> None:
     claim = Claim(claimant=claimant("x"), fields={"f:spec": {}}, time="")
-    (entry,) = managing.write((claim,))
+    (entry,) = managed_fields.write((claim,))
     assert "time" not in entry
-    assert managing.read([entry]) == (claim,)
+    assert managed_fields.read([entry]) == (claim,)

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.document import encode
+from bullpen.api.paths import encode
 from bullpen.api.resources import RESOURCES
-from bullpen.registry.kinship import Kinship
-from bullpen.registry.metadata import FOREGROUND, ORPHAN
-from bullpen.registry.options import Propagation
-from bullpen.registry.ownership import (
+from bullpen.registry.garbage import (
     Collect,
     Disown,
+    Kinship,
     Node,
     OwnerReference,
     Release,
@@ -24,6 +22,8 @@ from bullpen.registry.ownership import (
     node_of,
     released,
 )
+from bullpen.registry.metadata import FOREGROUND, ORPHAN
+from bullpen.registry.options import Propagation
 
 SOLID, WAITING, ORPHANING, ABSENT = (
     Standing.SOLID,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.errors import BadRequest, Invalid, Rejected, TooLarge
-from bullpen.registry import patching
-from bullpen.registry.patching import OPERATIONS_MAX, json_patch, merge_patch
+from bullpen.registry import patches
+from bullpen.registry.patches import OPERATIONS_MAX, json_patch, merge_patch
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["x", "y"]),
@@ -244,7 +244,7 @@ def test_the_operations_of_a_patch_are_bounded() -> None:
 
 
 def test_copies_cannot_double_a_document_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patching, "COPIED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(patches, "COPIED_BYTES_MAX", 10_000)
     double = {"op": "copy", "from": "", "path": "/a"}
     with pytest.raises(TooLarge):
         json_patch({"b": "x" * 100}, [double] * 60)

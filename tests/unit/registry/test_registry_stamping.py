@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.document import decode
+from bullpen.api.paths import decode
 from bullpen.errors import TooLarge
-from bullpen.registry.documents import KEPT_MAX, Documents
+from bullpen.registry.commits import KEPT_MAX, Documents, restamped, stamper
 from bullpen.registry.options import OBJECT_BYTES_MAX
-from bullpen.registry.stamping import restamped, stamper
 
 tricky = st.sampled_from(["resourceVersion", '"resourceVersion":"', "metadata", "}", ""])
 parts = st.dictionaries(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bullpen.errors import BadRequest
-from bullpen.registry.strategic import strategic_patch
+from bullpen.registry.patches import strategic_patch
 
 SCHEMA: dict[str, Any] = {
     "properties": {

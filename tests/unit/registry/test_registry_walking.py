@@ -10,7 +10,7 @@ from registry_shapes import SCHEMA, documents
 
 from bullpen.registry import fields
 from bullpen.registry.fields import EMPTY, members
-from bullpen.registry.walking import compare, field_set, merge, remove, same, with_structs
+from bullpen.registry.managed_fields import compare, field_set, merge, remove, same, with_structs
 
 
 def shown(found: fields.FieldSet) -> set[str]:

@@ -19,7 +19,7 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.controller import Controller, Trigger, every_change
 from bullpen.runtime.informer import Informers, Key
 from bullpen.runtime.loop import Outcome
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 SECONDS_MAX = 30.0
 

@@ -14,8 +14,7 @@ from bullpen.errors import Conflict
 from bullpen.kit.clock import VirtualClock
 from bullpen.runtime import faults as module
 from bullpen.runtime.faults import Faults, ObjectKey
-from bullpen.runtime.loop import Outcome, ReconcileLoop
-from bullpen.runtime.supervision import supervise
+from bullpen.runtime.loop import Outcome, ReconcileLoop, supervise
 
 
 def client(name: str = "a") -> Client:

@@ -9,8 +9,7 @@ import pytest
 from bullpen.api.client import Client
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Foresight, Objects
-from bullpen.runtime.informer import Informer, Listener
-from bullpen.runtime.newest import Newest
+from bullpen.runtime.informer import Informer, Listener, Newest
 
 
 def client(revision: int, *, uid: str = "u1") -> Client:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bullpen.kit.clock import EPOCH
-from bullpen.runtime.queue import WorkQueue
+from bullpen.runtime.loop import WorkQueue
 
 SECOND = timedelta(seconds=1)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from bullpen.store.base import ABSENT, Entry, Store
-from bullpen.store.limits import DEFAULT_LIMITS, Limits
+from bullpen.store.history import DEFAULT_LIMITS, Limits
 from bullpen.store.sqlite import SqliteStore
 
 KEY = "lab/exporters/default/a"

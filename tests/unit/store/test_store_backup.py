@@ -14,15 +14,15 @@ from mounts import tmpfs
 from sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
 from bullpen.errors import Gone, StorageFailed, TooManyRequests, Unavailable
-from bullpen.store import copying
+from bullpen.store import copies
 from bullpen.store.base import ABSENT
-from bullpen.store.replay import Check
+from bullpen.store.ledger import Check
 
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many steps also for a small database."""
-    monkeypatch.setattr(copying, "COPY_PAGES", 2)
+    monkeypatch.setattr(copies, "COPY_PAGES", 2)
 
 
 class Gate:
@@ -41,13 +41,13 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    step = copying.Copy.step
+    step = copies.Copy.step
 
-    def gated(copy: copying.Copy) -> bool:
+    def gated(copy: copies.Copy) -> bool:
         gate.wait()
         return step(copy)
 
-    monkeypatch.setattr(copying.Copy, "step", gated)
+    monkeypatch.setattr(copies.Copy, "step", gated)
     return gate
 
 
@@ -177,7 +177,7 @@ async def test_a_backup_of_what_cannot_be_read_fails_and_leaves_nothing(tmp_path
 async def test_a_copy_that_is_not_sound_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = copying.publish
+    publish = copies.publish
 
     def spoil(copy: Path, target: Path, check: Check) -> int:
         content = bytearray(copy.read_bytes())
@@ -185,7 +185,7 @@ async def test_a_copy_that_is_not_sound_is_not_kept(
         copy.write_bytes(content)
         return publish(copy, target, check)
 
-    monkeypatch.setattr(copying, "publish", spoil)
+    monkeypatch.setattr(copies, "publish", spoil)
     async with opened(tmp_path / "store.db") as store:
         await fill(store, 300, size=1000)
         with pytest.raises(StorageFailed, match="is damaged"):

@@ -16,10 +16,10 @@ from mounts import tmpfs
 from sqlite_helpers import KEY, fill, opened, overwrite, state
 
 from bullpen.errors import StorageFailed, Unavailable
-from bullpen.store import database as database_module
+from bullpen.store import sqlite as database_module
 from bullpen.store.base import ABSENT, Entry
-from bullpen.store.database import Database
-from bullpen.store.limits import Limits
+from bullpen.store.history import Limits
+from bullpen.store.sqlite import Database
 
 _numbers = itertools.count()
 

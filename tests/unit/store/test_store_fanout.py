@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bullpen.errors import Gone
 from bullpen.store.base import Change, Verb
 from bullpen.store.fanout import WOKEN_AT_ONCE_MAX, Fanout, Watcher
-from bullpen.store.memory import MemoryStore
+from bullpen.store.journaled import MemoryStore
 
 texts = st.text("a/b", max_size=6)
 

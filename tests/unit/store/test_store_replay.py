@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bullpen.store.base import Change, Entry, Verb
-from bullpen.store.ledger import Ledger
-from bullpen.store.limits import DEFAULT_LIMITS
-from bullpen.store.replay import Contradiction, Row, replay
+from bullpen.store.history import DEFAULT_LIMITS
+from bullpen.store.ledger import Contradiction, Ledger, Row, replay
 
 CREATED, UPDATED, DELETED = range(3)
 

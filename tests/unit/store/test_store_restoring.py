@@ -10,8 +10,8 @@ import pytest
 from sqlite_helpers import KEY, fill, opened, overwrite, state
 
 from bullpen.errors import Damaged, Gone, Refused
-from bullpen.store import restoring
-from bullpen.store.restoring import REVISION_LEAP, rebuild
+from bullpen.store import copies
+from bullpen.store.copies import REVISION_LEAP, rebuild
 from bullpen.store.sqlite import SqliteStore
 
 
@@ -148,7 +148,7 @@ async def test_a_restore_that_fails_half_way_leaves_no_database(
     def full(_target: Path, *, leap: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(restoring, "prune", full)
+    monkeypatch.setattr(copies, "prune", full)
     with pytest.raises((OSError, Refused)):
         rebuild(tmp_path / "backup.db", tmp_path / "new.db")
     assert not (tmp_path / "new.db").exists()

@@ -13,13 +13,12 @@ from faulty import Disk
 from sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
 from bullpen.errors import Gone, Refused
-from bullpen.store import database as database_module
 from bullpen.store import sqlite
+from bullpen.store import sqlite as database_module
 from bullpen.store.base import ABSENT, Change
-from bullpen.store.database import Database
 from bullpen.store.file import WAL_BYTES_MAX
-from bullpen.store.history import Forgotten
-from bullpen.store.limits import DEFAULT_LIMITS, Limits
+from bullpen.store.history import DEFAULT_LIMITS, Forgotten, Limits
+from bullpen.store.sqlite import Database
 
 # Restarts
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bullpen.store import walcheck
+from bullpen.store import file
 
 
 def test_without_a_write_ahead_log_nothing_is_wrong_with_it(tmp_path: Path) -> None:
-    assert walcheck.problem(tmp_path / "store.db-wal", valid_frames=0) == ""
+    assert file.problem(tmp_path / "store.db-wal", valid_frames=0) == ""
 
 
 def test_a_frame_that_was_cut_off_ends_no_commit() -> None:
-    assert not walcheck._commits(b"cut off", [1, 2])
+    assert not file._commits(b"cut off", [1, 2])

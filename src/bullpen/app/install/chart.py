@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from bullpen.api.crds import crds
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.app.install.parts import PARTS, Part
 from bullpen.app.install.values import DEFAULTS, VERSION, Written, as_template, expression, schema
 

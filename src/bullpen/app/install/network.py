@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.pod import MANAGED_BY, MANAGER
 from bullpen.app.install.values import GRPC, HTTP, LOGIN, ROUTER, Values, label, name_of, selector
 from bullpen.app.install.workloads import TLS_SECRET

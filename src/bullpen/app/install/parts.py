@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bullpen.api.crds import crds
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.app.install import network, rbac, workloads
 from bullpen.app.install.values import Chosen, Values
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.app.install.values import Values, label, name_of
 
 JUMPSTARTER, VIRTUAL = "jumpstarter.dev", "virtualtarget.jumpstarter.dev"

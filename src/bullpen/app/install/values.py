@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import jsonschema_rs
 
 from bullpen import __version__
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.core.targets.exporter_config import merged
 from bullpen.errors import BadRequest
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.app.install.values import (
     GRPC,
     HTTP,

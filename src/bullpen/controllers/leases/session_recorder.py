@@ -19,8 +19,7 @@ from bullpen.errors import NotFound
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
-from bullpen.runtime.loop import Outcome, ReconcileLoop
-from bullpen.runtime.retry import Retry
+from bullpen.runtime.loop import Outcome, ReconcileLoop, Retry
 
 PAUSE = timedelta(seconds=1)
 WORKERS = 16

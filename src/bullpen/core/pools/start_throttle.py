@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from bullpen.core.pools.member_index import MemberSubset
 from bullpen.core.pools.members import STARTING, Member, Phase
-from bullpen.kit.backoff import Backoff
+from bullpen.kit.clock import Backoff
 from bullpen.kit.times import shifted
 
 STARTING_MAX = 1_000

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from bullpen.api.core import username
 from bullpen.api.rbac import (
     SERVICE_ACCOUNT,
     USER,
@@ -22,7 +23,6 @@ from bullpen.api.rbac import (
     RoleRef,
     Subject,
 )
-from bullpen.api.serviceaccount import username
 
 ALL = "*"
 MASTERS = "system:masters"

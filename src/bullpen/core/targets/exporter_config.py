@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver
+from bullpen.api.paths import Document
 from bullpen.api.virtualtargetclass import Image, Images
 
 

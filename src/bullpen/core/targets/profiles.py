@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bullpen.api import codec
-from bullpen.api.document import Document
 from bullpen.api.exporterset import Driver, ExporterSet, RecycleStrategy
 from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.paths import Document
 from bullpen.api.virtualtargetclass import (
     BindingMode,
     CABundleReference,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bullpen.api import codec
 from bullpen.api.core import Secret
-from bullpen.api.document import Document, encode
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.paths import Document, encode
 from bullpen.api.pod import MANAGED_BY, MANAGER, Pod
 from bullpen.api.virtualtargetclass import Image, ResourceRequirements, Scheduling
 from bullpen.errors import Refused

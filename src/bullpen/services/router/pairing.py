@@ -1,18 +1,43 @@
-"""Pairs two sides with tickets for the same stream, lease and epoch, once.
+"""Pairing of the two sides of a stream, and the end of streams whose lease is over.
 
-Bounded, as a whole and for each lease, and without I/O. A used ticket is remembered until
-it expires, so a stolen copy of it opens nothing.
+Tells a router which leases have ended, so that it closes their streams.
+
+Pairs two sides with tickets for the same stream, lease and epoch, once. Bounded, as a whole
+and for each lease, and without I/O. A used ticket is remembered until it expires, so a
+stolen copy of it opens nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from bullpen.api.lease import Lease
+from bullpen.core.leases import lifecycle
 from bullpen.errors import Conflict, TooManyRequests, Unauthorized
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket
+
+
+class Fenced(Protocol):
+    """The part of a router that fencing uses."""
+
+    def fence(self, lease: str, epoch: int) -> object:
+        """Close the lease's streams up to an epoch, and admit no more of them."""
+
+
+def fencing(router: Fenced) -> Callable[[Lease | None, Lease | None], None]:
+    """Close a lease's streams as soon as it ends, is deleted, or goes to another client."""
+
+    def changed(old: Lease | None, new: Lease | None) -> None:
+        lease, epoch = new or old, lifecycle.fenced(old, new)
+        if lease is not None and epoch is not None:
+            router.fence(lease.metadata.uid, epoch)
+
+    return changed
+
 
 WAITING_MAX = 20_000
 USED_MAX = 200_000

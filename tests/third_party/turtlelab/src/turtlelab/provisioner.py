@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct, about
 from bullpen.errors import Cause

@@ -17,10 +17,9 @@ import aiohttp
 import msgspec
 
 from bullpen import errors
-from bullpen.api.document import Document, encode
-from bullpen.cluster.refusals import refusal
-from bullpen.cluster.transport import Request, Transport
-from bullpen.kit.backoff import Backoff
+from bullpen.api.paths import Document, encode
+from bullpen.cluster.transport import Request, Transport, refusal
+from bullpen.kit.clock import Backoff
 
 WATCH_SECONDS = 300
 """The requested duration of one connection."""

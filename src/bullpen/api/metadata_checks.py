@@ -1,14 +1,39 @@
-"""Validates the metadata of an object, whatever its kind."""
+"""Validation of metadata and label selectors.
+
+Validates the label selectors inside documents.
+
+Validates the metadata of an object, whatever its kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bullpen.api.document import Document
-from bullpen.api.paths import shown
-from bullpen.errors import Cause
+from bullpen.api import codec
+from bullpen.api.meta import LabelSelector
+from bullpen.api.paths import Document, shown, walk
+from bullpen.errors import BadRequest, Cause
 from bullpen.kit.names import dns_label_problem, label_key_problem, label_value_problem
+from bullpen.kit.selectors import Selector
+
+
+def selector_causes(document: Document, *pattern: str) -> Iterator[Cause]:
+    """The errors in each selector at ``pattern``; assumes that the schema is satisfied."""
+    for path, raw in walk(document, pattern):
+        try:
+            codec.decode(LabelSelector, raw).selector()
+        except BadRequest as error:
+            yield Cause(field=path, message=f"Invalid value: {error.message}")
+
+
+def selector_in(raw: Any) -> Selector | None:
+    """The selector in ``raw``, or None if it is invalid."""
+    try:
+        return codec.decode(LabelSelector, raw).selector()
+    except BadRequest:
+        return None
+
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024
 FINALIZERS_MAX = 100

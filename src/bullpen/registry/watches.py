@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bullpen.api.document import Document
-from bullpen.registry.selecting import Filter
-from bullpen.registry.stamping import restamped
+from bullpen.api.paths import Document
+from bullpen.registry.commits import restamped
+from bullpen.registry.lists import Filter
 from bullpen.store.base import Change, Entry, Verb, Watch
 
 

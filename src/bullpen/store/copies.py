@@ -1,14 +1,30 @@
-"""A consistent copy of a live database, a few pages at a time.
+"""Copies of a database: made while it is in use, inspected, pruned, restored.
 
-The writer thread also copies, between its commits, so no write waits long, and writes
-committed meanwhile end up in the copy. The history is removed from the copy, and it gets
-its final name only after it has been read back and verified.
+Reads a database completely: is it valid, and what does it contain? ``load`` is used to open
+one; ``inspect`` is for copies, which have no writer. Both agree on whether a database is
+valid.
+
+A copy without history: the newest value of each key, without deleted keys. The history is
+for watchers that resume, and no watcher resumes from a backup. It may be hundreds of times
+as large as the current state.
+
+A consistent copy of a live database, a few pages at a time. The writer thread also copies,
+between its commits, so no write waits long, and writes committed meanwhile end up in the
+copy. The history is removed from the copy, and it gets its final name only after it has
+been read back and verified.
+
+A database created from a backup, without ever reusing a revision. After the backup and
+before the damage, revisions were issued that the backup does not contain, and watchers and
+clients still hold them. So the restored state starts far ahead of the backup's last
+revision, without a history: a watcher that resumes from an older revision gets Gone and
+lists again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +33,69 @@ from typing import Protocol
 import apsw
 
 from bullpen.errors import LabError, Refused, StorageFailed
-from bullpen.store import file, inspecting
-from bullpen.store.pruning import prune
-from bullpen.store.replay import Check, anything
+from bullpen.store import file
+from bullpen.store.history import DEFAULT_LIMITS, Limits
+from bullpen.store.ledger import Check, Ledger, anything, replay
+
+_SELECT_OLDEST = "SELECT value FROM meta WHERE name = 'oldest'"
+_SELECT_LOG = "SELECT revision, key, verb, value FROM log ORDER BY revision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The content of a valid database."""
+
+    revision: int
+    """The newest revision."""
+
+    keys: int
+
+
+def inspect(path: Path, *, check: Check = anything) -> Content:
+    """The content of the database at ``path``, after reading all of it. Raises ``Refused``."""
+    with file.refusals(path):
+        file.check_header(path)
+        uri = f"{path.absolute().as_uri()}?immutable=1"
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        with contextlib.closing(apsw.Connection(uri, flags=flags)) as connection:
+            file.check_content(connection, path)
+            ledger = load(connection, path, DEFAULT_LIMITS, check)
+    page = ledger.scan("", "", 0, None)
+    return Content(revision=ledger.revision, keys=page.remaining)
+
+
+def load(connection: apsw.Connection, path: Path, limits: Limits, check: Check) -> Ledger:
+    """Everything in the log. Raises ``Refused``."""
+    with file.refusals(path):
+        oldest = connection.execute(_SELECT_OLDEST).get
+        rows = connection.execute(_SELECT_LOG)
+        return replay(rows, oldest=oldest, limits=limits, check=check)
+
+
+_PRUNE = """
+BEGIN IMMEDIATE;
+UPDATE meta
+SET value = {leap} + max(value, (SELECT coalesce(max(revision), 0) FROM log))
+WHERE name = 'oldest';
+DELETE FROM log WHERE verb = 2 OR revision NOT IN (SELECT max(revision) FROM log GROUP BY key);
+COMMIT;
+VACUUM;
+"""
+
+
+def prune(path: Path, *, leap: int = 0) -> None:
+    """Rewrite a copy in place; its newest revision is advanced by ``leap``.
+
+    Raises ``apsw.Error``; the copy is unusable then.
+    """
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        # If this file is lost before it is complete, its original still exists.
+        connection.pragma("synchronous", "off")
+        connection.pragma("journal_mode", "off")
+        # The data contains secrets, and the directory of temporary files may be on any disk.
+        connection.pragma("temp_store", "memory")
+        connection.execute(_PRUNE.format(leap=leap)).fetchall()
+
 
 COPY_PAGES = 256
 """Pages copied between two commits: 2 MiB."""
@@ -125,7 +201,7 @@ def publish(copy: Path, target: Path, check: Check = anything) -> int:
     try:
         with file.refusals(copy):
             prune(copy)
-        content = inspecting.inspect(copy, check=check)
+        content = inspect(copy, check=check)
         file.move_into_place(copy, target)
     except (OSError, Refused) as error:
         copy.unlink(missing_ok=True)
@@ -152,3 +228,24 @@ def _settle(order: Order, failure: LabError | None) -> None:
         order.done.set_result(None)
     else:
         order.done.set_exception(failure)
+
+
+REVISION_LEAP = 10**12
+"""More than can have been issued since the backup: three years of 10,000 a second."""
+
+
+def rebuild(backup: Path, target: Path, *, check: Check = anything) -> Content:
+    """Write the database of a backup to ``target``; returns its content.
+
+    Raises ``Refused`` and leaves no file when the backup is invalid.
+    """
+    inspect(backup, check=check)
+    try:
+        with file.refusals(target):
+            file.make_private(target)
+            shutil.copyfile(backup, target)
+            prune(target, leap=REVISION_LEAP)
+        return inspect(target, check=check)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource, Scale
 from bullpen.errors import BadRequest, Cause
-from bullpen.registry.refusals import invalid_kind
+from bullpen.registry.messages import invalid_kind
 
 KIND = "Scale"
 VERSION = "v1"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 
 GAP = "   "
 

@@ -1,8 +1,17 @@
-"""Commits to the store: one change each, durable before it is reported.
+"""From documents to stored bytes and back, one commit at a time.
 
-If the store has a newer state than the caller, a commit returns None: read again and retry.
-A commit that would change nothing creates no revision, but still waits until the state it
-found is durable: no caller is told of a state that a crash could undo.
+Stored objects as documents, decoded once. A written object is read again soon: by the next
+write to it, and by all its watchers. A document is immutable, so they share one, and the
+next state shares the unchanged sections.
+
+Documents as stored bytes, which contain the revision that wrote them. A document is encoded
+once, with a gap for its ``resourceVersion``; the store provides the revision when it
+accepts the write.
+
+Commits to the store: one change each, durable before it is reported. If the store has a
+newer state than the caller, a commit returns None: read again and retry. A commit that
+would change nothing creates no revision, but still waits until the state it found is
+durable: no caller is told of a state that a crash could undo.
 """
 
 from __future__ import annotations
@@ -11,11 +20,83 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from bullpen.api.document import Document, encode
-from bullpen.errors import AlreadyExists, Conflict, Gone, NotFound
-from bullpen.registry.documents import Documents
-from bullpen.registry.walking import same
+from bullpen.api.paths import Document, decode, encode
+from bullpen.errors import AlreadyExists, Conflict, Gone, NotFound, TooLarge
+from bullpen.registry.managed_fields import same
+from bullpen.registry.options import OBJECT_BYTES_MAX
 from bullpen.store.base import ABSENT, Entry, Store, Watch
+
+KEPT_MAX = 2_000
+"""Decoded documents that are cached; the oldest is dropped first."""
+
+
+class Documents:
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Document] = {}
+
+    def of(self, value: bytes) -> Document:
+        """The document in ``value``. It must not be edited."""
+        found = self._kept.get(value)
+        if found is None:
+            found = decode(value)
+            self._keep(value, found)
+        return found
+
+    def stamper(self, document: Document) -> Callable[[int], bytes]:
+        """As ``stamping.stamper``; the stamped bytes need not be decoded later."""
+        stamp = stamper(document)
+
+        def keep(revision: int) -> bytes:
+            value = stamp(revision)
+            self._keep(value, stamped(document, revision))
+            return value
+
+        return keep
+
+    def _keep(self, value: bytes, document: Document) -> None:
+        self._kept[value] = document
+        if len(self._kept) > KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+
+
+_REVISION_DIGITS_MAX = 20
+
+
+def stamper(document: Document) -> Callable[[int], bytes]:
+    """A function from a revision to the bytes of ``document`` at that revision.
+
+    Raises ``TooLarge`` for an object over the limit.
+    """
+    metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
+    rest = _rest(document)
+    identity = encode({"apiVersion": document["apiVersion"], "kind": document["kind"]})
+    head = identity[:-1] + b',"metadata":' + encode(metadata)[:-1] + b',"resourceVersion":"'
+    tail = b'"},' + encode(rest)[1:] if rest else b'"}}'
+    if len(head) + len(tail) + _REVISION_DIGITS_MAX > OBJECT_BYTES_MAX:
+        raise TooLarge(f"Request entity too large: limit is {OBJECT_BYTES_MAX}")
+
+    def stamp(revision: int) -> bytes:
+        return head + str(revision).encode() + tail
+
+    return stamp
+
+
+def stamped(document: Document, revision: int) -> Document:
+    """The document in the bytes that a stamper produces."""
+    identity = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
+    metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
+    metadata["resourceVersion"] = str(revision)
+    return {**identity, "metadata": metadata, **_rest(document)}
+
+
+def restamped(value: bytes, revision: int) -> bytes:
+    """The object in ``value`` with another resourceVersion."""
+    return encode(stamped(decode(value), revision))
+
+
+def _rest(document: Document) -> Document:
+    return {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}
+
 
 Foresight = Callable[[str, Entry | None], None]
 """Called with a key and the state its next write builds on, as soon as that is decided."""

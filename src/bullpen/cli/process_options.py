@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bullpen.app.certificates import TlsFiles
     from bullpen.app.cluster_process import JoinSettings
 
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 EVERYWHERE = "0.0.0.0"

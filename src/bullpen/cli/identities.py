@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from bullpen.api.document import Document
+from bullpen.api.paths import Document
 from bullpen.cli.connection import Api, path_of, resource_named
-from bullpen.cli.options import connected, namespaced, output
-from bullpen.cli.rendering import echo_document
-from bullpen.cli.waiting import wait_for
+from bullpen.cli.options import connected, namespaced, output, wait_for
+from bullpen.cli.output import echo_document
 from bullpen.errors import NotFound
 
 F = TypeVar("F", bound=Callable[..., Any])

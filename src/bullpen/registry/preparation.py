@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bullpen.api.document import Document
 from bullpen.api.limits import oddity
+from bullpen.api.paths import Document
 from bullpen.api.resources import Resource
 from bullpen.errors import BadRequest
-from bullpen.registry import managing, metadata, namespaces, scaling
+from bullpen.registry import managed_fields, metadata, namespaces, scale
 from bullpen.registry.apply import apply
-from bullpen.registry.managing import Claimant, Claims
+from bullpen.registry.managed_fields import Claimant, Claims, Comparison, compare
+from bullpen.registry.messages import conflict, invalid
 from bullpen.registry.options import FieldValidation, WriteOptions
-from bullpen.registry.refusals import conflict, invalid
-from bullpen.registry.walking import Comparison, compare
 
 OWN_MANAGER = "bullpen-garbage-collector"
 """The manager name of the service's own changes to objects."""
@@ -40,7 +39,7 @@ def to_create(
     """A new object from ``document``."""
     new = _started(resource, resource.pruned(document), place, time=time)
     change = compare(resource.schema, {}, _managed_part(_without_status(resource, new)))
-    claims = managing.updated((), change, _claimant(resource, options), time=time)
+    claims = managed_fields.updated((), change, _claimant(resource, options), time=time)
     return _with_claims(new, claims)
 
 
@@ -53,7 +52,7 @@ def to_update(
     claims = _claims_before(document, old, options)
     if claims:
         change = _difference(resource, old, new)
-        claims = managing.updated(claims, change, _claimant(resource, options), time=time)
+        claims = managed_fields.updated(claims, change, _claimant(resource, options), time=time)
     return _with_claims(new, claims)
 
 
@@ -65,7 +64,7 @@ def to_apply(
         resource.schema,
         _managed_part(old),
         _managed_part(_applicable(resource, config, options.subresource)),
-        managing.read(old["metadata"].get("managedFields")),
+        managed_fields.read(old["metadata"].get("managedFields")),
         replace(_claimant(resource, options), applied=True),
         force=options.force,
         time=time,
@@ -101,10 +100,10 @@ def to_apply_new(
 
 def to_maintain(resource: Resource, edited: Document, old: Document, *, time: str) -> Document:
     """The next state of ``old`` when the service itself edits it: not validated again."""
-    claims = managing.read(old["metadata"].get("managedFields"))
+    claims = managed_fields.read(old["metadata"].get("managedFields"))
     change = _difference(resource, old, edited)
     own = Claimant(manager=OWN_MANAGER, api_version=resource.api_version)
-    return _with_claims(edited, managing.updated(claims, change, own, time=time))
+    return _with_claims(edited, managed_fields.updated(claims, change, own, time=time))
 
 
 def check_config(resource: Resource, config: Any, options: WriteOptions) -> Document:
@@ -182,8 +181,8 @@ def _overlaid(resource: Resource, document: Document, old: Document, subresource
         # The metadata of a custom resource is not written through its status.
         return _with_status(old if resource.custom else {**old, "metadata": new["metadata"]}, new)
     if subresource == "scale":
-        wanted = scaling.replicas(old["metadata"]["name"], document)
-        return scaling.with_replicas(resource, old, wanted)
+        wanted = scale.replicas(old["metadata"]["name"], document)
+        return scale.with_replicas(resource, old, wanted)
     return _with_status(new, old) if resource.status else new
 
 
@@ -191,8 +190,8 @@ def _applicable(resource: Resource, config: Document, subresource: str) -> Docum
     """The part of an apply configuration that applies to the subresource."""
     identity = {"apiVersion": resource.api_version, "kind": resource.kind}
     if subresource == "scale":
-        wanted = scaling.replicas("", config)
-        return scaling.with_replicas(resource, {**identity, "metadata": {}}, wanted)
+        wanted = scale.replicas("", config)
+        return scale.with_replicas(resource, {**identity, "metadata": {}}, wanted)
     if subresource == "status":
         return _with_status({**identity, "metadata": {}}, config)
     return {**_without_status(resource, config), **identity}
@@ -208,15 +207,16 @@ def _claims_before(document: Document, old: Document, options: WriteOptions) -> 
     stored = old["metadata"].get("managedFields")
     given = (document.get("metadata") or {}).get("managedFields")
     if options.subresource or given is None or given == stored:
-        return managing.read(stored)
+        return managed_fields.read(stored)
     if given in ([], [{}]):
         return ()
-    return managing.read(given) if managing.is_well_formed(given) else managing.read(stored)
+    well_formed = managed_fields.is_well_formed(given)
+    return managed_fields.read(given if well_formed else stored)
 
 
 def _claimant(resource: Resource, options: WriteOptions) -> Claimant:
     return Claimant(
-        manager=options.field_manager or managing.UNKNOWN_MANAGER,
+        manager=options.field_manager or managed_fields.UNKNOWN_MANAGER,
         api_version=resource.api_version,
         subresource=options.subresource,
     )
@@ -246,7 +246,7 @@ def _without_managers(document: Document) -> Document:
 
 
 def _with_claims(document: Document, claims: Claims) -> Document:
-    managed = managing.write(claims)
+    managed = managed_fields.write(claims)
     return {**document, "metadata": {**document["metadata"], "managedFields": managed}}
 
 
