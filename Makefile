@@ -48,7 +48,7 @@ test-cluster: setup ## The contract and the stories in the cluster of KUBECONFIG
 	KUBECONFIG=$(abspath $(KUBECONFIG)) $(PYTEST) -s -m cluster tests/contract tests/cluster
 
 crash: setup ## Harm a lab of real processes, round after round: ROUNDS=100 SEED=1
-	PYTHONPATH=tests/real $(BIN)/python tests/crash/harness.py \
+	PYTHONPATH=tests $(BIN)/python tests/crash/harness.py \
 	    --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
 
 fuzz: setup ## Search with coverage for input that hurts: SECONDS_MAX (60) for each, TARGET=NAME, CORPUS=DIR

@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_stories
 import pytest
 import yaml
-from cluster_lab import ClusterLab
+
+from support import cluster_stories
+from support.cluster_lab import ClusterLab
 
 RUN_HERE = ("Deployment", "StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget")
 """What would have our processes run as Pods."""

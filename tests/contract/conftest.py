@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from store_helpers import OpenStore
 
 from bullpen.store.base import Store
 from bullpen.store.history import DEFAULT_LIMITS, Limits
 from bullpen.store.journaled import MemoryStore
 from bullpen.store.sqlite import SqliteStore
+from support.store_helpers import OpenStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from objects_homes import registry_home
 
 from bullpen.api.client import Client
 from bullpen.api.core import ConfigMap, Namespace
@@ -19,6 +18,7 @@ from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.sources import Sources
 from bullpen.controllers.authority import KEY, NAME
 from bullpen.errors import NotFound
+from support.objects_homes import registry_home
 
 SECONDS_MAX = 10.0
 

@@ -13,8 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
-from lab_world import RETENTION, LabWorld
-from pool_world import World
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
@@ -26,6 +24,8 @@ from bullpen.errors import StorageFailed, Unreachable
 from bullpen.provisioners.base import Connection, InstanceSpec, Profile
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.registry.objects import RegistryObjects
+from support.lab_world import RETENTION, LabWorld
+from support.pool_world import World
 
 K = TypeVar("K", bound=Kind)
 A = TypeVar("A", bound=Kind)

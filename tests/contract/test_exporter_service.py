@@ -6,12 +6,12 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from lab_world import SPACE, LabWorld
 
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.exporters.presence import FAILURE_PATIENCE, HOOK_PATIENCE
 from bullpen.errors import Conflict, NotFound
+from support.lab_world import SPACE, LabWorld
 
 S = ExporterStatusValue
 

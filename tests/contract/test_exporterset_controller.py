@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pool_world import BOOT, LABELS, NAMESPACE, World
 
 from bullpen.api.accesspolicy import (
     ExporterAccessPolicy,
@@ -41,6 +40,7 @@ from bullpen.errors import Invalid, NotFound
 from bullpen.provisioners.base import ExitReason
 from bullpen.provisioners.fake import Faults
 from bullpen.registry.objects import RegistryObjects
+from support.pool_world import BOOT, LABELS, NAMESPACE, World
 
 SECOND = timedelta(seconds=1)
 INSTANT = Faults()

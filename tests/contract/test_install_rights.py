@@ -14,8 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lab_world import SETTINGS, LabWorld
-from pool_world import NAMESPACE
 from test_pod_pools import PodWorld
 
 from bullpen.api.core import CoordinationLease, Namespace, Secret
@@ -31,6 +29,8 @@ from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.sim.keys import cheap_keys
+from support.lab_world import SETTINGS, LabWorld
+from support.pool_world import NAMESPACE
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lab_world import SPACE, LabWorld
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
@@ -19,6 +18,7 @@ from bullpen.core.leases.access import Approval
 from bullpen.core.leases.assignment import Part, Plan
 from bullpen.errors import Conflict
 from bullpen.runtime.events import Events
+from support.lab_world import SPACE, LabWorld
 
 NUMBERS = range(3)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lab_world import RETENTION, SPACE, LabWorld
 
 from bullpen.api.client import Client
 from bullpen.api.core import Event
@@ -16,6 +15,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import ENDED_LABEL
+from support.lab_world import RETENTION, SPACE, LabWorld
 
 S = ExporterStatusValue
 HOUR = timedelta(hours=1)

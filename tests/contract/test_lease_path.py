@@ -7,9 +7,8 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from lab_world import LabWorld
-
 from bullpen.services.lease_requests import LeaseRequest
+from support.lab_world import LabWorld
 
 REQUEST = LeaseRequest(selector="board=x", duration=timedelta(hours=1), tags={})
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lab_world import SPACE, LabWorld
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy, ExporterAccessPolicySpec, From, Policy
 from bullpen.api.client import Client
@@ -26,6 +25,7 @@ from bullpen.kit.selectors import EVERYTHING, parse_labels
 from bullpen.services.dialing import Precondition
 from bullpen.services.lease_requests import Edit, LeaseRequest
 from bullpen.services.leases import FIRST_HOLD_SECONDS_MAX, HOLD_SECONDS_MAX
+from support.lab_world import SPACE, LabWorld
 
 HOUR = timedelta(hours=1)
 

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lab_world import LabWorld
 
 from bullpen.api.meta import LabelSelector
 from bullpen.controllers.leases import lease_reconciler as lease_controller
@@ -20,6 +19,7 @@ from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Decision, Lab
 from bullpen.errors import TooManyRequests
 from bullpen.services.lease_requests import LeaseRequest
+from support.lab_world import LabWorld
 
 REQUEST = LeaseRequest(selector="board=x", duration=timedelta(hours=1), tags={})
 

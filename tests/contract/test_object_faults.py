@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lab_world import SPACE, LabWorld
 
 from bullpen.api import codec
 from bullpen.api.core import Event
@@ -18,6 +17,7 @@ from bullpen.controllers.labs import Labs
 from bullpen.core import conditions
 from bullpen.core.leases import lifecycle, scheduler
 from bullpen.core.leases.requests import Lab
+from support.lab_world import SPACE, LabWorld
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from objects_homes import HISTORY_MAX, Home, cluster_home, http_home, registry_home
-from objects_homes import install_definitions as install
 
 from bullpen.api.client import Client
 from bullpen.api.core import (
@@ -34,6 +32,8 @@ from bullpen.api.meta import (
 from bullpen.api.objects import Feed, Seen
 from bullpen.cluster import objects as cluster_objects
 from bullpen.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound, Rejected
+from support.objects_homes import HISTORY_MAX, Home, cluster_home, http_home, registry_home
+from support.objects_homes import install_definitions as install
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 123456, tzinfo=UTC)
 SECONDS_MAX = 20.0

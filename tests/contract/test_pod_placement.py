@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pod_cluster import NO_ROOM, SETTINGS, Cluster, cluster
 
 from bullpen.api.core import Secret
 from bullpen.api.meta import ObjectMeta
@@ -20,6 +19,7 @@ from bullpen.errors import Invalid, Refused, Unavailable, Unreachable
 from bullpen.placements.base import InstanceSpec, Key, Needs, Workload
 from bullpen.placements.pod import placement as module
 from bullpen.placements.pod.placement import PodPlacement
+from support.pod_cluster import NO_ROOM, SETTINGS, Cluster, cluster
 
 BOOTING, RUNNING, EXITED = InstancePhase
 KEY = ("lab", "a")

@@ -9,9 +9,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
-from pod_cluster import NO_ROOM, SETTINGS, Machine, Node
-from pool_world import NAMESPACE, World
-
 from bullpen.api.core import Secret
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
@@ -28,6 +25,8 @@ from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.informer import Informer
 from bullpen.store.journaled import MemoryStore
+from support.pod_cluster import NO_ROOM, SETTINGS, Machine, Node
+from support.pool_world import NAMESPACE, World
 
 
 class PlayedPods(PlacedProvisioner):

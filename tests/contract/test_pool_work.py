@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from pool_world import World
 
 from bullpen.api.meta import LocalObjectReference
 from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
 from bullpen.core.pools import demand
 from bullpen.runtime.informer import Key
 from bullpen.runtime.loop import Outcome
+from support.pool_world import World
 
 
 @pytest.fixture

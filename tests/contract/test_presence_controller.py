@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from lab_world import STUCK_AFTER, LabWorld
 
 from bullpen.api.core import Event
 from bullpen.api.exporter import ExporterStatusValue
 from bullpen.core.conditions import get
 from bullpen.core.exporters import presence
+from support.lab_world import STUCK_AFTER, LabWorld
 
 S = ExporterStatusValue
 GRACE = presence.GRACE.total_seconds()

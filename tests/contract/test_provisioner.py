@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from pod_cluster import PodBench, cluster
 
 from bullpen.provisioners import mock
 from bullpen.testing.benches import INSTANCES_MAX, Bench, FakeBench
 from bullpen.testing.controller_stub import TOKEN
 from bullpen.testing.provisioner_contract import ProvisionerContract
+from support.pod_cluster import PodBench, cluster
 
 
 class TestFake(ProvisionerContract):

@@ -7,17 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 import pytest
-from registry_helpers import (
-    CONFIG_MAP,
-    EXPORTER,
-    LEASE,
-    NAMESPACE,
-    SECRET,
-    Lab,
-    document,
-    lease,
-    secret,
-)
 
 from bullpen.api.paths import Document, decode, encode
 from bullpen.errors import (
@@ -43,6 +32,17 @@ from bullpen.registry.options import (
 )
 from bullpen.store.base import Encode, Entry, Store
 from bullpen.store.journaled import MemoryStore
+from support.registry_helpers import (
+    CONFIG_MAP,
+    EXPORTER,
+    LEASE,
+    NAMESPACE,
+    SECRET,
+    Lab,
+    document,
+    lease,
+    secret,
+)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-from registry_helpers import EVENT, SECRET, Lab, document, secret
 
 from bullpen.api.resources import Resource
 from bullpen.errors import StorageFailed
@@ -16,6 +15,7 @@ from bullpen.registry import expiry
 from bullpen.registry.expiry import LIFETIME, EventSweeper, Stored, surplus
 from bullpen.registry.options import DeleteOptions
 from bullpen.store.base import Entry, Store
+from support.registry_helpers import EVENT, SECRET, Lab, document, secret
 
 SECOND = timedelta(seconds=1)
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from registry_helpers import (
+
+from bullpen.api.paths import decode, encode
+from bullpen.api.resources import Resource
+from bullpen.errors import Rejected
+from bullpen.registry import managed_fields
+from bullpen.registry.options import FieldValidation, PatchType, WriteOptions
+from bullpen.store.journaled import MemoryStore
+from support.registry_helpers import (
     LEASE,
     NAMESPACE,
     SECRET,
@@ -21,13 +28,6 @@ from registry_helpers import (
     lease,
     secret,
 )
-
-from bullpen.api.paths import decode, encode
-from bullpen.api.resources import Resource
-from bullpen.errors import Rejected
-from bullpen.registry import managed_fields
-from bullpen.registry.options import FieldValidation, PatchType, WriteOptions
-from bullpen.store.journaled import MemoryStore
 
 SEEDS: list[tuple[Resource, dict[str, Any]]] = [
     (LEASE, lease("a", metadata={"labels": {"x": "y"}, "finalizers": ["x.io/y"]})),

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from registry_helpers import (
+
+from bullpen.api.paths import Document, decode
+from bullpen.errors import StorageFailed
+from bullpen.registry import garbage
+from bullpen.registry.garbage import GarbageCollector
+from bullpen.registry.options import PatchType, Propagation, WriteOptions
+from bullpen.store.base import Store, Verb, Watch
+from bullpen.store.journaled import MemoryStore
+from support.registry_helpers import (
     EXPORTER,
     LEASE,
     NAMESPACE,
@@ -18,14 +26,6 @@ from registry_helpers import (
     owned_by,
     secret,
 )
-
-from bullpen.api.paths import Document, decode
-from bullpen.errors import StorageFailed
-from bullpen.registry import garbage
-from bullpen.registry.garbage import GarbageCollector
-from bullpen.registry.options import PatchType, Propagation, WriteOptions
-from bullpen.store.base import Store, Verb, Watch
-from bullpen.store.journaled import MemoryStore
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from registry_helpers import EVENT, LEASE, NAMESPACE, SECRET, Lab, document, lease, secret
-from store_helpers import OpenStore
 
 from bullpen.api.paths import decode
 from bullpen.errors import BadRequest, Gone, Invalid, TimedOut
@@ -16,6 +14,8 @@ from bullpen.registry.options import Listed, PatchType
 from bullpen.registry.watches import ObjectEvent, ObjectWatch
 from bullpen.store.base import Store
 from bullpen.store.history import Limits
+from support.registry_helpers import EVENT, LEASE, NAMESPACE, SECRET, Lab, document, lease, secret
+from support.store_helpers import OpenStore
 
 
 @pytest.fixture

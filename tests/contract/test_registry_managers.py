@@ -6,7 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from registry_helpers import (
+
+from bullpen.api.paths import Document, decode, encode
+from bullpen.errors import BadRequest, Conflict, Invalid, NotFound
+from bullpen.registry.options import PatchType, WriteOptions
+from bullpen.store.base import Store
+from support.registry_helpers import (
     CONFIG_MAP,
     LEASE,
     SECRET,
@@ -16,11 +21,6 @@ from registry_helpers import (
     exporter_set,
     lease,
 )
-
-from bullpen.api.paths import Document, decode, encode
-from bullpen.errors import BadRequest, Conflict, Invalid, NotFound
-from bullpen.registry.options import PatchType, WriteOptions
-from bullpen.store.base import Store
 
 
 @pytest.fixture

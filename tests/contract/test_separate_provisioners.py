@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from pool_world import BOOT, NAMESPACE, World
-
 from bullpen.api.core import Event
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
@@ -22,6 +20,7 @@ from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.provisioners.base import Instance, InstanceSpec, Provisioner
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.sim.keys import cheap_keys
+from support.pool_world import BOOT, NAMESPACE, World
 
 
 class Named(FakeProvisioner):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lab_world import SPACE, LabWorld
 
 from bullpen.api.core import Event
 from bullpen.api.lease import SESSIONS_MAX, LeaseSession
 from bullpen.api.meta import LocalObjectReference
 from bullpen.controllers.leases.session_recorder import STREAMS_MAX
 from bullpen.core.leases.sessions import Session
+from support.lab_world import SPACE, LabWorld
 
 SECOND = timedelta(seconds=1)
 

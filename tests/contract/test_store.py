@@ -6,19 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from store_helpers import (
-    PREFIX,
-    A,
-    B,
-    C,
-    OpenStore,
-    create,
-    ended,
-    held,
-    never,
-    read,
-    text,
-)
 
 from bullpen.errors import (
     AlreadyExists,
@@ -31,6 +18,19 @@ from bullpen.errors import (
 )
 from bullpen.store.base import ABSENT, WATCH_BUFFER_MAX, Change, Entry, Store, Verb
 from bullpen.store.history import DEFAULT_LIMITS, Limits
+from support.store_helpers import (
+    PREFIX,
+    A,
+    B,
+    C,
+    OpenStore,
+    create,
+    ended,
+    held,
+    never,
+    read,
+    text,
+)
 
 
 async def test_a_new_store_is_empty_at_revision_zero(store: Store) -> None:

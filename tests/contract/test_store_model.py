@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from store_model import Model
 
 from bullpen.errors import AlreadyExists, Conflict, Gone, NotFound, Unavailable
 from bullpen.store.base import ABSENT, Change, Entry, Store, Watch
 from bullpen.store.history import Limits
 from bullpen.store.journaled import MemoryStore
 from bullpen.store.sqlite import SqliteStore
+from support.store_model import Model
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from store_helpers import (
+
+from bullpen.errors import (
+    Gone,
+    Unavailable,
+)
+from bullpen.store.base import ABSENT, Entry, Store
+from bullpen.store.history import Limits
+from support.store_helpers import (
     LEASE,
     PREFIX,
     A,
@@ -18,13 +25,6 @@ from store_helpers import (
     read,
     text,
 )
-
-from bullpen.errors import (
-    Gone,
-    Unavailable,
-)
-from bullpen.store.base import ABSENT, Entry, Store
-from bullpen.store.history import Limits
 
 SCANNED = (A, B, C, LEASE, "lab/exporterset/default/a", "lab", "lab/exporters", "other")
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from store_helpers import (
+
+from bullpen.errors import (
+    Gone,
+    TooManyRequests,
+)
+from bullpen.store.base import ABSENT, Change, Store
+from bullpen.store.history import Limits
+from support.store_helpers import (
     LEASE,
     PREFIX,
     A,
@@ -18,13 +25,6 @@ from store_helpers import (
     read,
     text,
 )
-
-from bullpen.errors import (
-    Gone,
-    TooManyRequests,
-)
-from bullpen.store.base import ABSENT, Change, Store
-from bullpen.store.history import Limits
 
 
 async def test_a_watch_can_begin_at_every_retained_revision(store: Store) -> None:

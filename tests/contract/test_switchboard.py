@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from lab_world import SPACE, LabWorld, Player
 
 from bullpen.api.exporter import ExporterStatusValue
 from bullpen.api.lease import Lease
@@ -23,6 +22,7 @@ from bullpen.services.dialing import (
     PermissionDenied,
     Precondition,
 )
+from support.lab_world import SPACE, LabWorld, Player
 
 S = ExporterStatusValue
 TICKETS = Tickets(b"k" * 32)

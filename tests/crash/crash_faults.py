@@ -18,8 +18,9 @@ from pathlib import Path
 
 import psutil
 from crash_lab import SHELF, CrashLab
-from lab_helpers import read_until
-from real_service import STOP_SECONDS_MAX, eventually
+
+from support.lab_helpers import read_until
+from support.real_service import STOP_SECONDS_MAX, eventually
 
 REFUSED = 9
 CHUNK = bytes(1 << 20)

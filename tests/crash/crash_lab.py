@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from lab_helpers import Lab, Refusal
-from real_service import BIN, Service, eventually, free_port_base, kill_family
 
 from bullpen.placements.local.processes import TOKEN_VARIABLE
+from support.lab_helpers import Lab, Refusal
+from support.real_service import BIN, Service, eventually, free_port_base, kill_family
 
 MARK = "BULLPEN_CRASH_LAB"
 SHELF = ("shelf-0", "shelf-1")

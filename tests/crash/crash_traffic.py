@@ -17,7 +17,8 @@ from typing import Any
 
 import grpc
 import yaml
-from grpc_caller import Caller
+
+from support.grpc_caller import Caller
 
 WORKERS = 4
 CALL_SECONDS_MAX = 8.0

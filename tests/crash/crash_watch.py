@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from lab_helpers import GROUP, Lab, Refusal
+from support.lab_helpers import GROUP, Lab, Refusal
 
 PATH = f"{GROUP}/namespaces/default/leases"
 RETRY_SECONDS = 0.1

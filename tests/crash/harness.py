@@ -23,8 +23,9 @@ from crash_faults import DISK_FAULTS, FAULTS, Fault, Trouble
 from crash_lab import READY_SECONDS_MAX, SETTLED_SECONDS_MAX, SHELF, CrashLab, crash_lab
 from crash_traffic import Traffic, quiet
 from crash_watch import LeaseWatch
-from lab_helpers import Refusal
-from real_service import eventually
+
+from support.lab_helpers import Refusal
+from support.real_service import eventually
 
 WORK_SECONDS_MAX = 0.8
 """How long clients work before something happens."""

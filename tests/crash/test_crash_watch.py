@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from crash_watch import LeaseWatch
-from lab_helpers import Lab
-from real_service import Service
+
+from support.lab_helpers import Lab
+from support.real_service import Service
 
 
 def event(

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-HELPERS = [str(TESTS / "unit" / "services"), str(TESTS / "contract")]
-"""Where the targets find a router and a registry to speak to."""
-
 SEED = 1
 INPUT_SECONDS_MAX = 10
 MEMORY_MB_MAX = 1_024
@@ -106,7 +103,7 @@ def main() -> int:
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
     said = parser.parse_args()
-    sys.path += HELPERS
+    sys.path.append(str(TESTS))
     if said.inside:
         inside(said.inside, said.arguments)
     from fuzz_targets import TARGETS

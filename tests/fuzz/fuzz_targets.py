@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from joserfc.jwk import ECKey
-from registry_helpers import CONFIG_MAP, LEASE, SET, Lab, document, exporter_set, lease
-from router_helpers import Peer, request
 
 from bullpen.api import codec, yaml
 from bullpen.api.resources import RESOURCES
@@ -27,6 +25,8 @@ from bullpen.kit.clock import EPOCH
 from bullpen.registry.options import FieldValidation, PatchType, WriteOptions, Written
 from bullpen.services.router import frames
 from bullpen.store.journaled import MemoryStore
+from support.registry_helpers import CONFIG_MAP, LEASE, SET, Lab, document, exporter_set, lease
+from support.router_helpers import Peer, request
 
 MESSAGE_LENGTH_MAX = 2_000
 """A refusal is read by people."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_service import Service, running_service
+
+from support.real_service import Service, running_service
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_caller import Caller, calling, frame
 from jumpstarter_protocol import jumpstarter_pb2
+
+from support.grpc_caller import Caller, calling, frame
 
 AVAILABLE, LEASE_READY = 2, 4
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from real_service import BIN
+
+from support.real_service import BIN
 
 PROBE_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 15.0

@@ -18,7 +18,6 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from real_service import Service
 
 from bullpen.api.paths import decode, encode
 from bullpen.kit.clock import SystemClock
@@ -41,6 +40,7 @@ from bullpen.provisioners.base import (
 from bullpen.provisioners.mock import MockRecipe
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.provisioners.qemu import QemuRecipe
+from support.real_service import Service
 
 SECONDS_MAX = 40.0
 DRIVERS = (
@@ -237,7 +237,11 @@ class OtherSupervisor:
         self.data = data
         command = [sys.executable, __file__, str(data), str(orphan)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

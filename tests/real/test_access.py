@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from real_service import Service
+
+from support.real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient]
 

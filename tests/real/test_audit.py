@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from real_service import Service, eventually, running_service
+
+from support.real_service import Service, eventually, running_service
 
 CLAIMED = "bullpen.jumpstarter.dev/claimed"
 

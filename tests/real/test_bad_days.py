@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_helpers import Lab, read_until
-from real_service import eventually, kill_family, running_service
+
+from support.lab_helpers import Lab, read_until
+from support.real_service import eventually, kill_family, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

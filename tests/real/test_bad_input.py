@@ -10,14 +10,14 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from grpc_caller import calling
 from jumpstarter_protocol import client_pb2
-from lab_helpers import Lab, at_once
-from real_service import Service
 
 from bullpen.app import keys
 from bullpen.identity.subjects import Role, Subject
 from bullpen.identity.tokens import Signer
+from support.grpc_caller import calling
+from support.lab_helpers import Lab, at_once
+from support.real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from real_service import BIN, Service, eventually
+
+from support.real_service import BIN, Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 
@@ -150,7 +151,7 @@ def test_signals_stop_it_cleanly_with_watchers_connected(
 
 
 def test_manifests_given_at_start_are_applied(tmp_path: Path) -> None:
-    from real_service import running_service
+    from support.real_service import running_service
 
     with running_service(tmp_path, "-f", str(LAB)) as service:
         assert "rpi4-shelf-1" in service.bullpen("get", "exporters").stdout

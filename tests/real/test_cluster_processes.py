@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_stories
 import pytest
-from cluster_lab import ClusterLab, stand_in
+
+from support import cluster_stories
+from support.cluster_lab import ClusterLab, stand_in
 
 pytestmark = pytest.mark.real
 

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from lab_helpers import Lab, Refusal, at_once
-from oidc_server import (
+
+from support.lab_helpers import Lab, Refusal, at_once
+from support.oidc_server import (
     ForeignProvider,
     Provider,
     running_foreign_provider,
     running_provider,
 )
-from real_service import Service, eventually, free_port_base, running_service
+from support.real_service import Service, eventually, free_port_base, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

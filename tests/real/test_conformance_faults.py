@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_helpers import Lab, read_until
-from real_service import Service, eventually, free_port_base
+
+from support.lab_helpers import Lab, read_until
+from support.real_service import Service, eventually, free_port_base
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_helpers import Lab, read_until, warnings_in
-from real_service import Service, eventually
+
+from support.lab_helpers import Lab, read_until, warnings_in
+from support.real_service import Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(90)]
 

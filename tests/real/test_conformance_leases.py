@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_helpers import Lab, at_once, read_until, warnings_in
-from real_service import Service, eventually, kill_family
+
+from support.lab_helpers import Lab, at_once, read_until, warnings_in
+from support.real_service import Service, eventually, kill_family
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

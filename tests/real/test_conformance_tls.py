@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lab_helpers import Lab, at_once, warnings_in
-from real_service import Service, running_service
 
 from bullpen.app import certificates
+from support.lab_helpers import Lab, at_once, warnings_in
+from support.real_service import Service, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

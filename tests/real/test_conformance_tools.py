@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from lab_helpers import Lab
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from real_service import BIN, Service, eventually
+
+from support.lab_helpers import Lab
+from support.real_service import BIN, Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

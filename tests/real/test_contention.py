@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from exporter_fake import running_fakes
-from grpc_caller import Caller, calling
-from lab_helpers import GROUP, Lab
-from real_service import Service, eventually
+
+from support.grpc_caller import Caller, calling
+from support.lab_helpers import GROUP, Lab
+from support.real_service import Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_service import BIN
 
 from bullpen.cli.options import Exit
+from support.real_service import BIN
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

@@ -16,10 +16,10 @@ from anyio import EndOfStream, to_thread
 from anyio.abc import ObjectStream
 from jumpstarter.client.adapters import blocking
 from jumpstarter.common.exceptions import JumpstarterException
-from qemu_machine import ADDRESS, MIB, at_prompt, beginning, machine, prompt, refusal, told
 
 from bullpen.drivers import flasher
 from bullpen.drivers.image_headers import ImageHeader
+from support.qemu_machine import ADDRESS, MIB, at_prompt, beginning, machine, prompt, refusal, told
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

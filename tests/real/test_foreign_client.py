@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from kubernetes_asyncio import client, config, watch
 from kubernetes_asyncio.client import ApiClient, ApiException
-from real_service import Service
+
+from support.real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient]
 

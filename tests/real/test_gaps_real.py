@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from qemu_pools import CLASS, EXAMPLES, apply_class, apply_set, condition, shell, until
-from real_service import BIN, Service, eventually, running_service
+
+from support.qemu_pools import CLASS, EXAMPLES, apply_class, apply_set, condition, shell, until
+from support.real_service import BIN, Service, eventually, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from qemu_machine import MIB, machine, prompt, refusal, told
+
+from support.qemu_machine import MIB, machine, prompt, refusal, told
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

@@ -12,10 +12,11 @@ import psutil
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from grpc_caller import calling
 from jumpstarter_protocol import client_pb2, jumpstarter_pb2
-from lab_helpers import Lab
-from real_service import running_service
+
+from support.grpc_caller import calling
+from support.lab_helpers import Lab
+from support.real_service import running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

@@ -19,9 +19,10 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from linux_guest import build
-from qemu_pools import CLASS, apply_class, apply_set, shell, until
-from real_service import BIN, READY_SECONDS_MAX, Service, eventually, kill_family
+
+from support.linux_guest import build
+from support.qemu_pools import CLASS, apply_class, apply_set, shell, until
+from support.real_service import BIN, READY_SECONDS_MAX, Service, eventually, kill_family
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
@@ -92,7 +93,7 @@ PREAMBLE = f"""
 import json, sys
 sys.path.insert(0, {str(HERE)!r})
 from jumpstarter.utils.env import env
-from linux_guest import root_shell, with_network
+from support.linux_guest import root_shell, with_network
 
 def answer(found):
     print("ANSWER " + json.dumps(found), flush=True)

@@ -9,8 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from real_service import BIN, eventually
 from test_kubectl import needs_kubectl
+
+from support.real_service import BIN, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from lab_helpers import Lab
-from real_service import BIN, Service, eventually
+
+from support.lab_helpers import Lab
+from support.real_service import BIN, Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

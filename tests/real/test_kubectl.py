@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from real_service import Service, eventually
+
+from support.real_service import Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient]
 

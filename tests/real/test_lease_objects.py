@@ -11,12 +11,13 @@ from typing import Any
 import grpc
 import pytest
 from exporter_fake import running_fakes
-from grpc_caller import calling
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from jumpstarter_protocol import client_pb2, kubernetes_pb2
-from lab_helpers import Lab, Refusal
-from real_service import Service, eventually
+
+from support.grpc_caller import calling
+from support.lab_helpers import Lab, Refusal
+from support.real_service import Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(90)]
 

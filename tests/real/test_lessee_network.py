@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from jumpstarter.common.utils import serve
-from linux_guest import build, root_shell, with_network
-from qemu_machine import MIB, beginning, machine, make, prompt, refusal
-from real_service import eventually
+
+from support.linux_guest import build, root_shell, with_network
+from support.qemu_machine import MIB, beginning, machine, make, prompt, refusal
+from support.real_service import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

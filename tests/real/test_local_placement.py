@@ -26,7 +26,6 @@ from real_placement import (
     spec_for,
     targets,
 )
-from real_service import Service, eventually, free_port_base
 
 from bullpen.api.exporterset import Driver
 from bullpen.errors import Refused, Unreachable
@@ -35,6 +34,7 @@ from bullpen.placements.local.layout import Layout
 from bullpen.provisioners.base import ExitReason, InstancePhase
 from bullpen.provisioners.mock import NAME as MOCK
 from bullpen.provisioners.qemu import NAME as QEMU
+from support.real_service import Service, eventually, free_port_base
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

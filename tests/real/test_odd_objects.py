@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from extremes import Extreme, extremes, resources
-from real_service import Service, eventually, free_port_base
 
 from bullpen.api.resources import Resource
+from support.extremes import Extreme, extremes, resources
+from support.real_service import Service, eventually, free_port_base
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(3600)]
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pod_runner import RunningPod
 from real_placement import UBOOT, exporter_config, leased, spec_for
-from real_service import Service
 
 from bullpen.api import codec
 from bullpen.placements.base import Workload
@@ -20,6 +19,7 @@ from bullpen.placements.pod.rendering import PodSettings
 from bullpen.provisioners.base import Recipe
 from bullpen.provisioners.mock import MockRecipe
 from bullpen.provisioners.qemu import QemuRecipe
+from support.real_service import Service
 
 pytestmark = [
     pytest.mark.real,

@@ -9,9 +9,10 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from grpc_caller import calling
-from qemu_pools import directories, until
-from real_service import Service, eventually, running_service
+
+from support.grpc_caller import calling
+from support.qemu_pools import directories, until
+from support.real_service import Service, eventually, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(400)]
 

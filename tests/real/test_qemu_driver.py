@@ -11,7 +11,8 @@ import psutil
 import pytest
 from jumpstarter.common.exceptions import JumpstarterException
 from jumpstarter.common.utils import serve
-from qemu_machine import MIB, machine, make, prompt, told
+
+from support.qemu_machine import MIB, machine, make, prompt, told
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

@@ -15,8 +15,18 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from qemu_pools import apply_class, apply_set, condition, directories, names, shell, status, until
-from real_service import BIN, Service, eventually, kill_family, running_service
+
+from support.qemu_pools import (
+    apply_class,
+    apply_set,
+    condition,
+    directories,
+    names,
+    shell,
+    status,
+    until,
+)
+from support.real_service import BIN, Service, eventually, kill_family, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

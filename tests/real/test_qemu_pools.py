@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from qemu_pools import (
+
+from support.qemu_pools import (
     CLASS,
     EXAMPLES,
     apply_set,
@@ -21,7 +22,7 @@ from qemu_pools import (
     status,
     until,
 )
-from real_service import BIN, Service, eventually, free_port_base, running_service
+from support.real_service import BIN, Service, eventually, free_port_base, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from grpc_caller import calling
-from lab_helpers import Lab
-from real_service import running_service
+
+from support.grpc_caller import calling
+from support.lab_helpers import Lab
+from support.real_service import running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

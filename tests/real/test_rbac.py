@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from oidc_server import Provider, running_provider
-from real_service import Service, eventually, running_service
 from test_kubectl import needs_kubectl
+
+from support.oidc_server import Provider, running_provider
+from support.real_service import Service, eventually, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient]
 

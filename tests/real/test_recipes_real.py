@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from real_service import Service, eventually
+
+from support.real_service import Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_helpers import GROUP, Lab, Refusal
-from real_service import Service, eventually
+
+from support.lab_helpers import GROUP, Lab, Refusal
+from support.real_service import Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
 

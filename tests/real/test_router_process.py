@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pressing import shell
-from real_service import BIN, Service, eventually, free_port_base
+
+from support.pressing import shell
+from support.real_service import BIN, Service, eventually, free_port_base
 
 pytestmark = pytest.mark.real
 

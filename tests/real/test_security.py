@@ -25,13 +25,13 @@ import pytest
 import yaml
 from exporter_fake import running_fakes
 from google.protobuf.duration_pb2 import Duration
-from grpc_caller import Caller, calling, frame
 from jumpstarter_protocol import client_pb2
-from lab_helpers import Lab, Refusal
-from real_service import eventually, running_service
 
 from bullpen.app import keys
 from bullpen.cli.options import Exit
+from support.grpc_caller import Caller, calling, frame
+from support.lab_helpers import Lab, Refusal
+from support.real_service import eventually, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 

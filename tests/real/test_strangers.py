@@ -13,9 +13,10 @@ import grpc
 import psutil
 import pytest
 import yaml
-from grpc_caller import calling
-from lab_helpers import Lab
-from real_service import running_service
+
+from support.grpc_caller import calling
+from support.lab_helpers import Lab
+from support.real_service import running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

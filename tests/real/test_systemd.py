@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from real_service import BIN, STOP_SECONDS_MAX
+
+from support.real_service import BIN, STOP_SECONDS_MAX
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

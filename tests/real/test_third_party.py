@@ -10,9 +10,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from real_service import Service
 
 from bullpen.testing.provisioner_contract import ProvisionerContract
+from support.real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

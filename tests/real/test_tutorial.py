@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from real_service import BIN, eventually
+
+from support.real_service import BIN, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 

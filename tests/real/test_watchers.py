@@ -15,7 +15,8 @@ import aiohttp
 import psutil
 import pytest
 import yaml
-from real_service import Service
+
+from support.real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 

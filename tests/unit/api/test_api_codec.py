@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import pytest
-from api_documents import EXPORTER_SET, LEASE, json_values, matching
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.api.resources import RESOURCES
 from bullpen.errors import Invalid
+from support.api_documents import EXPORTER_SET, LEASE, json_values, matching
 
 
 class Colour(StrEnum):

@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from api_documents import EXPORTER_SET, LEASE, json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
 from bullpen.api.schema import with_defaults
 from bullpen.api.virtualtargetclass import VirtualTargetClass
+from support.api_documents import EXPORTER_SET, LEASE, json_values
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from api_documents import LEASE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.printing import cells, compile_path, human_duration, table_columns
 from bullpen.api.resources import AGE, RESOURCES, Column, Resource
+from support.api_documents import LEASE
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
 CREATED = {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from api_documents import EXPORTER_SET, LEASE, VIRTUAL_TARGET_CLASS, json_values, matching, named
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,14 @@ from bullpen.api.limits import CAUSES_MAX, DEPTH_MAX
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
 from bullpen.api.virtualtargetclass import VirtualTargetClass
+from support.api_documents import (
+    EXPORTER_SET,
+    LEASE,
+    VIRTUAL_TARGET_CLASS,
+    json_values,
+    matching,
+    named,
+)
 
 EXAMPLES: dict[type[Kind], Document] = {
     Lease: LEASE,

@@ -14,11 +14,12 @@ from urllib.parse import urlencode
 
 import pytest
 import schemathesis
-from api_fuzz import Wire, judge, made_wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
+
+from support.api_fuzz import Wire, judge, made_wire
 
 EXAMPLES_MAX = int(os.environ.get("FUZZ_EXAMPLES", "1"))
 """Of each operation in each mode; a search sets more."""

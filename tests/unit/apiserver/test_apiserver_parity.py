@@ -6,7 +6,8 @@ import base64
 from typing import Any
 
 import pytest
-from api_client import Api, made_api
+
+from support.api_client import Api, made_api
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

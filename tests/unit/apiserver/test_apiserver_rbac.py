@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from api_client import ADMIN, VIEWER, Api, collect, running_api
 
 from bullpen.apiserver.http import Request
 from bullpen.core.rbac.authorization import AUTHENTICATED, User
 from bullpen.errors import Forbidden, LabError, Unauthorized
+from support.api_client import ADMIN, VIEWER, Api, collect, running_api
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"

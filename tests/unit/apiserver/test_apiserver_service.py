@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from api_client import NOBODY, VIEWER, Api, made_api
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from bullpen.apiserver.authentication import TokenTable, authenticate
 from bullpen.apiserver.http import Request
 from bullpen.core.rbac.authorization import User
 from bullpen.errors import Unauthorized
+from support.api_client import NOBODY, VIEWER, Api, made_api
 
 CLIENTS = "/apis/jumpstarter.dev/v1alpha1/namespaces/default/clients"
 CLIENT: dict[str, Any] = {

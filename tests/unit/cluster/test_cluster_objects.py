@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from aiohttp import web
-from fake_server import answer, client, event, failure, fake_server, page
 
 from bullpen import errors
 from bullpen.api.client import Client
@@ -16,6 +15,7 @@ from bullpen.api.meta import ObjectMeta
 from bullpen.cluster import transport, watches
 from bullpen.cluster.objects import ClusterFeed, ClusterObjects, Scope
 from bullpen.kit.clock import Backoff
+from support.fake_server import answer, client, event, failure, fake_server, page
 
 
 @pytest.fixture(autouse=True)

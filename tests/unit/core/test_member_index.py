@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scaling_helpers import NOON, member
 
 from bullpen.core.pools.member_index import MemberIndex, is_usual
 from bullpen.core.pools.members import Member, Phase, Stage
+from support.scaling_helpers import NOON, member
 
 DUE = NOON + timedelta(seconds=1)
 

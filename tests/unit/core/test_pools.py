@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scaling_helpers import NOON, TRUSTED, member, pool, seconds
 
 from bullpen.api import codec
 from bullpen.api.exporterset import (
@@ -30,6 +29,7 @@ from bullpen.core.pools.members import Phase, Stage
 from bullpen.core.pools.pool_status import Problem, Report
 from bullpen.core.pools.scale_plan import Create, Delete, Drain, Pool, Rule, Surplus, plan
 from bullpen.core.pools.start_throttle import UNTRIED, StartHistory
+from support.scaling_helpers import NOON, TRUSTED, member, pool, seconds
 
 BOOT = timedelta(seconds=4)
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scaling_helpers import COOLDOWN, LONG_AGO, NOON, TRUSTED, member, pool, seconds
 
 from bullpen.core.pools import start_throttle
 from bullpen.core.pools.members import STARTING, SUPPLY, Member, Phase
@@ -26,6 +25,7 @@ from bullpen.core.pools.scale_plan import (
     plan,
 )
 from bullpen.core.pools.start_throttle import Failures, StartHistory, StartThrottle
+from support.scaling_helpers import COOLDOWN, LONG_AGO, NOON, TRUSTED, member, pool, seconds
 
 UNTRIED = StartHistory()
 

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
-from k8s_helm import ROOT
 
 from bullpen.placements.pod.rendering import USER
+from support.k8s_helm import ROOT
 
 IMAGES = ROOT / "deploy" / "images"
 FILES = ("Containerfile", "Containerfile.qemu")

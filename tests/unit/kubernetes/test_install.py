@@ -12,8 +12,6 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from k8s_helm import CHART, linted, refusal, rendered
-from k8s_schemas import RELEASES, is_elsewhere, problems
 
 from bullpen.app.install import chart, rbac
 from bullpen.app.install.parts import PARTS, installed, manifests
@@ -21,6 +19,8 @@ from bullpen.app.install.values import DEFAULTS, Chosen
 from bullpen.cli.install import manifests as command
 from bullpen.cli.main import cli
 from bullpen.errors import BadRequest
+from support.k8s_helm import CHART, linted, refusal, rendered
+from support.k8s_schemas import RELEASES, is_elsewhere, problems
 
 needs_helm = pytest.mark.skipif(
     importlib.util.find_spec("helm_python") is None, reason="there is no Helm for this machine"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from k8s_workloads import QEMU, SETTINGS
 
 from bullpen.api import codec
 from bullpen.api.pod import Pod, PodStatus
 from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.placements.pod import phases, rendering
+from support.k8s_workloads import QEMU, SETTINGS
 
 BOOTING, RUNNING, EXITED = InstancePhase
 MADE = rendering.pod(QEMU, SETTINGS)

@@ -12,14 +12,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from k8s_schemas import RELEASES, problems
-from k8s_workloads import DEMANDING, GOLDEN, MOCK, QEMU, SETTINGS, WORKLOADS, changed, rendered
 
 from bullpen.api import codec
 from bullpen.api.virtualtargetclass import ResourceRequirements, Scheduling
 from bullpen.errors import Refused
 from bullpen.placements.base import Workload
 from bullpen.placements.pod import names, rendering
+from support.k8s_schemas import RELEASES, problems
+from support.k8s_workloads import (
+    DEMANDING,
+    GOLDEN,
+    MOCK,
+    QEMU,
+    SETTINGS,
+    WORKLOADS,
+    changed,
+    rendered,
+)
 
 
 def pod_of(workload: Workload) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import click
 import jsonschema_rs
 import pytest
 import yaml
-from k8s_helm import ROOT
-from k8s_schemas import RELEASES, is_elsewhere, problems
 
 from bullpen.api.resources import RESOURCES
 from bullpen.app.install.parts import manifests
 from bullpen.cli.main import cli
+from support.k8s_helm import ROOT
+from support.k8s_schemas import RELEASES, is_elsewhere, problems
 
 PAGES = sorted(
     page

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from registry_shapes import SCHEMA, documents
 
 from bullpen.errors import BadRequest, Conflict
 from bullpen.registry import fields, managed_fields
 from bullpen.registry.apply import Applied, apply
 from bullpen.registry.fields import members
 from bullpen.registry.managed_fields import Claimant, Claims, compare, field_set
+from support.registry_shapes import SCHEMA, documents
 
 TIME = "2026-01-01T00:00:00Z"
 

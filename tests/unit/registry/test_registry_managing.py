@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from registry_shapes import SCHEMA, documents
 
 from bullpen.registry import fields, managed_fields
 from bullpen.registry.fields import members
 from bullpen.registry.managed_fields import UPDATERS_MAX, Claim, Claimant, Claims, compare
+from support.registry_shapes import SCHEMA, documents
 
 
 def claimant(name: str) -> Claimant:

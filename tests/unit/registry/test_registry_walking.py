@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from registry_shapes import SCHEMA, documents
 
 from bullpen.registry import fields
 from bullpen.registry.fields import EMPTY, members
 from bullpen.registry.managed_fields import compare, field_set, merge, remove, same, with_structs
+from support.registry_shapes import SCHEMA, documents
 
 
 def shown(found: fields.FieldSet) -> set[str]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 import pytest
-from router_helpers import RunningRouter, data, running_router
 
 from bullpen.identity.subjects import Role
 from bullpen.services.router.leg import LINGER_SECONDS
+from support.router_helpers import RunningRouter, data, running_router
 
 
 async def read(call: object, count: int) -> list[bytes]:

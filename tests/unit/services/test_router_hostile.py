@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from router_helpers import CLOCK, Peer, raw, request
-from router_helpers import HOSTILE_LIMITS as LIMITS
 
 from bullpen.errors import TooManyRequests
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket
 from bullpen.services.router import frames
 from bullpen.services.router.pairing import LEASE_USED_MAX, LEASE_WAITING_MAX, Pairing
+from support.router_helpers import CLOCK, Peer, raw, request
+from support.router_helpers import HOSTILE_LIMITS as LIMITS
 
 PING = raw(frames.PING, 0, 0, b"x" * 8)
 BIG = b"x" * (LIMITS.header_bytes_max + 1)

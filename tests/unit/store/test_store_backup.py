@@ -9,14 +9,14 @@ from pathlib import Path
 from threading import Semaphore
 
 import pytest
-from faulty import Disk, broken
-from mounts import tmpfs
-from sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
 from bullpen.errors import Gone, StorageFailed, TooManyRequests, Unavailable
 from bullpen.store import copies
 from bullpen.store.base import ABSENT
 from bullpen.store.ledger import Check
+from support.faulty import Disk, broken
+from support.mounts import tmpfs
+from support.sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,15 @@ from threading import Event
 from typing import Any
 
 import pytest
-from faulty import Disk, broken, full
-from mounts import tmpfs
-from sqlite_helpers import KEY, fill, opened, overwrite, state
 
 from bullpen.errors import StorageFailed, Unavailable
 from bullpen.store import sqlite as database_module
 from bullpen.store.base import ABSENT, Entry
 from bullpen.store.history import Limits
 from bullpen.store.sqlite import Database
+from support.faulty import Disk, broken, full
+from support.mounts import tmpfs
+from support.sqlite_helpers import KEY, fill, opened, overwrite, state
 
 _numbers = itertools.count()
 

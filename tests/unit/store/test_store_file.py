@@ -13,11 +13,11 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mounts import tmpfs
-from sqlite_helpers import fill, opened, overwrite
 
 from bullpen.errors import Damaged, Refused
 from bullpen.store.sqlite import SqliteStore
+from support.mounts import tmpfs
+from support.sqlite_helpers import fill, opened, overwrite
 
 
 def snapshot(directory: Path) -> dict[str, str]:

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sqlite_helpers import KEY, fill, opened, overwrite, state
 
 from bullpen.errors import Damaged, Gone, Refused
 from bullpen.store import copies
 from bullpen.store.copies import REVISION_LEAP, rebuild
 from bullpen.store.sqlite import SqliteStore
+from support.sqlite_helpers import KEY, fill, opened, overwrite, state
 
 
 async def test_a_restored_store_has_the_state_but_goes_on_far_ahead(tmp_path: Path) -> None:

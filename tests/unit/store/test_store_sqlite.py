@@ -9,8 +9,6 @@ from pathlib import Path
 
 import apsw
 import pytest
-from faulty import Disk
-from sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
 from bullpen.errors import Gone, Refused
 from bullpen.store import sqlite
@@ -19,6 +17,8 @@ from bullpen.store.base import ABSENT, Change
 from bullpen.store.file import WAL_BYTES_MAX
 from bullpen.store.history import DEFAULT_LIMITS, Forgotten, Limits
 from bullpen.store.sqlite import Database
+from support.faulty import Disk
+from support.sqlite_helpers import KEY, fill, opened, overwrite, query, state
 
 # Restarts
 

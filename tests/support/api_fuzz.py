@@ -7,9 +7,8 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from api_client import made_api
-
 from bullpen.apiserver.asgi import Asgi
+from support.api_client import made_api
 
 Message = MutableMapping[str, Any]
 

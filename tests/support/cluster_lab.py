@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from real_service import BIN, Service, eventually, free_port_base
 
-STAND_IN = Path(__file__).with_name("api_stand_in.py")
+from support.real_service import BIN, Service, eventually, free_port_base
+
+STAND_IN = Path(__file__).parents[1] / "real" / "api_stand_in.py"
 STEP = 1
 TAKE_OVER_SECONDS_MAX = 30.0
 """A hold lasts 15 s, and who stands by looks every 2 s."""

@@ -25,7 +25,7 @@ from bullpen.placements.base import Artifact, InstanceSpec, Needs, Workload
 from bullpen.placements.pod import rendering
 from bullpen.placements.pod.rendering import PodSettings
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "unit" / "kubernetes" / "golden"
 DIGEST = f"sha256:{'a' * 64}"
 
 SETTINGS = PodSettings(

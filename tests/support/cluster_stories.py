@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cluster_lab import TAKE_OVER_SECONDS_MAX, ClusterLab, Process, Stopwatch
-from pressing import shell
-from real_service import eventually
+
+from support.cluster_lab import TAKE_OVER_SECONDS_MAX, ClusterLab, Process, Stopwatch
+from support.pressing import shell
+from support.real_service import eventually
 
 RECONNECT_SECONDS = 3.0
 SESSION_SECONDS = 2.0

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from real_service import BIN, Service, eventually
+
+from support.real_service import BIN, Service, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLASS, SET = (

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_service import BIN, Service
+from support.real_service import BIN, Service
 
 PRESSES = """
 import sys

@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import yaml
-from real_service import BIN, MOCK, Service, eventually
+
+from support.real_service import BIN, MOCK, Service, eventually
 
 T = TypeVar("T")
 

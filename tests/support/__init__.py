@@ -1,0 +1,1 @@
+"""What the tests share: worlds, stand-ins, and drivers of real programs."""
