@@ -22,6 +22,7 @@ def recorded() -> list[tuple[Home, Size, int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("home", "size", "seed"), recorded(), ids=lambda value: str(value))
 def test_a_seed_that_found_a_bug_finds_it_no_more(home: Home, size: Size, seed: int) -> None:
     outcome = run(plan(seed, home, size))
