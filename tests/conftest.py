@@ -23,8 +23,16 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+SLOW_SECONDS_MAX = 300
+"""How long a slow or real test may take that does not say otherwise, on a busy machine."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave other people's clusters alone unless they are asked for by name."""
+    """Give slow tests more time, and leave clusters alone unless they are asked for by name."""
+    for item in items:
+        long = item.get_closest_marker("slow") or item.get_closest_marker("real")
+        if long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS_MAX))
     if "cluster" in config.option.markexpr:
         return
     kept = [item for item in items if item.get_closest_marker("cluster") is None]
