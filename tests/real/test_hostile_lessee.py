@@ -91,7 +91,7 @@ class Lab:
 
 PREAMBLE = f"""
 import json, sys
-sys.path.insert(0, {str(HERE)!r})
+sys.path.insert(0, {str(HERE.parent)!r})
 from jumpstarter.utils.env import env
 from support.linux_guest import root_shell, with_network
 
