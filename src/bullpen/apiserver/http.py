@@ -10,6 +10,7 @@ Request bodies as documents, in every supported encoding.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -150,9 +151,9 @@ def duplicate_fields(request: Request) -> tuple[str, ...]:
         if len(found) == len(pairs):
             return found
         repeated = True
-        seen: set[str] = set()
-        twice = [key for key, _ in pairs if key in seen or seen.add(key)]  # type: ignore[func-returns-value]
-        return _Repeating(found, twice)
+        given = Counter(key for key, _ in pairs)
+        given.subtract(found.keys())
+        return _Repeating(found, list(given.elements()))
 
     try:
         value = json.loads(request.body, object_pairs_hook=collect)

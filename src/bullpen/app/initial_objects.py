@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from bullpen.api.crds import served_crds
 from bullpen.api.objects import Objects
 from bullpen.api.paths import Document, decode
@@ -20,6 +23,8 @@ from bullpen.registry.registry import Registry
 
 FIELD_MANAGER = "bullpen"
 NAMESPACES = ("default", "kube-system")
+
+R = TypeVar("R", ClusterRole, ClusterRoleBinding)
 
 
 async def create_initial_objects(registry: Registry) -> None:
@@ -52,28 +57,17 @@ async def apply(registry: Registry, document: Document) -> str:
 async def ensure_policy(objects: Objects) -> None:
     """Create the default roles and bindings, and restore what was removed from them."""
     for role in starting_roles():
-        await _ensure_role(objects, role)
+        await _ensure(objects, role, reconciled_role)
     for binding in CLUSTER_ROLE_BINDINGS:
-        await _ensure_binding(objects, binding)
+        await _ensure(objects, binding, reconciled_binding)
 
 
-async def _ensure_role(objects: Objects, wanted: ClusterRole) -> None:
+async def _ensure(objects: Objects, wanted: R, reconciled: Callable[[R, R], R | None]) -> None:
     try:
-        found = await objects.get(ClusterRole, "", wanted.metadata.name)
+        found = await objects.get(type(wanted), "", wanted.metadata.name)
     except NotFound:
         await objects.create(wanted)
         return
-    changed = reconciled_role(wanted, found)
-    if changed is not None:
-        await objects.update(changed)
-
-
-async def _ensure_binding(objects: Objects, wanted: ClusterRoleBinding) -> None:
-    try:
-        found = await objects.get(ClusterRoleBinding, "", wanted.metadata.name)
-    except NotFound:
-        await objects.create(wanted)
-        return
-    changed = reconciled_binding(wanted, found)
+    changed = reconciled(wanted, found)
     if changed is not None:
         await objects.update(changed)
