@@ -176,6 +176,26 @@ class StartFailures(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedWrite(Struct):
+    """An operation on members that the API server refuses."""
+
+    operation: str = field(metadata=about("Create, Drain, Delete or Relabel.", required=True))
+    name: str = field(metadata=about("The member of the last attempt.", required=True))
+    count: int = field(
+        metadata=about("Number of consecutive refusals.", format="int32", required=True)
+    )
+    last_time: datetime = field(metadata=about("Time of the last refusal.", required=True))
+    retry_time: datetime = field(
+        metadata=about("It is not tried again before this time.", required=True, micro=True)
+    )
+    generation: int = field(
+        metadata=about("Generation of the set; an edit of it is tried at once.", required=True)
+    )
+    reason: str = field(metadata=about("The API server's reason, in CamelCase.", required=True))
+    message: str = field(default="", metadata=about("The API server's message."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surplus(Struct):
     """Members nobody needs, on their way to be drained."""
 
@@ -240,6 +260,13 @@ class ExporterSetStatus(Struct):
     )
     start_failures: StartFailures | None = field(
         default=None, metadata=about("Why members are not started freely, while that is so.")
+    )
+    refused_writes: tuple[RefusedWrite, ...] = field(
+        default=(),
+        metadata=about(
+            "Operations on members that the API server refuses, while it does.",
+            list_keys=("operation",),
+        ),
     )
     decisions: tuple[Decision, ...] = field(
         default=(),

@@ -6,7 +6,7 @@ An edit reads, changes, compares and is retried on conflict.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -32,7 +32,10 @@ SLOW_SECONDS_MAX = 10.0
 """How long to wait for the conflicting write to become durable."""
 
 AT_ONCE_MAX = 64
-"""Operations of ``together`` that run at the same time."""
+"""Operations of ``together`` that run at the same time; the largest batch."""
+
+BATCH_FIRST = 8
+"""The first batch of ``in_batches``; each of the following is twice as large as the last."""
 
 
 async def change(objects: Objects, view: Informer[K], value: K, edit: Callable[[K], K]) -> K:
@@ -106,6 +109,25 @@ async def together(acts: Iterable[Awaitable[None]]) -> list[LabError | None]:
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(one(act)) for act in wanted]
     return [task.result() for task in running]
+
+
+async def in_batches(
+    acts: Sequence[Callable[[], Awaitable[None]]], *, stops: Callable[[LabError], bool]
+) -> list[LabError | None]:
+    """Run operations of one kind in growing batches, as most fail if the first ones do.
+
+    After a batch with an error that ``stops`` the rest, no other begins. Returns the error of
+    each operation that was tried, or None.
+    """
+    results: list[LabError | None] = []
+    size = BATCH_FIRST
+    while len(results) < len(acts):
+        batch = await together(act() for act in acts[len(results) : len(results) + size])
+        results += batch
+        if any(error is not None and stops(error) for error in batch):
+            break
+        size = min(2 * size, AT_ONCE_MAX)
+    return results
 
 
 async def _error(act: Awaitable[None]) -> LabError | None:

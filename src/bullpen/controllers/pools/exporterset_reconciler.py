@@ -7,26 +7,36 @@ status.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import assert_never
 
 from bullpen.api.exporter import Exporter, ExporterSpec
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
-from bullpen.controllers.object_edit import change_status, together
+from bullpen.controllers.object_edit import change_status, in_batches
 from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.controllers.pools.pool_observer import Look, PoolObserver
 from bullpen.controllers.targets.blueprints import Blueprint, owner_of
 from bullpen.controllers.views import Views
 from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import Device
-from bullpen.core.pools import decision_log, forecast, pool_status, scale_plan, start_throttle
+from bullpen.core.pools import (
+    decision_log,
+    forecast,
+    pool_status,
+    refusals,
+    scale_plan,
+    start_throttle,
+)
 from bullpen.core.pools.members import Phase, Stage
 from bullpen.core.pools.pool_status import Report
+from bullpen.core.pools.refusals import Attempt, Refusal
 from bullpen.core.pools.scale_plan import Action, Create, Delete, Drain, Plan, Rule
 from bullpen.core.targets import profiles
 from bullpen.core.targets.profiles import Profile
@@ -41,6 +51,30 @@ PACE = timedelta(microseconds=50)
 
 NAMES_LOOK = timedelta(seconds=10)
 """How often a set checks whether member names used by other exporters are free again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What came of a plan."""
+
+    done: tuple[Action, ...]
+    attempts: tuple[Attempt, ...]
+    refusals: tuple[Refusal, ...]
+    """Earlier refusals of operations that are still wanted."""
+
+    error: LabError | None
+    """The first error after which the pass is repeated; a refusal is not one of them."""
+
+    @classmethod
+    def of(cls, plan: Plan, attempts: tuple[Attempt, ...], earlier: tuple[Refusal, ...]) -> _Result:
+        well = {(attempt.operation, attempt.name) for attempt in attempts if not attempt.error}
+        errors = (attempt.error for attempt in attempts if not attempt.refused)
+        return cls(
+            done=tuple(a for a in plan.actions if (type(a).__name__, a.name) in well),
+            attempts=attempts,
+            refusals=earlier,
+            error=next((error for error in errors if error is not None), None),
+        )
 
 
 class ExporterSetReconciler:
@@ -107,26 +141,45 @@ class ExporterSetReconciler:
         look = self._observer.observe(owner, taken=taken, now=now)
         self._pauses.begin(key, len(look.pool.members), now=now)
         plan = scale_plan.plan(look.pool, now=now)
-        done, error = await self._act(look, plan)
-        report = self._report(look, plan, done, now)
+        result = await self._act(look, plan, now)
+        report = self._report(look, plan, result, now)
         await self._say(owner, report, now)
         self._announce(key, forecast.message(look.pool, plan, boot=look.boot, now=now))
         self._look_after(key, look)
-        if error is not None:
-            raise error
+        if result.error is not None:
+            raise result.error
         return Outcome(wake_at=_earliest(look, plan, report, now))
 
-    async def _act(self, look: Look, plan: Plan) -> tuple[tuple[Action, ...], LabError | None]:
-        """Carry out a plan; returns the actions performed and the first error."""
+    async def _act(self, look: Look, plan: Plan, now: datetime) -> _Result:
+        """Carry out a plan. Each operation has batches of its own, and all run at once."""
         owner = look.owner
-        acts = [self._perform(look, action) for action in plan.actions]
+        groups = [[a for a in plan.actions if isinstance(a, kind)] for kind in _OPERATIONS]
+        work = [self._attempts(look, group) for group in groups if group]
         # Registration removes some labels; without them no lease would find the member.
         bare = self._observer.member_views.unlabelled(owner, look.revision)
-        acts += [self._relabel(owner, exporter) for exporter in bare]
-        errors = await together(acts)
-        outcomes = zip(plan.actions, errors, strict=False)
-        done = tuple(action for action, error in outcomes if error is None)
-        return done, next((error for error in errors if error is not None), None)
+        refused = refusals.of(look.pool.refusals, refusals.RELABEL) if bare else None
+        if relabels := refusals.permitted(refused, bare, now=now):
+            work.append(self._relabels(owner, relabels))
+        attempts = await _joined(work)
+        return _Result.of(plan, attempts, (*plan.refusals, refused) if refused else plan.refusals)
+
+    async def _attempts(self, look: Look, group: Sequence[Action]) -> list[Attempt]:
+        errors = await in_batches(
+            [partial(self._perform, look, action) for action in group], stops=_stops
+        )
+        return [
+            Attempt(operation=type(action).__name__, name=action.name, error=error)
+            for action, error in zip(group, errors, strict=False)
+        ]
+
+    async def _relabels(self, owner: ExporterSet, bare: Sequence[Exporter]) -> list[Attempt]:
+        errors = await in_batches(
+            [partial(self._relabel, owner, exporter) for exporter in bare], stops=_stops
+        )
+        return [
+            Attempt(operation=refusals.RELABEL, name=exporter.metadata.name, error=error)
+            for exporter, error in zip(bare, errors, strict=False)
+        ]
 
     async def _perform(self, look: Look, action: Action) -> None:
         uid, member_views = look.owner.metadata.uid, self._observer.member_views
@@ -153,6 +206,8 @@ class ExporterSetReconciler:
         except (AlreadyExists, Unavailable) as error:
             # It belongs to another owner, or we just created it: the next pass finds out.
             self._contested.setdefault(key_of(owner), set()).add(name)
+            if isinstance(error, Unavailable):
+                raise
             raise Conflict(f"there may be an exporter {name} already: {error.message}") from None
         self._views.exporters.observe(written)
 
@@ -182,8 +237,8 @@ class ExporterSetReconciler:
         labels = {**exporter.metadata.labels, **profiles.labels(owner)}
         await self._update(replace(exporter, metadata=replace(exporter.metadata, labels=labels)))
 
-    def _report(self, look: Look, plan: Plan, done: tuple[Action, ...], now: datetime) -> Report:
-        given_up = {action.name for action in done if action.rule is Rule.FAILED_TO_START}
+    def _report(self, look: Look, plan: Plan, result: _Result, now: datetime) -> Report:
+        given_up = {action.name for action in result.done if action.rule is Rule.FAILED_TO_START}
         failed = [m for m in look.pool.member_index.unusual if m.name in given_up and m.current]
         return Report(
             pool=look.pool,
@@ -191,7 +246,10 @@ class ExporterSetReconciler:
             start_history=start_throttle.failed(
                 plan.start_history, failed, now=now, chance=self._chance
             ),
-            done=done,
+            refusals=refusals.recorded(
+                result.refusals, result.attempts, now=now, chance=self._chance
+            ),
+            done=result.done,
             revision=look.revision,
             generation=look.owner.metadata.generation,
             boot=look.boot,
@@ -210,7 +268,8 @@ class ExporterSetReconciler:
             return
         notes = decision_log.notes(report.done, now=now)
         changes = pool_status.transitions(owner.status.conditions, written.status.conditions)
-        for note in (*notes, *changes):
+        refused = decision_log.refused(report.refusals, now=now)
+        for note in (*notes, *refused, *changes):
             self._events.emit(owner, reason=note.reason, message=note.message, warning=note.warning)
 
     def _announce(self, key: Key, message: str) -> None:
@@ -238,9 +297,32 @@ class ExporterSetReconciler:
                 self._nudge((key[0], member.name))
 
 
+_OPERATIONS = (Delete, Create, Drain)
+
+
+async def _joined(work: Sequence[Coroutine[None, None, list[Attempt]]]) -> tuple[Attempt, ...]:
+    """The attempts of several operations that run at once; a single one needs no task."""
+    if len(work) == 1:
+        return tuple(await work[0])
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(operation) for operation in work]
+    return tuple(attempt for task in running for attempt in task.result())
+
+
+def _stops(error: LabError) -> bool:
+    """Whether the next operation of the same kind would fail as well."""
+    return not isinstance(error, Conflict | NotFound)
+
+
 def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:
     """The next moment at which time alone changes something; never in the past."""
     failures = report.start_history.failures
     names = now + NAMES_LOOK if look.pool.taken else None
-    moments = (plan.wake_at, look.booking, failures.retry_at if failures else None, names)
+    moments = (
+        plan.wake_at,
+        look.booking,
+        failures.retry_at if failures else None,
+        names,
+        *(refusal.retry_at for refusal in report.refusals),
+    )
     return min((moment for moment in moments if moment is not None and moment > now), default=None)

@@ -16,11 +16,11 @@ from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
 from bullpen.core.matcher import Device
-from bullpen.core.pools import demand, forecast, pool_status, start_throttle
+from bullpen.core.pools import demand, forecast, pool_status, refusals, start_throttle
 from bullpen.core.pools.demand import Share, Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import PATIENCE, Patience
-from bullpen.core.pools.scale_plan import Pool
+from bullpen.core.pools.scale_plan import Create, Pool
 from bullpen.core.pools.start_throttle import START_THROTTLE, StartHistory, StartThrottle
 from bullpen.core.targets import profiles
 from bullpen.kit.clock import Clock
@@ -113,6 +113,7 @@ class PoolObserver:
             claimed=len(share.claimed),
             surplus=pool_status.surplus(owner),
             start_history=state.start_history,
+            refusals=pool_status.refusals(owner),
             halted=problem.message if problem is not None else "",
             created=owner.status.created,
             taken=taken,
@@ -175,12 +176,13 @@ class PoolObserver:
     def _source(self, owner: ExporterSet, now: datetime) -> Source:
         state = self._state(owner, now)
         hold = start_throttle.allowance(state.start_history, state.members.whole(), now=now).hold
+        refused = refusals.of(pool_status.refusals(owner), Create.__name__)
         return pool_status.source(
             owner.metadata.name,
             state.members,
             member=Device(labels=profiles.labels(owner)),
             ceiling=owner.spec.max_replicas or None,
-            stalled=state.blueprint.problem is not None or hold is not None,
+            stalled=any((state.blueprint.problem, hold, refused)),
             lead=forecast.lead(owner.status.typical_boot),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bullpen.api.exporterset import DECISIONS_MAX, Decision
+from bullpen.core.pools.refusals import Refusal
 from bullpen.core.pools.scale_plan import Action, Create, Drain, Rule
 
 MESSAGE_MAX = 300
@@ -50,6 +51,19 @@ def recorded(
 def notes(done: Sequence[Action], *, now: datetime) -> tuple[Note, ...]:
     """The events for the actions."""
     return tuple(_note(decision) for decision in decisions(done, now=now))
+
+
+def refused(refusals: Sequence[Refusal], *, now: datetime) -> tuple[Note, ...]:
+    """The events for the refusals of this moment."""
+    return tuple(
+        Note(
+            reason=found.event_reason,
+            message=f"exporter {found.name}: {found.reason}: {found.message[:MESSAGE_MAX]}",
+            warning=True,
+        )
+        for found in refusals
+        if found.at == now
+    )
 
 
 def _note(decision: Decision) -> Note:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bullpen.api import exporterset
-from bullpen.api.exporterset import ExporterSet, ExporterSetStatus
+from bullpen.api.exporterset import ExporterSet, ExporterSetStatus, RefusedWrite
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.matcher import Device
@@ -20,7 +20,8 @@ from bullpen.core.pools.decision_log import Note
 from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import STARTING, Member, Phase, Stage
-from bullpen.core.pools.scale_plan import Action, Plan, Pool, Surplus
+from bullpen.core.pools.refusals import Refusal
+from bullpen.core.pools.scale_plan import Action, Plan, Pool, Rule, Surplus
 from bullpen.core.pools.start_throttle import START_THROTTLE, Failures, StartHistory, StartThrottle
 
 MESSAGE_MAX = 1_000
@@ -44,6 +45,9 @@ class Report:
     start_history: StartHistory
     """Including the failures of this pass."""
 
+    refusals: tuple[Refusal, ...] = ()
+    """Including the refusals of this pass."""
+
     done: tuple[Action, ...]
     revision: str
     generation: int
@@ -66,8 +70,9 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
         revision=report.revision,
         proven_revision=_proven(before.proven_revision, report),
         typical_boot=report.boot,
-        surplus=_surplus(before.surplus, plan.surplus),
+        surplus=_surplus(before.surplus, report),
         start_failures=_start_failures(before.start_failures, report),
+        refused_writes=tuple(_refused_write(found, report) for found in report.refusals),
         decisions=decision_log.recorded(before.decisions, report.done, now=now),
     )
 
@@ -132,6 +137,23 @@ def start_history(
         )
     trusted = failures is None and owner.status.proven_revision == revision
     return StartHistory(trusted=trusted, failures=failures, throttle=throttle)
+
+
+def refusals(owner: ExporterSet) -> tuple[Refusal, ...]:
+    """The refused operations, as recorded in the status of ``owner``; an edit clears them."""
+    return tuple(
+        Refusal(
+            operation=found.operation,
+            name=found.name,
+            count=found.count,
+            at=found.last_time,
+            retry_at=found.retry_time,
+            reason=found.reason,
+            message=found.message,
+        )
+        for found in owner.status.refused_writes
+        if found.generation == owner.metadata.generation
+    )
 
 
 def surplus(owner: ExporterSet) -> Surplus | None:
@@ -224,6 +246,8 @@ def _progressing(report: Report) -> _Said:
         return True, "Starting", f"{phases[Phase.STARTING]} starting"
     if leaving or report.done:
         return True, "Changing", f"{leaving} leaving"
+    if report.refusals:
+        return False, "Stalled", _refused(report)
     return False, "Settled", ""
 
 
@@ -233,6 +257,8 @@ _LEAVING = (Phase.SPENT, Phase.CRASHED, Phase.FAILED, Phase.DRAINING, Phase.ENDI
 def _degraded(report: Report) -> _Said:
     if report.problem is not None:
         return True, report.problem.reason, report.problem.message
+    if report.refusals:
+        return True, report.refusals[0].condition_reason, _refused(report)
     failures = report.start_history.failures
     if failures is not None:
         stopped = failures.count >= report.start_history.throttle.stop_after
@@ -247,6 +273,10 @@ def _degraded(report: Report) -> _Said:
             f"{len(held)} waiting for capacity: {held[0].detail}",
         )
     return False, "Healthy", ""
+
+
+def _refused(report: Report) -> str:
+    return "; ".join(found.text for found in report.refusals)
 
 
 def _limited(report: Report) -> _Said:
@@ -277,7 +307,11 @@ def _proven(before: str, report: Report) -> str:
     return "" if before == report.revision else before
 
 
-def _surplus(before: exporterset.Surplus | None, now: Surplus | None) -> exporterset.Surplus | None:
+def _surplus(before: exporterset.Surplus | None, report: Report) -> exporterset.Surplus | None:
+    now, done = report.plan.surplus, report.done
+    if any(a.rule is Rule.SURPLUS and a not in done for a in report.plan.actions):
+        # What could not be drained is still surplus, and has already waited for a cooldown.
+        return before
     if now is None:
         return None
     if before is not None and (before.since, before.count) == (now.since, now.count):
@@ -300,6 +334,19 @@ def _start_failures(
         message=found.detail[:MESSAGE_MAX],
     )
     return before if before == made else made
+
+
+def _refused_write(found: Refusal, report: Report) -> RefusedWrite:
+    return RefusedWrite(
+        operation=found.operation,
+        name=found.name,
+        count=found.count,
+        last_time=found.at,
+        retry_time=found.retry_at,
+        generation=report.generation,
+        reason=found.reason,
+        message=found.message[:MESSAGE_MAX],
+    )
 
 
 def source(

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from bullpen.core.pools import member_names, start_throttle
+from bullpen.core.pools import member_names, refusals, start_throttle
 from bullpen.core.pools.member_index import MemberIndex, MemberSubset
 from bullpen.core.pools.members import STARTING, SUPPLY, Member, Phase
+from bullpen.core.pools.refusals import Refusal
 from bullpen.core.pools.sizes import Sizes
 from bullpen.core.pools.start_throttle import UNTRIED, Hold, StartHistory
 from bullpen.kit import times
@@ -74,6 +75,9 @@ class Pool:
 
     surplus: Surplus | None = None
     start_history: StartHistory = UNTRIED
+    refusals: tuple[Refusal, ...] = ()
+    """Operations on members that the API server refused last time."""
+
     halted: str = ""
     """Why no member can be created at all, such as a missing class."""
 
@@ -127,6 +131,9 @@ class Plan:
     """Why fewer members are started than are missing."""
 
     start_history: StartHistory
+    refusals: tuple[Refusal, ...]
+    """Refused operations that are still wanted."""
+
     surplus: Surplus | None
     created: int
     wake_at: datetime | None
@@ -151,6 +158,9 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
        at once, the others one by one.
     4. Above the ceiling, the excess is drained at once; above target, the members that were
        surplus for a full cooldown.
+
+    An operation that the API server refused is tried again on one member, when its pause is
+    over.
     """
     member_index = pool.member_index
     rollout = _rollout(pool, member_index)
@@ -172,23 +182,50 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
     creates, hold = _creates(pool, member_index, supply, sizes, start_history, rollout, now)
     replaced = rollout.replaced(supply, sizes)
     excess, surplus = _surplus(pool, supply, replaced, sizes, rollout.spare(replaced), now)
+    deletes = [_delete(m) for m in member_index.unusual if _is_over(m)]
+    outdated = [_drain(m, Rule.ROLLOUT, _OUTDATED) for m in (*rollout.unborn, *replaced)]
+    allowed = _permitted(pool, (deletes, creates, (*outdated, *excess)), now)
+    refused = refusals.of(allowed.refusals, Create.__name__)
+    if refused is not None:
+        hold = refusals.hold(refused)
     made = Plan(
-        actions=(
-            *(_delete(m) for m in member_index.unusual if _is_over(m)),
-            *creates,
-            *(_drain(m, Rule.ROLLOUT, _OUTDATED) for m in (*rollout.unborn, *replaced)),
-            *excess,
-        ),
+        actions=allowed.actions,
         target=sizes.target,
         wanted=sizes.wanted,
         hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply.unusual) else None,
         start_history=start_history,
-        surplus=surplus,
-        created=_created(pool, creates),
+        refusals=allowed.refusals,
+        surplus=pool.surplus if allowed.withheld & set(excess) else surplus,
+        created=_created(pool, [a for a in allowed.actions if isinstance(a, Create)]),
         wake_at=_wake_at(pool, member_index, surplus, start_history, now),
     )
     _check(pool, member_index, made)
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Permitted:
+    """The part of a plan that refusals do not delay."""
+
+    actions: tuple[Action, ...]
+    withheld: Set[Action]
+    refusals: tuple[Refusal, ...]
+    """Those of the operations that the plan wants."""
+
+
+def _permitted(pool: Pool, wanted: Sequence[Sequence[Action]], now: datetime) -> _Permitted:
+    """``wanted`` has the actions of each operation in a list of its own."""
+    actions: list[Action] = []
+    found: list[Refusal] = []
+    for group in wanted:
+        refusal = refusals.of(pool.refusals, type(group[0]).__name__) if group else None
+        actions.extend(refusals.permitted(refusal, group, now=now))
+        if refusal is not None:
+            found.append(refusal)
+    everything = {action for group in wanted for action in group}
+    return _Permitted(
+        actions=tuple(actions), withheld=everything - set(actions), refusals=tuple(found)
+    )
 
 
 def _supply(member_index: MemberIndex, *, but: Set[str] = frozenset()) -> MemberSubset:
