@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, LabelSelector, ObjectMeta
-from bullpen.api.metadata_checks import selector_causes, selector_in
+from bullpen.api.metadata_checks import metadata_causes, selector_causes, selector_in
 from bullpen.api.paths import Document, shown, walk
 from bullpen.api.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.errors import Cause
 from bullpen.kit import durations
+from bullpen.kit.names import LABEL_VALUE_LENGTH_MAX, dns_subdomain_problem
+from bullpen.kit.selectors import Selector
 
 DECISIONS_MAX = 20
+
+SET_NAME = "exporterset.jumpstarter.dev/name"
+"""Label with the name of a member's set."""
+
+MEMBER_ANNOTATIONS_BYTES_MAX = 1_024
+"""What the controller adds to the annotations of a member, at most."""
 
 
 class RecycleStrategy(StrEnum):
@@ -301,22 +309,46 @@ class ExporterSet(Kind):
 def exporterset_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     """Checks of a set beyond its schema."""
     yield from selector_causes(document, "spec", "selector")
-    yield from template_labels_satisfy_selector(document)
+    yield from template_causes(document)
     for path, value in walk(document, ("spec", "scaleDownCooldown")):
         if durations.parse(value) < timedelta(0):
             yield Cause(field=path, message=f"Invalid value: {shown(value)}: must not be negative")
 
 
-def template_labels_satisfy_selector(document: Document) -> Iterator[Cause]:
-    """A rule that upstream lacks.
+def member_labels(name: str, template: Mapping[str, str]) -> dict[str, str]:
+    """The labels of the members of the set ``name``, whatever their revision."""
+    # A set's name may be too long for a label value; its members are then found by owner only.
+    own = {SET_NAME: name} if 0 < len(name) <= LABEL_VALUE_LENGTH_MAX else {}
+    return {**template, **own}
 
-    It is not written in CEL: over unbounded selectors a cluster would estimate its cost as too
-    high and reject the whole definition.
+
+def template_causes(document: Document) -> Iterator[Cause]:
+    """Why the API server would refuse a member of this set, or the set not know it.
+
+    A rule that upstream lacks. It is not written in CEL: over unbounded selectors a cluster
+    would estimate its cost as too high and reject the whole definition. There, the controller
+    reports the same in a condition.
     """
-    selector = selector_in(document["spec"]["selector"])
     metadata = document["spec"]["template"].get("metadata", {})
-    if selector is not None and not selector.matches(metadata.get("labels", {})):
-        yield Cause(
-            field="spec.template.metadata.labels",
-            message=f"Invalid value: must satisfy spec.selector, which is {shown(str(selector))}",
+    labels = metadata.get("labels", {})
+    annotations = metadata.get("annotations", {})
+    room = {f"{SET_NAME}-room": "x" * MEMBER_ANNOTATIONS_BYTES_MAX}
+    member = {"metadata": {"name": "x", "labels": labels, "annotations": {**annotations, **room}}}
+    for cause in metadata_causes(member, dns_subdomain_problem):
+        yield replace(cause, field=f"spec.template.{cause.field}")
+    selector = selector_in(document["spec"]["selector"])
+    if selector is None:
+        return
+    if not selector.matches(labels):
+        yield _mismatch(selector, "must satisfy spec.selector")
+    elif not selector.matches(member_labels(document.get("metadata", {}).get("name", ""), labels)):
+        yield _mismatch(
+            selector, f"must satisfy spec.selector with {SET_NAME}, which the controller sets"
         )
+
+
+def _mismatch(selector: Selector, message: str) -> Cause:
+    return Cause(
+        field="spec.template.metadata.labels",
+        message=f"Invalid value: {message}, which is {shown(str(selector))}",
+    )

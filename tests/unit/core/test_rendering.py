@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
 from bullpen.api.exporterset import (
+    SET_NAME,
     Driver,
     ExporterSet,
     ExporterSetSpec,
@@ -36,7 +37,7 @@ from bullpen.core.pools import member_names
 from bullpen.core.pools.members import REVISION, SINGLE_USE
 from bullpen.core.targets import exporter_config, profiles
 from bullpen.core.targets.exporter_config import Connection
-from bullpen.core.targets.profiles import FINALIZER, PROVISIONER, SET_NAME
+from bullpen.core.targets.profiles import FINALIZER, PROVISIONER
 
 KEY = ("lab", "rpi4-0")
 CONNECTION = Connection(endpoint="127.0.0.1:8082", token="secret", ca_pem="PEM")

@@ -7,8 +7,10 @@ reported with the path of the field, and remains until an object is changed.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bullpen.api import codec, exporterset
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.meta import OwnerReference
@@ -99,11 +101,15 @@ class Blueprints:
         if twice:
             text = f"spec.template.spec.drivers: several drivers are named {', '.join(twice)}"
             return Problem(reason="InvalidTemplate", message=text)
+        # In a cluster, no other admission compares the template with what members may be.
+        wrong = tuple(exporterset.template_causes(codec.encode(owner)))
+        if wrong:
+            said = [f"{cause.field}: {cause.message}" for cause in wrong]
+            return Problem(reason="InvalidTemplate", message=_listed(said))
         causes = provisioner.check(made.parameters, made.drivers)
         if causes:
-            said = [_said(cause, owner, found) for cause in causes[:CAUSES_MAX]]
-            more = f"; and {len(causes) - CAUSES_MAX} more" if len(causes) > CAUSES_MAX else ""
-            return Problem(reason="InvalidParameters", message="; ".join(said) + more)
+            said = [_said(cause, owner, found) for cause in causes]
+            return Problem(reason="InvalidParameters", message=_listed(said))
         return None
 
     def _missing(self, namespace: str, found: VirtualTargetClass, made: Profile) -> Problem | None:
@@ -171,6 +177,11 @@ def owner_of(exporter: Exporter) -> OwnerReference | None:
         ),
         None,
     )
+
+
+def _listed(said: Sequence[str]) -> str:
+    more = f"; and {len(said) - CAUSES_MAX} more" if len(said) > CAUSES_MAX else ""
+    return "; ".join(said[:CAUSES_MAX]) + more
 
 
 def _class(found: VirtualTargetClass) -> str:

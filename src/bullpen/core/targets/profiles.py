@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bullpen.api import codec
+from bullpen.api import codec, exporterset
 from bullpen.api.exporterset import Driver, ExporterSet, RecycleStrategy
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.paths import Document
@@ -24,10 +24,6 @@ from bullpen.api.virtualtargetclass import (
 )
 from bullpen.core.pools.members import REVISION, SINGLE_USE
 from bullpen.core.targets import exporter_config
-from bullpen.kit.names import LABEL_VALUE_LENGTH_MAX
-
-SET_NAME = "exporterset.jumpstarter.dev/name"
-"""Label with the name of a member's set."""
 
 PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
 """Annotation naming the provisioner of a member's instance; survives class and set."""
@@ -100,10 +96,7 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
 
 def labels(owner: ExporterSet) -> dict[str, str]:
     """The labels of every member, whatever its revision: leases select members by these."""
-    name = owner.metadata.name
-    # A set's name may be too long for a label value; its members are then found by owner only.
-    own = {SET_NAME: name} if len(name) <= LABEL_VALUE_LENGTH_MAX else {}
-    return {**owner.spec.template.metadata.labels, **own}
+    return exporterset.member_labels(owner.metadata.name, owner.spec.template.metadata.labels)
 
 
 def member_metadata(owner: ExporterSet, name: str, made_from: Profile) -> ObjectMeta:
