@@ -158,8 +158,14 @@ class Decision(Struct):
     """An action on the pool, with its reason."""
 
     time: datetime = field(metadata=about("When it was done.", required=True))
-    action: str = field(metadata=about("Create, Drain or Delete.", required=True))
-    name: str = field(metadata=about("The member; the first and the last of many.", required=True))
+    action: str = field(
+        metadata=about("Create, Drain or Delete; Hold if nothing was started.", required=True)
+    )
+    name: str = field(
+        metadata=about(
+            "The member; the first and the last of many; empty for a Hold.", required=True
+        )
+    )
     count: int = field(
         default=1, metadata=about("Number of members concerned.", format="int32", minimum=1)
     )
@@ -201,6 +207,14 @@ class RefusedWrite(Struct):
     )
     reason: str = field(metadata=about("The API server's reason, in CamelCase.", required=True))
     message: str = field(default="", metadata=about("The API server's message."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityHold(Struct):
+    """Why members wait for the backend."""
+
+    reason: str = field(metadata=about("Why they wait, in CamelCase.", required=True))
+    message: str = field(default="", metadata=about("Human-readable message."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +282,10 @@ class ExporterSetStatus(Struct):
     )
     start_failures: StartFailures | None = field(
         default=None, metadata=about("Why members are not started freely, while that is so.")
+    )
+    capacity_hold: CapacityHold | None = field(
+        default=None,
+        metadata=about("Why members wait for capacity at the backend, while they do."),
     )
     refused_writes: tuple[RefusedWrite, ...] = field(
         default=(),

@@ -114,6 +114,7 @@ class PoolObserver:
             surplus=pool_status.surplus(owner),
             start_history=state.start_history,
             refusals=pool_status.refusals(owner),
+            held=pool_status.capacity_hold(owner),
             halted=problem.message if problem is not None else "",
             created=owner.status.created,
             taken=taken,
@@ -175,7 +176,12 @@ class PoolObserver:
 
     def _source(self, owner: ExporterSet, now: datetime) -> Source:
         state = self._state(owner, now)
-        hold = start_throttle.allowance(state.start_history, state.members.whole(), now=now).hold
+        hold = start_throttle.allowance(
+            state.start_history,
+            state.members.whole(),
+            held=pool_status.capacity_hold(owner),
+            now=now,
+        ).hold
         refused = refusals.of(pool_status.refusals(owner), Create.__name__)
         return pool_status.source(
             owner.metadata.name,

@@ -8,7 +8,10 @@ from datetime import datetime
 
 from bullpen.api.exporterset import DECISIONS_MAX, Decision
 from bullpen.core.pools.refusals import Refusal
-from bullpen.core.pools.scale_plan import Action, Create, Drain, Rule
+from bullpen.core.pools.scale_plan import Action, Create, Drain, Plan, Rule
+
+HOLD = "Hold"
+"""The action of a decision to start nothing for now."""
 
 MESSAGE_MAX = 300
 """Characters of one entry; a backend's error can be a page long."""
@@ -41,11 +44,37 @@ def decisions(done: Sequence[Action], *, now: datetime) -> tuple[Decision, ...]:
     )
 
 
+def held(plan: Plan, *, now: datetime) -> Decision | None:
+    """The decision not to start the missing members, if that is the plan."""
+    hold = plan.hold
+    if hold is None:
+        return None
+    return Decision(
+        time=now,
+        action=HOLD,
+        name="",
+        count=max(1, plan.missing),
+        rule=hold.reason,
+        message=f"{plan.numbers}; {hold.message}"[:MESSAGE_MAX],
+    )
+
+
 def recorded(
-    ledger: tuple[Decision, ...], done: Sequence[Action], *, now: datetime
+    ledger: tuple[Decision, ...],
+    done: Sequence[Action],
+    *,
+    held: Decision | None = None,
+    now: datetime,
 ) -> tuple[Decision, ...]:
-    """``ledger`` with the current actions appended; the oldest entries are dropped."""
-    return (*ledger, *decisions(done, now=now))[-DECISIONS_MAX:]
+    """``ledger`` with the current decisions appended; the oldest entries are dropped.
+
+    A hold is recorded once, as long as nothing else is done meanwhile.
+    """
+    found = (*ledger, *decisions(done, now=now))
+    last = found[-1] if found else None
+    if held is not None and (last is None or (last.action, last.rule) != (HOLD, held.rule)):
+        found = (*found, held)
+    return found[-DECISIONS_MAX:]
 
 
 def notes(done: Sequence[Action], *, now: datetime) -> tuple[Note, ...]:

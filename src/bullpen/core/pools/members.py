@@ -27,7 +27,7 @@ class Stage(StrEnum):
     """How far the start of the instance behind a member is."""
 
     ABSENT = auto()
-    """The backend has not been asked for it yet."""
+    """This process has not asked the backend for it yet."""
 
     HELD = auto()
     """Requested; the backend has no capacity for it, or does not answer."""

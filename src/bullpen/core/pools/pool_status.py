@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bullpen.api import exporterset
-from bullpen.api.exporterset import ExporterSet, ExporterSetStatus, RefusedWrite
+from bullpen.api.exporterset import CapacityHold, ExporterSet, ExporterSetStatus, RefusedWrite
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.matcher import Device
@@ -22,7 +22,13 @@ from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import STARTING, Member, Phase, Stage
 from bullpen.core.pools.refusals import Refusal
 from bullpen.core.pools.scale_plan import Action, Plan, Pool, Rule, Surplus
-from bullpen.core.pools.start_throttle import START_THROTTLE, Failures, StartHistory, StartThrottle
+from bullpen.core.pools.start_throttle import (
+    START_THROTTLE,
+    Failures,
+    Hold,
+    StartHistory,
+    StartThrottle,
+)
 
 MESSAGE_MAX = 1_000
 
@@ -73,7 +79,10 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
         surplus=_surplus(before.surplus, report),
         start_failures=_start_failures(before.start_failures, report),
         refused_writes=tuple(_refused_write(found, report) for found in report.refusals),
-        decisions=decision_log.recorded(before.decisions, report.done, now=now),
+        capacity_hold=_capacity_hold(plan.hold),
+        decisions=decision_log.recorded(
+            before.decisions, report.done, held=decision_log.held(plan, now=now), now=now
+        ),
     )
 
 
@@ -156,6 +165,12 @@ def refusals(owner: ExporterSet) -> tuple[Refusal, ...]:
     )
 
 
+def capacity_hold(owner: ExporterSet) -> Hold | None:
+    """The capacity hold, as recorded in the status of ``owner``."""
+    found = owner.status.capacity_hold
+    return Hold(reason=found.reason, message=found.message, capacity=True) if found else None
+
+
 def surplus(owner: ExporterSet) -> Surplus | None:
     """The surplus members, as recorded in the status of ``owner``."""
     found = owner.status.surplus
@@ -190,7 +205,7 @@ _USUAL = {"Degraded": "False", "ScalingLimited": "False", "Available": "False"}
 def _conditions(owner: ExporterSet, report: Report, now: datetime) -> tuple[Condition, ...]:
     found = owner.status.conditions
     said = {
-        "Available": _available(report),
+        "Available": _available(report, was=conditions.holds(found, "Available")),
         "Progressing": _progressing(report),
         "Degraded": _degraded(report),
         "ScalingLimited": _limited(report),
@@ -213,17 +228,27 @@ _Said = tuple[bool, str, str]
 """Whether a condition holds, its reason and its message."""
 
 
-def _available(report: Report) -> _Said:
+def _available(report: Report, *, was: bool) -> _Said:
+    """Whether the floor is ready and the buffer warm, as far as the ceiling allows.
+
+    A pool becomes available with its whole buffer, and stays it with a part: each lease takes
+    one member of the buffer, and that is what the buffer is for.
+    """
     pool = report.pool
-    ready = _phases(pool.member_index)[Phase.READY]
     if report.problem is not None:
         return False, report.problem.reason, report.problem.message
     if pool.on_demand:
         text = "bindingMode is WaitForFirstConsumer: targets are started for leases only"
         return True, "OnDemand", text
-    enough = ready >= pool.replicas_min
-    reason = "MinimumReplicasReady" if enough else "MinimumReplicasNotReady"
-    return enough, reason, _counts(pool)
+    if _phases(pool.member_index)[Phase.READY] < pool.replicas_min:
+        return False, "MinimumReplicasNotReady", _counts(pool)
+    members = pool.member_index.whole()
+    buffer = pool.available_min
+    if pool.replicas_max is not None:
+        buffer = min(buffer, max(0, pool.replicas_max - members.leased))
+    if members.idle < (min(buffer, 1) if was else buffer):
+        return False, "WarmBufferNotReady", _counts(pool)
+    return True, "MinimumReplicasReady", _counts(pool)
 
 
 def _counts(pool: Pool) -> str:
@@ -235,8 +260,9 @@ def _counts(pool: Pool) -> str:
         text = f"{phases[Phase.READY]} of {pool.replicas_min} ready"
     else:
         text = f"{phases[Phase.READY]} ready"
-    starting = phases[Phase.STARTING]
-    return f"{text}, {starting} starting" if starting else text
+    others = ((Phase.STARTING, "starting"), (Phase.HELD, "waiting"), (Phase.OFFLINE, "offline"))
+    leased = f", {members.leased} leased" if members.leased else ""
+    return text + leased + "".join(f", {phases[p]} {word}" for p, word in others if phases[p])
 
 
 def _progressing(report: Report) -> _Said:
@@ -248,7 +274,7 @@ def _progressing(report: Report) -> _Said:
         return True, "Changing", f"{leaving} leaving"
     if report.refusals:
         return False, "Stalled", _refused(report)
-    return False, "Settled", ""
+    return False, "Settled", _counts(report.pool)
 
 
 _LEAVING = (Phase.SPENT, Phase.CRASHED, Phase.FAILED, Phase.DRAINING, Phase.ENDING)
@@ -265,14 +291,10 @@ def _degraded(report: Report) -> _Said:
         reason = "StartStopped" if stopped else "StartFailing"
         cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
         return True, reason, f"{failures.count} starts failed in a row ({cause})"
-    held = [m for m in report.pool.member_index.unusual if m.phase is Phase.HELD]
-    if held:
-        return (
-            True,
-            held[0].cause or "NoCapacity",
-            f"{len(held)} waiting for capacity: {held[0].detail}",
-        )
-    return False, "Healthy", ""
+    hold = report.plan.hold
+    if hold is not None and hold.capacity:
+        return True, hold.reason, hold.message
+    return False, "Healthy", _counts(report.pool)
 
 
 def _refused(report: Report) -> str:
@@ -334,6 +356,12 @@ def _start_failures(
         message=found.detail[:MESSAGE_MAX],
     )
     return before if before == made else made
+
+
+def _capacity_hold(hold: Hold | None) -> CapacityHold | None:
+    if hold is None or not hold.capacity:
+        return None
+    return CapacityHold(reason=hold.reason, message=hold.message[:MESSAGE_MAX])
 
 
 def _refused_write(found: Refusal, report: Report) -> RefusedWrite:

@@ -78,6 +78,9 @@ class Pool:
     refusals: tuple[Refusal, ...] = ()
     """Operations on members that the API server refused last time."""
 
+    held: Hold | None = None
+    """The capacity hold of the last pass."""
+
     halted: str = ""
     """Why no member can be created at all, such as a missing class."""
 
@@ -129,6 +132,12 @@ class Plan:
 
     hold: Hold | None
     """Why fewer members are started than are missing."""
+
+    missing: int
+    """Members that are not started yet, or wait for capacity."""
+
+    numbers: str
+    """The numbers behind the plan, for users."""
 
     start_history: StartHistory
     refusals: tuple[Refusal, ...]
@@ -192,7 +201,9 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         actions=allowed.actions,
         target=sizes.target,
         wanted=sizes.wanted,
-        hold=hold if missing > 0 or any(m.phase is Phase.HELD for m in supply.unusual) else None,
+        hold=hold if missing > 0 or (hold is not None and hold.capacity) else None,
+        missing=max(0, missing) + sum(m.phase is Phase.HELD for m in supply.unusual),
+        numbers=sizes.text(waiting=pool.waiting, claimed=pool.claimed),
         start_history=start_history,
         refusals=allowed.refusals,
         surplus=pool.surplus if allowed.withheld & set(excess) else surplus,
@@ -293,7 +304,7 @@ def _creates(
     if pool.halted:
         return (), Hold(reason="Halted", message=pool.halted)
     missing = max(0, sizes.target - len(supply)) + rollout.surges(supply, sizes)
-    allowed = start_throttle.allowance(start_history, member_index.whole(), now=now)
+    allowed = start_throttle.allowance(start_history, member_index.whole(), held=pool.held, now=now)
     count = min(sizes.fitting(missing), allowed.count, CREATED_AT_ONCE_MAX)
     if not count:
         return (), allowed.hold

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bullpen.core.pools.member_index import MemberSubset
-from bullpen.core.pools.members import STARTING, Member, Phase
+from bullpen.core.pools.members import STARTING, Member, Phase, Stage
 from bullpen.kit.clock import Backoff
 from bullpen.kit.times import shifted
 
@@ -62,6 +62,8 @@ class Hold:
     reason: str
     message: str
     until: datetime | None = None
+    capacity: bool = False
+    """Members wait for capacity at the backend, or for its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +88,20 @@ class Allowance:
     hold: Hold | None = None
 
 
-def allowance(start_history: StartHistory, members: MemberSubset, *, now: datetime) -> Allowance:
-    """How many more members may be started now."""
-    held = [m for m in members.unusual if m.phase is Phase.HELD]
-    if held:
+def allowance(
+    start_history: StartHistory, members: MemberSubset, *, held: Hold | None = None, now: datetime
+) -> Allowance:
+    """How many more members may be started now.
+
+    ``held`` is the capacity hold of the last pass. It lasts until the backend has been asked for
+    every member again, which takes a moment after a restart.
+    """
+    waiting = [m for m in members.unusual if m.phase is Phase.HELD]
+    if waiting:
         # Another member would be held as well; the backend reports when it has capacity.
-        return Allowance(count=0, hold=_held(held))
+        return Allowance(count=0, hold=_held(waiting))
+    if held is not None and any(_is_unasked(m) for m in members.unusual):
+        return Allowance(count=0, hold=held)
     if any(m.phase is Phase.FAILED and m.current for m in members.unusual):
         # A failure is recorded first; the next pass decides what it means for the next attempt.
         return Allowance(count=0)
@@ -188,11 +198,17 @@ def _proven(start_history: StartHistory, members: MemberSubset) -> list[datetime
     return [shifted(at, stable) for at in _up(start_history, members)]
 
 
+def _is_unasked(member: Member) -> bool:
+    return member.phase is Phase.STARTING and member.stage is Stage.ABSENT
+
+
 def _held(held: Sequence[Member]) -> Hold:
     first = min(held, key=lambda m: m.name)
     text = first.detail or "the backend has no capacity"
     return Hold(
-        reason=first.cause or "NoCapacity", message=f"{len(held)} waiting for capacity: {text}"
+        reason=first.cause or "NoCapacity",
+        message=f"{len(held)} waiting for capacity: {text}",
+        capacity=True,
     )
 
 

@@ -292,7 +292,8 @@ def backing(
     if managed_by is not None:
         return Backing(stage=Stage.UP, detail=f"managed by {managed_by}", since=since)
     if waits_for is not None:
-        return Backing(stage=Stage.UP, detail=f"{waits_for} has not answered yet", since=since)
+        stage = Stage.UP if registered_before else Stage.ABSENT
+        return Backing(stage=stage, detail=f"{waits_for} has not answered yet", since=since)
     if registered_before:
         text = "its instance is gone"
         return Backing(stage=Stage.EXITED, reason=ExitReason.LOST, detail=text, since=since)
