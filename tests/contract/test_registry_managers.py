@@ -305,6 +305,26 @@ class TestScale:
         with pytest.raises(error):
             await lab.patch(SET, "a", PatchType.MERGE, patch, subresource="scale")
 
+    @pytest.mark.parametrize("kind", [None, PatchType.MERGE, PatchType.APPLY])
+    @pytest.mark.parametrize("ceiling", [4, 0])
+    async def test_refuses_zero_and_names_both_things_it_could_mean(
+        self, lab: Lab, kind: PatchType | None, ceiling: int
+    ) -> None:
+        given = exporter_set("a")
+        await lab.create(SET, {**given, "spec": {**given["spec"], "maxReplicas": ceiling}})
+        scale = decode(lab.registry.get(SET, "default", "a", subresource="scale"))
+        scale["spec"]["replicas"] = 0
+        patch = {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {"replicas": 0}}
+        options = {"subresource": "scale", "field_manager": "scaler"}
+        said = r"set spec\.paused to true .* set spec\.maxReplicas to 0"
+        with pytest.raises(Invalid, match=said):
+            await (
+                lab.patch(SET, "a", kind, patch, **options)
+                if kind is not None
+                else lab.update(SET, scale, **options)
+            )
+        assert lab.get(SET, "a")["spec"]["maxReplicas"] == ceiling
+
     async def test_is_not_found_where_nothing_scales(self, lab: Lab) -> None:
         await lab.create(LEASE, lease("a"))
         with pytest.raises(NotFound):

@@ -290,6 +290,9 @@ def test_scale_moves_the_ceiling(service: Service) -> None:
         "scale", kind, "scaled", "--current-replicas=7", "--replicas=1", check=False
     )
     assert wrong.returncode == 1
+    zero = service.kubectl("scale", kind, "scaled", "--replicas=0", check=False)
+    assert "to stop the pool, set spec.paused to true" in zero.stderr
+    assert field(service, kind, "scaled", ".spec.maxReplicas") == "2"
     service.kubectl("delete", kind, "scaled")
 
 

@@ -73,7 +73,7 @@ def test_from_zero_to_the_ceiling_and_back_to_zero(lab: Service) -> None:
 def test_kubectl_scale_moves_the_ceiling(lab: Service) -> None:
     apply_set(lab, "scaled", minReplicas=0, minAvailableReplicas=2, maxReplicas=2)
     until(lab, "scaled", availableReplicas=2)
-    lab.kubectl("scale", "exporterset/scaled", "--replicas=0")
+    lab.kubectl("scale", "exporterset/scaled", "--replicas=3")
     lab.kubectl(
         "patch", "exporterset", "scaled", "--type=merge", "-p",
         '{"spec":{"minAvailableReplicas":1,"maxReplicas":1}}',

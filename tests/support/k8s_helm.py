@@ -39,7 +39,7 @@ except HelmError as error:
 _LINT = """\
 import json, sys
 from helm_python import lint
-print(json.dumps(lint(sys.argv[1], strict=True, kube_version="v1.29.0")))
+print(json.dumps(lint(sys.argv[1], strict=True, kube_version="v1.30.0")))
 """
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import jsonschema_rs
 
-OLDEST, NEWEST = "v1.29.0", "v1.37.0"
-"""The first release whose sidecars are on by default, and the newest that is known here."""
+OLDEST, NEWEST = "v1.30.0", "v1.37.0"
+"""The first release with admission policies, and the newest that is known here."""
 
 RELEASES = (OLDEST, "v1.33.0", NEWEST)
 

@@ -23,6 +23,12 @@ DECISIONS_MAX = 20
 SET_NAME = "exporterset.jumpstarter.dev/name"
 """Label with the name of a member's set."""
 
+SCALE_TO_ZERO = (
+    "0 would remove the limit, because maxReplicas 0 means no limit; to stop the pool, set"
+    " spec.paused to true in the ExporterSet; to remove the limit, set spec.maxReplicas to 0 in it"
+)
+"""Why the scale subresource refuses 0."""
+
 MEMBER_ANNOTATIONS_BYTES_MAX = 1_024
 """What the controller adds to the annotations of a member, at most."""
 
@@ -124,6 +130,12 @@ class ExporterSetSpec(Struct):
         default=0,
         metadata=about(
             "How many to keep ready and unleased.", format="int32", minimum=0, defaulted=True
+        ),
+    )
+    paused: bool = field(
+        default=False,
+        metadata=about(
+            "Stop the pool: no member is started, and members without a lease are removed."
         ),
     )
     scale_down_cooldown: timedelta = field(

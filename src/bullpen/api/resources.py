@@ -30,7 +30,7 @@ from bullpen.api.core import (
 )
 from bullpen.api.crd import CustomResourceDefinition
 from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet, exporterset_causes
+from bullpen.api.exporterset import SCALE_TO_ZERO, ExporterSet, exporterset_causes
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease, lease_causes
 from bullpen.api.limits import CAUSES_MAX, oddity
@@ -86,6 +86,8 @@ class Scale:
     spec: tuple[str, ...]
     status: tuple[str, ...]
     selector: tuple[str, ...]
+    zero: str = ""
+    """Why 0 is refused; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -334,6 +336,7 @@ RESOURCES = Resources(
                 spec=("spec", "maxReplicas"),
                 status=("status", "replicas"),
                 selector=("status", "selector"),
+                zero=SCALE_TO_ZERO,
             ),
             columns=(
                 Column(name="Replicas", path=".status.replicas", type="integer"),

@@ -13,7 +13,7 @@ from bullpen.cli.options import connected, namespaced
 @click.argument("target")
 @connected
 @namespaced
-@click.option("--replicas", type=click.IntRange(0), required=True, help="New ceiling; 0 for none.")
+@click.option("--replicas", type=click.IntRange(0), required=True, help="New ceiling.")
 def scale(target: str, api: Api, namespace: str, replicas: int) -> None:
     """Set the maximum number of members of TARGET (RESOURCE/NAME, such as exporterset/rpi4)."""
     word, slash, name = target.partition("/")

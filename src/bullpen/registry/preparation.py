@@ -181,7 +181,7 @@ def _overlaid(resource: Resource, document: Document, old: Document, subresource
         # The metadata of a custom resource is not written through its status.
         return _with_status(old if resource.custom else {**old, "metadata": new["metadata"]}, new)
     if subresource == "scale":
-        wanted = scale.replicas(old["metadata"]["name"], document)
+        wanted = scale.replicas(resource, old["metadata"]["name"], document)
         return scale.with_replicas(resource, old, wanted)
     return _with_status(new, old) if resource.status else new
 
@@ -190,7 +190,7 @@ def _applicable(resource: Resource, config: Document, subresource: str) -> Docum
     """The part of an apply configuration that applies to the subresource."""
     identity = {"apiVersion": resource.api_version, "kind": resource.kind}
     if subresource == "scale":
-        wanted = scale.replicas("", config)
+        wanted = scale.replicas(resource, "", config)
         return scale.with_replicas(resource, {**identity, "metadata": {}}, wanted)
     if subresource == "status":
         return _with_status({**identity, "metadata": {}}, config)

@@ -42,7 +42,7 @@ def to_scale(resource: Resource, document: Document) -> Document:
     }
 
 
-def replicas(name: str, scale: Document) -> int:
+def replicas(resource: Resource, name: str, scale: Document) -> int:
     """The requested replicas of a Scale; raises ``BadRequest`` or ``Invalid``."""
     kind, version = scale.get("kind") or KIND, scale.get("apiVersion") or API_VERSION
     if (kind, version) != (KIND, API_VERSION):
@@ -52,8 +52,11 @@ def replicas(name: str, scale: Document) -> int:
     wanted = spec.get("replicas") if isinstance(spec, dict) else None
     if type(wanted) is not int or wanted > REPLICAS_MAX:
         raise BadRequest("spec.replicas of a Scale must be a whole number")
-    if wanted < 0:
-        message = f"Invalid value: {wanted}: must be greater than or equal to 0"
+    why = "must be greater than or equal to 0" if wanted < 0 else ""
+    if wanted == 0:
+        why = paths(resource).zero
+    if why:
+        message = f"Invalid value: {wanted}: {why}"
         raise invalid_kind(f"{KIND}.autoscaling", name, (Cause("spec.replicas", message),))
     return wanted
 

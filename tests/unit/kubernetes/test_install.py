@@ -11,8 +11,10 @@ from typing import Any
 import click
 import pytest
 import yaml
+from cel_expr_python import cel
 from click.testing import CliRunner
 
+from bullpen.api.cel import holds
 from bullpen.app.install import chart, rbac
 from bullpen.app.install.parts import PARTS, installed, manifests
 from bullpen.app.install.values import DEFAULTS, Chosen
@@ -265,13 +267,43 @@ def test_nobody_may_do_everything() -> None:
             assert resource != "pods/exec"
 
 
-def test_names_of_cluster_roles_say_which_installation_they_are_of() -> None:
+def test_names_of_cluster_wide_objects_say_which_installation_they_are_of() -> None:
     def cluster_wide(namespace: str) -> set[str]:
         found = installed(Chosen({"allNamespaces": True}, namespace=namespace))
-        return {d["metadata"]["name"] for d in found if d["kind"].startswith("Cluster")}
+        return {d["metadata"]["name"] for d in found if "namespace" not in d["metadata"]}
 
     assert cluster_wide("one")
     assert not cluster_wide("one") & cluster_wide("two")
+
+
+@pytest.mark.parametrize(
+    ("scale", "accepted"),
+    [
+        pytest.param({"replicas": 1}, True, id="one"),
+        pytest.param({"replicas": 0}, False, id="zero"),
+        pytest.param({}, False, id="zero as the API server writes it"),
+    ],
+)
+def test_a_cluster_refuses_to_scale_a_set_to_zero(scale: dict[str, int], accepted: bool) -> None:
+    (policy,) = [d for d in objects("nothing") if d["kind"] == "ValidatingAdmissionPolicy"]
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["exportersets/scale"]
+    (check,) = policy["spec"]["validations"]
+    assert "set spec.paused to true" in check["message"]
+    program = cel.NewEnv(variables={"object": cel.Type.DYN}).compile(check["expression"])
+    assert holds(program, {"object": {"spec": scale}}) is accepted
+
+
+@pytest.mark.parametrize(("everywhere", "names"), [(True, None), (False, {"lab"})])
+def test_an_admission_policy_applies_where_the_installation_does(
+    everywhere: bool, names: set[str] | None
+) -> None:
+    found = installed(Chosen({"allNamespaces": everywhere}, namespace="lab"))
+    (binding,) = [d for d in found if d["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert binding["spec"]["policyName"] == binding["metadata"]["name"]
+    where = binding["spec"].get("matchResources")
+    selected = where and set(where["namespaceSelector"]["matchLabels"].values())
+    assert selected == names
 
 
 def test_each_part_is_a_file_of_its_own() -> None:

@@ -24,7 +24,7 @@ ABOUT: Document = {
     "type": "application",
     "version": VERSION,
     "appVersion": VERSION,
-    "kubeVersion": ">=1.29.0-0",
+    "kubeVersion": ">=1.30.0-0",
 }
 
 COMMENTS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bullpen.api.crds import crds
 from bullpen.api.paths import Document
-from bullpen.app.install import network, rbac, workloads
+from bullpen.app.install import admission, network, rbac, workloads
 from bullpen.app.install.values import Chosen, Values
 
 Build = Callable[[Values], list[Document]]
@@ -31,6 +31,8 @@ PARTS = (
     Part(name="roles-home", build=rbac.home_roles),
     Part(name="roles-lab", build=rbac.lab_roles, when=("!allNamespaces",)),
     Part(name="roles-cluster", build=rbac.cluster_roles, when=("allNamespaces",)),
+    Part(name="admission-lab", build=admission.lab_policies, when=("!allNamespaces",)),
+    Part(name="admission-cluster", build=admission.cluster_policies, when=("allNamespaces",)),
     Part(name="config", build=workloads.config),
     Part(name="controller", build=workloads.controller),
     Part(name="router", build=workloads.router),

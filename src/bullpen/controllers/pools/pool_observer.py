@@ -107,6 +107,7 @@ class PoolObserver:
             replicas_max=spec.max_replicas or None,
             available_min=spec.min_available_replicas,
             cooldown=spec.scale_down_cooldown,
+            paused=spec.paused,
             on_demand=made is not None and made.on_demand,
             members=state.members,
             waiting=len(share.waiting),
@@ -188,7 +189,7 @@ class PoolObserver:
             state.members,
             member=Device(labels=profiles.labels(owner)),
             ceiling=owner.spec.max_replicas or None,
-            stalled=any((state.blueprint.problem, hold, refused)),
+            stalled=any((state.blueprint.problem, hold, refused, owner.spec.paused)),
             lead=forecast.lead(owner.status.typical_boot),
         )
 

@@ -21,7 +21,7 @@ from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import STARTING, Member, Phase, Stage
 from bullpen.core.pools.refusals import Refusal
-from bullpen.core.pools.scale_plan import Action, Plan, Pool, Rule, Surplus
+from bullpen.core.pools.scale_plan import PAUSED, Action, Plan, Pool, Rule, Surplus
 from bullpen.core.pools.start_throttle import (
     START_THROTTLE,
     Failures,
@@ -237,6 +237,8 @@ def _available(report: Report, *, was: bool) -> _Said:
     pool = report.pool
     if report.problem is not None:
         return False, report.problem.reason, report.problem.message
+    if pool.paused:
+        return False, "Paused", f"{PAUSED}; {_counts(pool)}"
     if pool.on_demand:
         text = "bindingMode is WaitForFirstConsumer: targets are started for leases only"
         return True, "OnDemand", text
@@ -305,6 +307,8 @@ def _limited(report: Report) -> _Said:
     plan, pool = report.plan, report.pool
     if not plan.limited:
         return False, "WithinLimits", ""
+    if pool.paused:
+        return True, "Paused", PAUSED
     text = (
         f"the ceiling is {pool.replicas_max}, {plan.wanted} members are needed:"
         f" {_leases(pool.waiting)} waiting, {pool.available_min} kept warm"
@@ -319,6 +323,8 @@ def _leases(count: int) -> str:
 def _healthy(available: _Said, degraded: _Said) -> _Said:
     if degraded[0]:
         return False, degraded[1], degraded[2]
+    if available[1] == "Paused":
+        return True, available[1], available[2]
     return available if not available[0] else (True, "Healthy", "")
 
 

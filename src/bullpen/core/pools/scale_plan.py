@@ -28,6 +28,9 @@ CREATED_AT_ONCE_MAX = 500
 """Members created in one pass; the resulting events start the next pass."""
 
 
+PAUSED = "the pool is paused by spec.paused of its ExporterSet"
+
+
 class Rule(StrEnum):
     """The reason for an action; stable, because people and programs read it."""
 
@@ -37,6 +40,7 @@ class Rule(StrEnum):
     ROLLOUT = "Rollout"
     SURPLUS = "Surplus"
     CEILING = "AboveCeiling"
+    PAUSED = "Paused"
     DRAINED = "Drained"
     SPENT = "Spent"
     CRASHED = "Crashed"
@@ -61,6 +65,9 @@ class Pool:
     replicas_max: int | None = 4
     available_min: int = 0
     cooldown: timedelta = timedelta(minutes=5)
+    paused: bool = False
+    """Nothing is started, and what no lease holds is removed."""
+
     on_demand: bool = False
     """Members are created for leases only: neither floor nor warm buffer."""
 
@@ -166,7 +173,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
     3. Members of an old template or class that no lease holds are replaced: starting members
        at once, the others one by one.
     4. Above the ceiling, the excess is drained at once; above target, the members that were
-       surplus for a full cooldown.
+       surplus for a full cooldown. The ceiling of a paused pool is 0.
 
     An operation that the API server refused is tried again on one member, when its pause is
     over.
@@ -180,7 +187,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         needed=pool.claimed + pool.waiting,
         buffer=0 if pool.on_demand else pool.available_min,
         floor=0 if pool.on_demand else pool.replicas_min,
-        ceiling=pool.replicas_max,
+        ceiling=0 if pool.paused else pool.replicas_max,
         occupied=len(member_index),
     )
     missing = sizes.target - len(supply)
@@ -201,7 +208,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         actions=allowed.actions,
         target=sizes.target,
         wanted=sizes.wanted,
-        hold=hold if missing > 0 or (hold is not None and hold.capacity) else None,
+        hold=hold if missing > 0 or pool.paused or (hold is not None and hold.capacity) else None,
         missing=max(0, missing) + sum(m.phase is Phase.HELD for m in supply.unusual),
         numbers=sizes.text(waiting=pool.waiting, claimed=pool.claimed),
         start_history=start_history,
@@ -301,6 +308,8 @@ def _creates(
     rollout: _Rollout,
     now: datetime,
 ) -> tuple[tuple[Create, ...], Hold | None]:
+    if pool.paused:
+        return (), Hold(reason="Paused", message=PAUSED)
     if pool.halted:
         return (), Hold(reason="Halted", message=pool.halted)
     missing = max(0, sizes.target - len(supply)) + rollout.surges(supply, sizes)
@@ -364,7 +373,9 @@ def _surplus(
     order: list[Member] = []
     if above or ripe:
         order = _drain_order(m for m in supply if not m.leased and m not in replaced)
-    drains = [_drain(m, Rule.CEILING, f"the ceiling is {sizes.ceiling}") for m in order[:above]]
+    rule = Rule.PAUSED if pool.paused else Rule.CEILING
+    text = PAUSED if pool.paused else f"the ceiling is {sizes.ceiling}"
+    drains = [_drain(m, rule, text) for m in order[:above]]
     if before is None:
         return tuple(drains), None
     if not ripe:
