@@ -23,6 +23,9 @@ DECISIONS_MAX = 20
 SET_NAME = "exporterset.jumpstarter.dev/name"
 """Label with the name of a member's set."""
 
+SET_UID = "exporterset.jumpstarter.dev/uid"
+"""Label with the uid of a member's set: unlike other labels, it selects no other exporters."""
+
 SCALE_TO_ZERO = (
     "0 would remove the limit, because maxReplicas 0 means no limit; to stop the pool, set"
     " spec.paused to true in the ExporterSet; to remove the limit, set spec.maxReplicas to 0 in it"
@@ -111,6 +114,11 @@ class ExporterSetSpec(Struct):
             message="minAvailableReplicas must not be above maxReplicas, unless that is 0",
             field_path=".minAvailableReplicas",
         ),
+        Rule(
+            rule="self.selector == oldSelf.selector",
+            message="selector cannot be changed; delete the set and create another one",
+            field_path=".selector",
+        ),
     )
 
     min_replicas: int = field(
@@ -156,7 +164,9 @@ class ExporterSetSpec(Struct):
         default=None, metadata=about("Images to use instead of those of the class.")
     )
     selector: LabelSelector = field(
-        metadata=about("Labels that select the exporters of the set.", required=True)
+        metadata=about(
+            "Labels that select the exporters of the set; cannot be changed.", required=True
+        )
     )
     template: Template = field(metadata=about("What the set's exporters look like.", required=True))
 
@@ -268,7 +278,8 @@ class ExporterSetStatus(Struct):
         default=0, metadata=_count("Exporters that are enabled and not online.")
     )
     selector: str = field(
-        default="", metadata=about("The selector as text, for the scale subresource.")
+        default="",
+        metadata=about("Selects the members of this set alone, for the scale subresource."),
     )
     conditions: tuple[Condition, ...] = field(
         default=(),

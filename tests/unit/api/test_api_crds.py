@@ -316,7 +316,11 @@ def test_subresources(kind: str) -> None:
             "spec",
             ["exporterRef.name", "clientRef.name", "oldSelf.tags", "oldSelf.context", "<= 32"],
         ),
-        ("ExporterSet", "spec", ["self.minReplicas <=", "self.minAvailableReplicas <="]),
+        (
+            "ExporterSet",
+            "spec",
+            ["self.minReplicas <=", "self.minAvailableReplicas <=", "oldSelf.selector"],
+        ),
         (
             "ExporterSet",
             "spec.template.spec.drivers.[]",

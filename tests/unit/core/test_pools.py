@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bullpen.api import codec
 from bullpen.api.exporterset import (
     DECISIONS_MAX,
+    SET_UID,
     Decision,
     ExporterSet,
     ExporterSetSpec,
@@ -88,7 +89,7 @@ def test_members_are_counted_by_what_is_observed() -> None:
     assert (found.unavailable_replicas, found.leased_replicas) == (4, 1)
     assert (found.pods_pending, found.pods_running, found.pods_failed) == (2, 4, 1)
     assert (found.pods_unknown, found.exporters_disabled, found.exporters_idle) == (1, 1, 1)
-    assert found.selector == "board=rpi4"
+    assert found.selector == f"{SET_UID}=s"
     assert found.observed_generation == 3
 
 

@@ -14,6 +14,7 @@ from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
 from bullpen.api.exporterset import (
     SET_NAME,
+    SET_UID,
     Driver,
     ExporterSet,
     ExporterSetSpec,
@@ -222,7 +223,12 @@ def test_what_only_changes_how_many_there_are_keeps_the_revision(
 def test_a_member_carries_what_others_know_it_by() -> None:
     made = profiles.profile(SET, CLASS)
     meta = profiles.member_metadata(SET, "uboot-0", made)
-    assert meta.labels == {"board": "qemu", SET_NAME: "uboot", REVISION: made.revision}
+    assert meta.labels == {
+        "board": "qemu",
+        SET_NAME: "uboot",
+        SET_UID: "s1",
+        REVISION: made.revision,
+    }
     assert meta.annotations == {
         "note": "x",
         PROVISIONER: "qemu.jumpstarter.dev",

@@ -17,7 +17,7 @@ from functools import partial
 from typing import assert_never
 
 from bullpen.api.exporter import Exporter, ExporterSpec
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.exporterset import SET_UID, ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status, in_batches
 from bullpen.controllers.pools.pass_pause import PassPauses
@@ -34,7 +34,7 @@ from bullpen.core.pools import (
     scale_plan,
     start_throttle,
 )
-from bullpen.core.pools.members import Phase, Stage
+from bullpen.core.pools.members import REVISION, Phase, Stage
 from bullpen.core.pools.pool_status import Report
 from bullpen.core.pools.refusals import Attempt, Refusal
 from bullpen.core.pools.scale_plan import Action, Create, Delete, Drain, Plan, Rule
@@ -159,7 +159,7 @@ class ExporterSetReconciler:
         bare = self._observer.member_views.unlabelled(owner, look.revision)
         refused = refusals.of(look.pool.refusals, refusals.RELABEL) if bare else None
         if relabels := refusals.permitted(refused, bare, now=now):
-            work.append(self._relabels(owner, relabels))
+            work.append(self._relabels(look, relabels))
         attempts = await _joined(work)
         return _Result.of(plan, attempts, (*plan.refusals, refused) if refused else plan.refusals)
 
@@ -172,9 +172,9 @@ class ExporterSetReconciler:
             for action, error in zip(group, errors, strict=False)
         ]
 
-    async def _relabels(self, owner: ExporterSet, bare: Sequence[Exporter]) -> list[Attempt]:
+    async def _relabels(self, look: Look, bare: Sequence[Exporter]) -> list[Attempt]:
         errors = await in_batches(
-            [partial(self._relabel, owner, exporter) for exporter in bare], stops=_stops
+            [partial(self._relabel, look, exporter) for exporter in bare], stops=_stops
         )
         return [
             Attempt(operation=refusals.RELABEL, name=exporter.metadata.name, error=error)
@@ -233,8 +233,11 @@ class ExporterSetReconciler:
     async def _update(self, exporter: Exporter) -> None:
         self._views.exporters.observe(await self._objects.update(exporter))
 
-    async def _relabel(self, owner: ExporterSet, exporter: Exporter) -> None:
-        labels = {**exporter.metadata.labels, **profiles.labels(owner)}
+    async def _relabel(self, look: Look, exporter: Exporter) -> None:
+        owner, before = look.owner, exporter.metadata.labels
+        current = before.get(REVISION) == look.revision
+        own = profiles.labels(owner) if current else {SET_UID: owner.metadata.uid}
+        labels = {**before, **own}
         await self._update(replace(exporter, metadata=replace(exporter.metadata, labels=labels)))
 
     def _report(self, look: Look, plan: Plan, result: _Result, now: datetime) -> Report:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.exporterset import SET_UID, ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
@@ -119,7 +119,7 @@ class MemberViews:
         return self._by_uid[uid].entries[name].exporter
 
     def unlabelled(self, owner: ExporterSet, revision: str) -> list[Exporter]:
-        """Members of the current revision that lack labels of their set."""
+        """Members that lack labels of their set: its uid, or of the current revision any other."""
         view = self._by_uid.get(owner.metadata.uid)
         if view is None:
             return []
@@ -131,8 +131,10 @@ class MemberViews:
         for name in tuple(view.unchecked):
             exporter = view.entries[name].exporter
             meta = exporter.metadata
-            present = meta.labels.get(REVISION) == revision and meta.deletion_timestamp is None
-            if present and not matcher.matches(device_of(exporter)):
+            unknown = meta.labels.get(SET_UID) != owner.metadata.uid
+            current = meta.labels.get(REVISION) == revision
+            bare = unknown or (current and not matcher.matches(device_of(exporter)))
+            if bare and meta.deletion_timestamp is None:
                 found.append(exporter)
             else:
                 del view.unchecked[name]

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bullpen.api import exporterset
-from bullpen.api.exporterset import CapacityHold, ExporterSet, ExporterSetStatus, RefusedWrite
+from bullpen.api.exporterset import (
+    SET_UID,
+    CapacityHold,
+    ExporterSet,
+    ExporterSetStatus,
+    RefusedWrite,
+)
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.matcher import Device
@@ -70,7 +76,7 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
     return replace(
         counted(before, pool.member_index),
         observed_generation=report.generation,
-        selector=str(owner.spec.selector.selector()),
+        selector=f"{SET_UID}={owner.metadata.uid}",
         conditions=_conditions(owner, report, now),
         created=plan.created,
         revision=report.revision,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bullpen.api import codec, exporterset
-from bullpen.api.exporterset import Driver, ExporterSet, RecycleStrategy
+from bullpen.api.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.paths import Document
 from bullpen.api.virtualtargetclass import (
@@ -96,7 +96,9 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
 
 def labels(owner: ExporterSet) -> dict[str, str]:
     """The labels of every member, whatever its revision: leases select members by these."""
-    return exporterset.member_labels(owner.metadata.name, owner.spec.template.metadata.labels)
+    meta = owner.metadata
+    named = exporterset.member_labels(meta.name, owner.spec.template.metadata.labels)
+    return {**named, SET_UID: meta.uid}
 
 
 def member_metadata(owner: ExporterSet, name: str, made_from: Profile) -> ObjectMeta:
