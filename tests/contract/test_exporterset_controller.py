@@ -122,6 +122,22 @@ def test_a_used_target_is_never_offered_again_however_quick_the_next_lease_is() 
     World().run(story)
 
 
+def test_the_target_that_has_been_ready_for_longest_is_handed_out_first() -> None:
+    async def story(world: World) -> None:
+        await warm(world, 1, max_replicas=2, scale_down_cooldown=timedelta(hours=1))
+        await world.ask("first")
+        await world.until(lambda: world.got("first") == "qemu-0" and world.available(1))
+        await world.release("first")
+        await world.until(lambda: world.names() == ["qemu-1"])
+        await world.edit_set(min_available_replicas=2)
+        await world.until(lambda: world.names() == ["qemu-0", "qemu-1"] and world.available(2))
+        await world.ask("second")
+        await world.until(lambda: world.got("second"), seconds=1)
+        assert world.got("second") == "qemu-1"
+
+    World().run(story)
+
+
 # Upstream's gaps
 
 

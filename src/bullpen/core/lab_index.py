@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
 from bullpen.core.exporters import presence
-from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import ENDED_LABEL
 from bullpen.core.leases.quotas import Usage
@@ -219,6 +219,7 @@ class LabIndex:
             holder=holder,
             holder_spot=held is not None and held.status.spot_access,
             stuck=presence.stuck(exporter) or spent,
+            ready_at=members.ready_at(exporter) or NEVER,
         )
 
     def _put_open(self, name: str, lease: Lease | None) -> None:

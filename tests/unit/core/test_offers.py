@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.matcher import Matcher
 from bullpen.kit.selectors import parse_labels
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SELECTORS = ["a=1", "a=1,b=2", "a!=1", "b", "!b", "a in (1,2)", "a=9", "b notin (2),a=1"]
 
 MATCHERS = [Matcher(selector=parse_labels(text)) for text in SELECTORS]
@@ -22,6 +25,7 @@ offers = st.builds(
     enabled=st.booleans(),
     online=st.booleans(),
     holder=st.sampled_from(["", "l"]),
+    ready_at=st.sampled_from([NEVER, *(NOON + timedelta(seconds=n) for n in range(3))]),
 )
 steps = st.lists(st.one_of(offers, st.sampled_from([f"e{n}" for n in range(6)])), max_size=30)
 
@@ -36,7 +40,8 @@ def test_it_finds_what_a_plain_search_finds(done: list[Offer | str], matcher: Ma
         else:
             stock.remove(step)
             plain.pop(step, None)
-    found = [plain[name] for name in sorted(plain) if matcher.matches(plain[name])]
+    in_turn = sorted(plain.values(), key=lambda offer: (offer.ready_at, offer.name))
+    found = [offer for offer in in_turn if matcher.matches(offer)]
     enabled = [offer for offer in found if offer.enabled]
     assert list(stock.enabled(matcher)) == enabled
     assert list(stock.free(matcher)) == [offer for offer in enabled if offer.free]

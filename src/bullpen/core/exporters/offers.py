@@ -10,8 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from bullpen.core.matcher import Device, Matcher
+
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,14 @@ class Offer(Device):
 
     stuck: bool = False
     """The exporter has been winding down for so long that requests should not count on it."""
+
+    ready_at: datetime = NEVER
+    """When it registered."""
+
+    @property
+    def turn(self) -> tuple[datetime, str]:
+        """The order of assignment: whichever has been ready for longest, then by name."""
+        return self.ready_at, self.name
 
     @property
     def free(self) -> bool:
@@ -73,17 +84,19 @@ class OfferIndex:
         return self._offers.get(name)
 
     def enabled(self, matcher: Matcher) -> Iterator[Offer]:
-        """Enabled offers that match, in name order."""
-        return self._matching(self._enabled, matcher)
+        """Enabled offers that match, in the order of assignment."""
+        return (offer for offer in self._matching(self._enabled, matcher) if offer.enabled)
 
     def free(self, matcher: Matcher) -> Iterator[Offer]:
-        """Matching offers that can be assigned now."""
-        return self._matching(self._free, matcher)
+        """Matching offers that can be assigned now, in the order of assignment."""
+        found = self._matching(self._free, matcher)
+        return (offer for offer in found if offer.enabled and offer.free)
 
     def _matching(self, file: _File, matcher: Matcher) -> Iterator[Offer]:
-        for name in file.candidates(matcher):
-            offer = self._offers[name]
-            if matcher.matches(offer):
+        names: Iterable[str] = (matcher.exporter,) if matcher.exporter else file.names(matcher)
+        for name in names:
+            offer = self._offers.get(name)
+            if offer is not None and matcher.matches(offer):
                 yield offer
 
     def __iter__(self) -> Iterator[Offer]:
@@ -93,41 +106,42 @@ class OfferIndex:
         return len(self._offers)
 
 
+_Turn = tuple[datetime, str]
+
+
 class _File:
-    """Sorted names: all of them, and those under each label."""
+    """Names in the order of assignment: all of them, and those under each label."""
 
     def __init__(self) -> None:
-        self._all: list[str] = []
-        self._labelled: dict[tuple[str, str], list[str]] = {}
+        self._all: list[_Turn] = []
+        self._labelled: dict[tuple[str, str], list[_Turn]] = {}
 
     def add(self, offer: Offer) -> None:
-        insort(self._all, offer.name)
+        insort(self._all, offer.turn)
         for label in offer.labels.items():
-            insort(self._labelled.setdefault(label, []), offer.name)
+            insort(self._labelled.setdefault(label, []), offer.turn)
 
     def remove(self, offer: Offer) -> None:
-        _take_out(self._all, offer.name)
+        _take_out(self._all, offer.turn)
         for label in offer.labels.items():
-            names = self._labelled[label]
-            _take_out(names, offer.name)
-            if not names:
+            turns = self._labelled[label]
+            _take_out(turns, offer.turn)
+            if not turns:
                 del self._labelled[label]
 
-    def candidates(self, matcher: Matcher) -> list[str]:
+    def names(self, matcher: Matcher) -> Iterator[str]:
         """The smallest indexed list of names that contains every match."""
-        if matcher.exporter:
-            at = bisect_left(self._all, matcher.exporter)
-            return self._all[at : at + 1]
         best = self._all
         for label in matcher.required_labels.items():
-            names = self._labelled.get(label, [])
-            best = names if len(names) < len(best) else best
-        return best
+            turns = self._labelled.get(label, [])
+            best = turns if len(turns) < len(best) else best
+        return (name for _, name in best)
 
 
 def _refile(file: _File, old: Offer | None, new: Offer, was: bool, now: bool) -> None:  # noqa: FBT001
     """Update an index after a change of one offer."""
-    if was and now and old is not None and old.labels == new.labels:
+    same = old is not None and old.labels == new.labels and old.turn == new.turn
+    if was and now and same:
         return
     if was and old is not None:
         file.remove(old)
@@ -135,5 +149,5 @@ def _refile(file: _File, old: Offer | None, new: Offer, was: bool, now: bool) ->
         file.add(new)
 
 
-def _take_out(names: list[str], name: str) -> None:
-    del names[bisect_left(names, name)]
+def _take_out(turns: list[_Turn], turn: _Turn) -> None:
+    del turns[bisect_left(turns, turn)]

@@ -209,7 +209,7 @@ class _WantOptions:
 
 
 def _sorted(options: Iterator[_Option]) -> list[_Option]:
-    return sorted(options, key=lambda o: (_rank(o.approval), o.offer.name))
+    return sorted(options, key=lambda o: (_rank(o.approval), o.offer.turn))
 
 
 def _rank(approval: Approval) -> tuple[bool, int]:
