@@ -138,6 +138,35 @@ def test_the_target_that_has_been_ready_for_longest_is_handed_out_first() -> Non
     World().run(story)
 
 
+def test_a_member_that_still_boots_is_not_surplus() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await world.make_set(scale_down_cooldown=timedelta(seconds=20))
+        await world.ask("job")
+        await world.until(lambda: world.names())
+        await world.release("job")
+        await world.always(lambda: world.names() == ["qemu-0"], seconds=55)
+        await world.until(lambda: world.available(1), seconds=10)
+        await world.always(lambda: world.names() == ["qemu-0"], seconds=15)
+        await world.until(lambda: not world.names(), seconds=10)
+
+    World(faults=Faults(boot_seconds=(60, 60))).run(story)
+
+
+def test_after_a_restart_nothing_goes_before_a_whole_cooldown_was_watched() -> None:
+    async def story(world: World) -> None:
+        async with world.service():
+            await warm(world, 2, scale_down_cooldown=timedelta(minutes=5))
+            await world.edit_set(min_available_replicas=0)
+            await world.until(lambda: world.status().surplus)
+        await world.sleep(3600)
+        async with world.service():
+            await world.always(lambda: len(world.names()) == 2, seconds=290)
+            await world.until(lambda: not world.names(), seconds=20)
+
+    World().run_without_service(story)
+
+
 # Upstream's gaps
 
 

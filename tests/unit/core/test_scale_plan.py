@@ -249,7 +249,7 @@ def test_the_whole_surplus_is_drained_at_once() -> None:
 
 
 def test_members_that_are_not_ready_are_drained_first() -> None:
-    crowd = [member(0), member(1, Phase.STARTING), member(2), member(3, Phase.OFFLINE)]
+    crowd = [member(0), member(1, Phase.HELD), member(2), member(3, Phase.OFFLINE)]
     ripe = pool(*crowd, replicas_min=2, surplus=Surplus(since=NOON - COOLDOWN, count=2))
     assert {name for _, name in steps(plan(ripe, now=NOON))} == {"rpi4-1", "rpi4-3"}
 

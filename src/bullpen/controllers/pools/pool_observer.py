@@ -84,6 +84,8 @@ class PoolObserver:
             views, labs, instance_view, blueprints, clock=clock, patience=tuning.patience
         )
         self.demand = PoolDemand(views, labs)
+        # A status has whole seconds; a time it cannot hold would be written again in every pass.
+        self._started = clock.now().replace(microsecond=0)
         self._boots: dict[Key, list[timedelta]] = {}
         views.exporters.listen(self._booted)
 
@@ -112,7 +114,7 @@ class PoolObserver:
             members=state.members,
             waiting=len(share.waiting),
             claimed=len(share.claimed),
-            surplus=pool_status.surplus(owner),
+            surplus=pool_status.surplus(owner, watched_since=self._started),
             start_history=state.start_history,
             refusals=pool_status.refusals(owner),
             held=pool_status.capacity_hold(owner),

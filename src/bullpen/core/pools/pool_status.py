@@ -177,10 +177,15 @@ def capacity_hold(owner: ExporterSet) -> Hold | None:
     return Hold(reason=found.reason, message=found.message, capacity=True) if found else None
 
 
-def surplus(owner: ExporterSet) -> Surplus | None:
-    """The surplus members, as recorded in the status of ``owner``."""
+def surplus(owner: ExporterSet, *, watched_since: datetime) -> Surplus | None:
+    """The surplus members, as recorded in the status of ``owner``.
+
+    Nobody knows the demand from before this process began to watch it.
+    """
     found = owner.status.surplus
-    return Surplus(since=found.since, count=found.count) if found else None
+    if found is None:
+        return None
+    return Surplus(since=max(found.since, watched_since), count=found.count)
 
 
 def transitions(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tuple[Note, ...]:

@@ -362,17 +362,22 @@ def _surplus(
     """What to drain now, and what may be drained later.
 
     Only as many members are drained as were surplus all the time: a member that became idle a
-    moment ago is not drained because another one has been idle for long.
+    moment ago is not drained because another one has been idle for long. A member that has
+    never been ready is not surplus: its boot would be wasted, and the next lease boot another.
     """
     count = len(supply) - len(replaced)
     above = 0 if sizes.ceiling is None else max(0, count - sizes.ceiling)
-    rest = count - above - sizes.target - spare
+    # Above the ceiling, members that are not ready go first.
+    booting = max(0, sum(m.phase is Phase.STARTING for m in supply.unusual) - above)
+    rest = count - above - booting - sizes.target - spare
     before = (pool.surplus or Surplus(since=now, count=rest)) if rest > 0 else None
     least = min(before.count, rest) if before is not None else 0
     ripe = least if before is not None and times.shifted(before.since, pool.cooldown) <= now else 0
     order: list[Member] = []
     if above or ripe:
         order = _drain_order(m for m in supply if not m.leased and m not in replaced)
+        ready = [m for m in order[above:] if m.phase is not Phase.STARTING]
+        order = [*order[:above], *ready]
     rule = Rule.PAUSED if pool.paused else Rule.CEILING
     text = PAUSED if pool.paused else f"the ceiling is {sizes.ceiling}"
     drains = [_drain(m, rule, text) for m in order[:above]]
