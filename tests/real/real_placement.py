@@ -28,6 +28,7 @@ from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.layout import Layout
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
+from bullpen.placements.local.retention import RetentionLimits
 from bullpen.provisioners.base import (
     Connection,
     Instance,
@@ -57,7 +58,11 @@ UBOOT: dict[str, object] = {
 
 
 def placement_at(
-    data: Path, *, orphan_seconds_max: float = 30.0, load: tuple[str, ...] = DRIVERS
+    data: Path,
+    *,
+    orphan_seconds_max: float = 30.0,
+    load: tuple[str, ...] = DRIVERS,
+    retained_max: int = 50,
 ) -> LocalPlacement:
     settings = LocalSettings(
         data=data,
@@ -65,6 +70,7 @@ def placement_at(
         zygote=ZygoteSettings(
             load=load, orphan_seconds_max=orphan_seconds_max, runtime_base=sockets(data)
         ),
+        retention=RetentionLimits(keep=retained_max),
     )
     return LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
 

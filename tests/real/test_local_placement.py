@@ -403,6 +403,19 @@ async def test_disks_and_logs_are_retained_where_asked(service: Service, data: P
     assert_nothing_left(data)
 
 
+async def test_no_more_directories_are_retained_than_allowed(service: Service, data: Path) -> None:
+    async with targets(service, data, retained_max=1) as lab:
+        kept = lab.placement.layout.kept
+        for name in ("kept-0", "kept-1"):
+            key = await lab.mock_target(name, retain=True)
+            await lab.until(key, InstancePhase.RUNNING)
+            await lab.mock.remove(key)
+            await asyncio.to_thread(eventually, lambda: len(kept()) == 1)
+        assert kept()[0].name.startswith("default.kept-1-2")
+        shutil.rmtree(lab.placement.layout.retained)
+    assert_nothing_left(data)
+
+
 async def test_secrets_are_in_no_argument_no_environment_and_no_file(
     service: Service, data: Path
 ) -> None:

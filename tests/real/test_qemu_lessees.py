@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -192,10 +193,14 @@ def test_retained_disks_and_logs_are_kept_and_listed(lab: Service) -> None:
     apply_class(lab, "retaining", parameters=DISK, reclaimPolicy="Retain")
     with pool(lab, "retaining", virtualTargetClassName="retaining", maxReplicas=1):
         assert finish(shell(lab, "retaining", "j", "power", "on")) == 0
-    (kept,) = map(Path, lab.bullpen("logs").stdout.split())
+    (found,) = json.loads(lab.bullpen("retained", "list", "-o", "json").stdout)["retained"]
+    kept = Path(found["path"])
+    assert found["bytes"] > 0
     assert kept.name.startswith("default.retaining-0-")
     assert list(kept.rglob("root.overlay")), "its disk"
     assert "Registering" in (kept / "log").read_text()
+    assert found["name"] in lab.bullpen("retained", "delete", found["name"]).stdout
+    assert not kept.exists()
 
 
 def test_a_class_that_waits_for_the_first_consumer_starts_nothing_before(lab: Service) -> None:

@@ -145,6 +145,7 @@ def test_every_setting_is_documented() -> None:
         NamespaceRule,
         OidcIssuer,
         PoolConfig,
+        RetainedConfig,
         SandboxConfig,
     )
 
@@ -154,6 +155,7 @@ def test_every_setting_is_documented() -> None:
         "leases.": LeaseConfig,
         "exporters.": ExporterConfig,
         "backups.": BackupConfig,
+        "retained.": RetainedConfig,
         "audit.": AuditConfig,
         "labels.": LabelConfig,
         "connections.": ConnectionConfig,
@@ -171,6 +173,7 @@ def test_every_setting_is_documented() -> None:
             "leases",
             "exporters",
             "backups",
+            "retained",
             "labels",
             "connections",
             "pools",

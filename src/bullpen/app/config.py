@@ -19,6 +19,7 @@ from bullpen.errors import BadRequest
 from bullpen.kit import durations, quantities
 from bullpen.placements.local.confinement import SandboxMode
 from bullpen.placements.local.host_sandbox import SandboxSettings
+from bullpen.placements.local.retention import RetentionLimits
 
 AUDIT_BYTES_MIN = 64 * 1024
 
@@ -108,6 +109,23 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def settings(self) -> SandboxSettings:
         return SandboxSettings(mode=self.mode, first_user=self.first_user, paths=self.paths)
+
+
+class RetainedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    keep: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 50
+    """The most directories of former targets that are kept."""
+
+    max_age: str = msgspec.field(name="maxAge", default="720h")
+    """Older directories are deleted."""
+
+    max_size: str = msgspec.field(name="maxSize", default="100Gi")
+    """The oldest directories beyond this total size are deleted, except the newest."""
+
+    def limits(self) -> RetentionLimits:
+        size = int(quantities.parse(self.max_size).amount)
+        return RetentionLimits(
+            keep=self.keep, age_max=durations.parse(self.max_age), bytes_max=size
+        )
 
 
 class BackupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,6 +220,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     exporters: ExporterConfig = ExporterConfig()
     pools: PoolConfig = PoolConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    retained: RetainedConfig = RetainedConfig()
     backups: BackupConfig = BackupConfig()
     labels: LabelConfig = LabelConfig()
     connections: ConnectionConfig = ConnectionConfig()

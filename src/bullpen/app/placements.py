@@ -30,6 +30,7 @@ def local_placement(
         limits=host_limits(instances=config.pools.instances_max),
         zygote=ZygoteSettings(load=preload),
         sandbox=config.sandbox.settings(),
+        retention=config.retained.limits(),
     )
     return LocalPlacement(settings, clock=sources.clock, ids=sources.ids)
 

@@ -16,24 +16,16 @@ LOOK_SECONDS = 0.2
 
 
 @click.command()
-@click.argument("exporter", required=False)
+@click.argument("exporter")
 @data_option
 @namespaced
 @click.option("-f", "--follow", is_flag=True, help="Then show new output, until Ctrl-C.")
-def logs(exporter: str | None, data: Path | None, namespace: str, follow: bool) -> None:
-    """Show the log of EXPORTER, a virtual target that runs on this machine.
-
-    Without a name, list the directories of former targets that reclaimPolicy Retain kept.
-    """
+def logs(exporter: str, data: Path | None, namespace: str, follow: bool) -> None:
+    """Show the log of EXPORTER, a virtual target that runs on this machine."""
     from bullpen.placements.local.layout import Layout
 
     root = data or default_data_directory()
-    layout = Layout(root.resolve())
-    if exporter is None:
-        for kept in layout.kept():
-            click.echo(kept)
-        return
-    path = layout.log((namespace, exporter))
+    path = Layout(root.resolve()).log((namespace, exporter))
     if not path.exists():
         _explain(Api.from_data(root), namespace, exporter)
     _show(path, follow=follow)

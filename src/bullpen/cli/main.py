@@ -24,6 +24,7 @@ COMMANDS = {
     "events": ("bullpen.cli.events:events", "Show events."),
     "audit": ("bullpen.cli.audit:audit", "Show changes and refused requests."),
     "logs": ("bullpen.cli.logs:logs", "Show the log of a virtual target's exporter."),
+    "retained": ("bullpen.cli.retained:retained", "List or delete retained disks and logs."),
     "client": ("bullpen.cli.identities:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.identities:exporter", "Create exporters, with a config for jmp run."),
     "controller": ("bullpen.cli.controller:controller", "Run the controller of a cluster."),

@@ -21,7 +21,7 @@ from bullpen.errors import LabError, NoCapacity, StorageFailed, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.placements.base import Key, Listener, Site, Workload
-from bullpen.placements.local import capacity, layout, processes
+from bullpen.placements.local import capacity, layout, processes, retention
 from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.placements.local.children import STOP_SECONDS_MAX
@@ -30,6 +30,7 @@ from bullpen.placements.local.connection import Link, ZygoteHandle, ZygoteSettin
 from bullpen.placements.local.host_sandbox import HostSandbox, SandboxSettings
 from bullpen.placements.local.kvm import Kvm
 from bullpen.placements.local.layout import Layout, State
+from bullpen.placements.local.retention import RetentionLimits
 from bullpen.placements.local.wire import (
     Event,
     Exited,
@@ -46,6 +47,9 @@ log = logging.getLogger("bullpen.placements")
 STOP_MARGIN_SECONDS = 5.0
 """Added to the zygote's own timeout, before the supervisor kills by itself."""
 
+RETENTION_LOOK_SECONDS = 3600.0
+"""How often the age of retained directories is checked; their number and size when one is added."""
+
 KILL_LOOKS_MAX = 200
 KILL_LOOK_SECONDS = 0.02
 
@@ -56,6 +60,7 @@ class LocalSettings:
     limits: Limits
     zygote: ZygoteSettings = field(default_factory=ZygoteSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    retention: RetentionLimits = field(default_factory=RetentionLimits)
 
 
 class LocalInstance:
@@ -120,6 +125,10 @@ class LocalPlacement:
     def __init__(self, settings: LocalSettings, *, clock: Clock, ids: Ids) -> None:
         self.layout = Layout(settings.data)
         self._limits = settings.limits
+        self._retention = settings.retention
+        self._retained = asyncio.Event()
+        """A directory was retained since the limits were last enforced."""
+
         self._clock = clock
         self._ids = ids
         self._artifacts = ArtifactCache(self.layout.cache)
@@ -148,12 +157,14 @@ class LocalPlacement:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 keeping = tasks.create_task(self._zygote.run())
+                sweeping = tasks.create_task(self._sweep_retained())
                 try:
                     yield self
                     await self._stop_all()
                     failed = False
                 finally:
                     keeping.cancel()
+                    sweeping.cancel()
         finally:
             if failed and self._instances:
                 self._zygote.leave()
@@ -211,6 +222,8 @@ class LocalPlacement:
             local.removing = None
             return f"{local.directory} cannot be removed: {error}"
         del self._instances[local.key]
+        if local.state.retain:
+            self._retained.set()
         self._tell(local.key)
         return ""
 
@@ -296,6 +309,24 @@ class LocalPlacement:
             layout.retain(local.directory, destination)
         else:
             layout.wipe(local.directory)
+
+    async def _sweep_retained(self) -> None:
+        """Delete retained directories beyond the limits, until cancelled."""
+        while True:
+            self._retained.clear()
+            try:
+                gone = await asyncio.to_thread(
+                    retention.sweep, self.layout, self._retention, now=self._clock.now()
+                )
+            except OSError as error:
+                log.warning("retained directories not deleted", extra={"cause": error})
+            else:
+                for kept in gone:
+                    facts = {"directory": kept.name, "bytes": kept.bytes}
+                    log.info("retained directory deleted", extra=facts)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETENTION_LOOK_SECONDS):
+                    await self._retained.wait()
 
     def _exit(self, local: LocalInstance, reason: ExitReason, detail: str) -> None:
         """Record the exit of an instance. Its processes are gone; its files are removed now."""
