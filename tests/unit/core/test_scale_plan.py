@@ -248,6 +248,23 @@ def test_the_whole_surplus_is_drained_at_once() -> None:
     assert verbs(plan(ripe, now=NOON)) == {"Drain": 4}
 
 
+@pytest.mark.parametrize(
+    ("lost", "drained"),
+    [
+        pytest.param(member(2), 1, id="all are ready, so one is replaced"),
+        pytest.param(member(2, Phase.OFFLINE), 0, id="a lost one is as good as removed"),
+        pytest.param(member(2, Phase.OFFLINE, leased=True), 1, id="a lease may keep it for ever"),
+        pytest.param(member(2, Phase.FAILED), 0, id="a failure is recorded first"),
+    ],
+)
+def test_a_member_that_is_not_ready_counts_against_the_disruption_budget(
+    lost: Member, drained: int
+) -> None:
+    old = [member(number, current=False) for number in range(2)]
+    made = plan(pool(*old, lost, replicas_min=3, replicas_max=3), now=NOON)
+    assert verbs(made)["Drain"] == drained
+
+
 def test_members_that_are_not_ready_are_drained_first() -> None:
     crowd = [member(0), member(1, Phase.HELD), member(2), member(3, Phase.OFFLINE)]
     ripe = pool(*crowd, replicas_min=2, surplus=Surplus(since=NOON - COOLDOWN, count=2))

@@ -11,15 +11,16 @@ instance no longer runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from bullpen.core.pools import member_names, refusals, start_throttle
 from bullpen.core.pools.member_index import MemberIndex, MemberSubset
-from bullpen.core.pools.members import STARTING, SUPPLY, Member, Phase
+from bullpen.core.pools.members import SUPPLY, Member, Phase
 from bullpen.core.pools.refusals import Refusal
+from bullpen.core.pools.rollout import Rollout, drain_order, rollout_of
 from bullpen.core.pools.sizes import Sizes
 from bullpen.core.pools.start_throttle import UNTRIED, Hold, StartHistory
 from bullpen.kit import times
@@ -179,7 +180,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
     over.
     """
     member_index = pool.member_index
-    rollout = _rollout(pool, member_index)
+    rollout = _rollout(pool, member_index, now)
     unborn = {m.name for m in rollout.unborn}
     supply = _supply(member_index, but=unborn)
     sizes = Sizes.of(
@@ -195,6 +196,8 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         pool.start_history, member_index.whole(), now=now
     )
     start_history = start_throttle.trust_restored(start_history, supply, short=missing > 0, now=now)
+    if start_history.failures is None:
+        rollout = replace(rollout, failing=False, blind=False)
     creates, hold = _creates(pool, member_index, supply, sizes, start_history, rollout, now)
     replaced = rollout.replaced(supply, sizes)
     excess, surplus = _surplus(pool, supply, replaced, sizes, rollout.spare(replaced), now)
@@ -246,56 +249,18 @@ def _permitted(pool: Pool, wanted: Sequence[Sequence[Action]], now: datetime) ->
     )
 
 
+def _rollout(pool: Pool, member_index: MemberIndex, now: datetime) -> Rollout:
+    """Nothing is replaced that could not be created again."""
+    if pool.halted:
+        return Rollout()
+    return rollout_of(member_index, pool.start_history, now=now)
+
+
 def _supply(member_index: MemberIndex, *, but: Set[str] = frozenset()) -> MemberSubset:
     """Members that serve a lease or will; all usual members do."""
     return MemberSubset(
         member_index,
         tuple(m for m in member_index.unusual if m.phase in SUPPLY and m.name not in but),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rollout:
-    """Members of an old template or class that no lease holds."""
-
-    unborn: tuple[Member, ...] = ()
-    """Not yet ready, so not in use."""
-
-    old: tuple[Member, ...] = ()
-    paused: bool = False
-    """The previous step is still in progress."""
-
-    def surges(self, supply: MemberSubset, sizes: Sizes) -> bool:
-        """Whether to create a new member before an old one is removed: there is room for both."""
-        exact = len(supply) == sizes.target
-        return bool(self.old) and not self.paused and exact and sizes.room != 0
-
-    def replaced(self, supply: MemberSubset, sizes: Sizes) -> list[Member]:
-        """The old member to remove now, if any."""
-        if self.paused or len(supply) < sizes.target or self.surges(supply, sizes):
-            return []
-        return _drain_order(self.old)[:1]
-
-    def spare(self, replaced: Sequence[Member]) -> int:
-        """One member above the target is allowed while old members remain."""
-        return 1 if len(self.old) > len(replaced) else 0
-
-
-def _rollout(pool: Pool, member_index: MemberIndex) -> _Rollout:
-    """No old member is removed until a new one is known to start."""
-    if pool.halted or pool.start_history.failures is not None:
-        return _Rollout()
-    supply = [m for m in member_index.unusual if m.phase in SUPPLY]
-    outdated = [m for m in supply if not m.current and not m.leased]
-    coming = any(m.current and m.phase in STARTING for m in supply)
-    going = any(
-        m.phase in (Phase.DRAINING, Phase.ENDING) and not m.current and not m.leased
-        for m in member_index.unusual
-    )
-    return _Rollout(
-        unborn=tuple(m for m in outdated if m.phase in STARTING),
-        old=tuple(m for m in outdated if m.phase not in STARTING),
-        paused=coming or going,
     )
 
 
@@ -305,7 +270,7 @@ def _creates(
     supply: MemberSubset,
     sizes: Sizes,
     start_history: StartHistory,
-    rollout: _Rollout,
+    rollout: Rollout,
     now: datetime,
 ) -> tuple[tuple[Create, ...], Hold | None]:
     if pool.paused:
@@ -375,7 +340,7 @@ def _surplus(
     ripe = least if before is not None and times.shifted(before.since, pool.cooldown) <= now else 0
     order: list[Member] = []
     if above or ripe:
-        order = _drain_order(m for m in supply if not m.leased and m not in replaced)
+        order = drain_order(m for m in supply if not m.leased and m not in replaced)
         ready = [m for m in order[above:] if m.phase is not Phase.STARTING]
         order = [*order[:above], *ready]
     rule = Rule.PAUSED if pool.paused else Rule.CEILING
@@ -389,12 +354,6 @@ def _surplus(
     drains += [_drain(m, Rule.SURPLUS, text) for m in order[above : above + ripe]]
     left = rest - ripe
     return tuple(drains), Surplus(since=now, count=left) if left else None
-
-
-def _drain_order(members: Iterable[Member]) -> list[Member]:
-    """Cheapest to lose first: not ready, then outdated, then newest."""
-    newest = sorted(members, key=lambda m: (m.created, len(m.name), m.name), reverse=True)
-    return sorted(newest, key=lambda m: (m.phase is Phase.READY, m.current))
 
 
 def _is_over(member: Member) -> bool:
