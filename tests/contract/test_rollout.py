@@ -57,3 +57,21 @@ def test_with_room_for_a_new_member_no_old_one_goes_before_it_has_started() -> N
         await world.always(lambda: before <= world.uids(), seconds=600)
 
     World().run(story)
+
+
+def test_leased_members_of_an_old_template_show() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await world.make_set(min_available_replicas=1, max_replicas=3)
+        await world.ask("job")
+        await world.until(lambda: world.got("job") and world.available(1))
+        assert (world.reason("Synced"), world.status().updated_replicas) == ("UpToDate", 2)
+        await world.edit_set(template=NEW)
+        await world.until(lambda: world.reason("Synced") == "RollingOut", seconds=5)
+        await world.until(lambda: world.reason("Synced") == "WaitingForLeases")
+        assert world.status().updated_replicas == 1
+        assert world.condition("Synced").message == "1 of 2 updated, 1 outdated and leased"
+        await world.release("job")
+        await world.until(lambda: world.reason("Synced") == "UpToDate", seconds=10)
+
+    World().run(story)

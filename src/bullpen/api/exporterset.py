@@ -267,6 +267,10 @@ class ExporterSetStatus(Struct):
         default=0, metadata=_count("Members that are enabled and not ready.")
     )
     leased_replicas: int = field(default=0, metadata=_count("Members that are leased."))
+    updated_replicas: int = field(
+        default=0,
+        metadata=about("Members of the current template and class.", format="int32"),
+    )
     pods_pending: int = field(default=0, metadata=_count("Instances that are starting."))
     pods_running: int = field(default=0, metadata=_count("Instances that run."))
     pods_failed: int = field(default=0, metadata=_count("Instances that failed."))
@@ -284,7 +288,8 @@ class ExporterSetStatus(Struct):
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about(
-            "Latest observations: Available, Progressing, Degraded, ScalingLimited, SetHealthy.",
+            "Latest observations: Available, Progressing, Synced, Degraded, ScalingLimited,"
+            " SetHealthy.",
             list_keys=("type",),
         ),
     )

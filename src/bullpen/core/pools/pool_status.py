@@ -25,7 +25,7 @@ from bullpen.core.pools import decision_log
 from bullpen.core.pools.decision_log import Note
 from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
-from bullpen.core.pools.members import STARTING, Member, Phase, Stage
+from bullpen.core.pools.members import STARTING, SUPPLY, Member, Phase, Stage
 from bullpen.core.pools.refusals import Refusal
 from bullpen.core.pools.scale_plan import PAUSED, Action, Plan, Pool, Rule, Surplus
 from bullpen.core.pools.start_throttle import (
@@ -108,6 +108,7 @@ def counted(before: ExporterSetStatus, members: MemberIndex) -> ExporterSetStatu
         available_replicas=idle,
         unavailable_replicas=unready,
         leased_replicas=leased,
+        updated_replicas=_updated(members),
         pods_pending=instances["Pending"],
         pods_running=instances["Running"],
         pods_failed=instances["Failed"],
@@ -218,6 +219,7 @@ def _conditions(owner: ExporterSet, report: Report, now: datetime) -> tuple[Cond
     said = {
         "Available": _available(report, was=conditions.holds(found, "Available")),
         "Progressing": _progressing(report),
+        "Synced": _synced(report),
         "Degraded": _degraded(report),
         "ScalingLimited": _limited(report),
     }
@@ -288,6 +290,21 @@ def _progressing(report: Report) -> _Said:
     if report.refusals:
         return False, "Stalled", _refused(report)
     return False, "Settled", _counts(report.pool)
+
+
+def _synced(report: Report) -> _Said:
+    """Whether every member that serves a lease, or will, is of the current template and class."""
+    members = report.pool.member_index
+    outdated = [m for m in members.unusual if not m.current and m.phase in SUPPLY]
+    if not outdated:
+        return True, "UpToDate", ""
+    leased = sum(m.leased for m in outdated)
+    text = f"{_updated(members)} of {len(members)} updated, {leased} outdated and leased"
+    return False, "WaitingForLeases" if leased == len(outdated) else "RollingOut", text
+
+
+def _updated(members: MemberIndex) -> int:
+    return members.usual + sum(m.current for m in members.unusual)
 
 
 _LEAVING = (Phase.SPENT, Phase.CRASHED, Phase.FAILED, Phase.DRAINING, Phase.ENDING)
