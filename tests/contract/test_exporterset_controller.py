@@ -167,6 +167,24 @@ def test_after_a_restart_nothing_goes_before_a_whole_cooldown_was_watched() -> N
     World().run_without_service(story)
 
 
+def test_a_lost_connection_is_not_a_boot() -> None:
+    async def story(world: World) -> None:
+        await warm(world, 1)
+        boot = world.status().typical_boot
+        assert boot is not None
+        await world.sleep(18 * 60)
+        world.players.mute = lambda name: True
+        world.players._hang_up((NAMESPACE, "qemu-0"))
+        await world.until(lambda: world.status().ready_replicas == 0, seconds=5)
+        world.players.mute = lambda name: False
+        world.provisioner._tell((NAMESPACE, "qemu-0"))
+        await world.until(lambda: world.available(1), seconds=5)
+        await world.sleep(5)
+        assert world.status().typical_boot == boot
+
+    World().run(story)
+
+
 # Upstream's gaps
 
 

@@ -16,7 +16,7 @@ from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
 from bullpen.core.matcher import Device
-from bullpen.core.pools import demand, forecast, pool_status, refusals, start_throttle
+from bullpen.core.pools import demand, forecast, members, pool_status, refusals, start_throttle
 from bullpen.core.pools.demand import Share, Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import PATIENCE, Patience
@@ -90,8 +90,11 @@ class PoolObserver:
         views.exporters.listen(self._booted)
 
     def _booted(self, old: Exporter | None, new: Exporter | None) -> None:
-        """Measure how long a member took from the request for its instance to being ready."""
-        if new is None or not _is_ready(new) or (old is not None and _is_ready(old)):
+        """Measure how long a member took from the request for its instance to being ready.
+
+        A member that comes back after it lost its connection has not booted.
+        """
+        if new is None or not _is_ready(new) or (old is not None and members.was_ready(old)):
             return
         asked, owner = self._instance_view.asked_at(new), owner_key(new)
         if asked is not None and owner is not None and new.status.lease_epoch == 0:

@@ -204,7 +204,7 @@ def _verdict(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
         return _winding_down(seen, now, patience)
     if presence.online(exporter) and presence.registered(exporter):
         return _online(seen)
-    if _was_ready(exporter):
+    if was_ready(exporter):
         return _offline(seen, now, patience)
     return _booting(backing, now, patience)
 
@@ -220,7 +220,7 @@ def _exited(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
 
 def _is_young(seen: Sighting, now: datetime, patience: Patience) -> bool:
     """Whether it was never ready, or too briefly to be useful."""
-    if not _was_ready(seen.exporter):
+    if not was_ready(seen.exporter):
         return True
     return now - (ready_at(seen.exporter) or seen.backing.since) < patience.stable_after
 
@@ -271,7 +271,7 @@ def ready_at(exporter: Exporter) -> datetime | None:
     return found.last_transition_time if found is not None and _is_true(found) else None
 
 
-def _was_ready(exporter: Exporter) -> bool:
+def was_ready(exporter: Exporter) -> bool:
     """Whether it has ever registered and connected."""
     conditions = exporter.status.conditions
     return get(conditions, "Registered") is not None and get(conditions, "Online") is not None
