@@ -202,6 +202,9 @@ class SetClock:
     def now(self) -> datetime:
         return self.time
 
+    def steady(self) -> timedelta:
+        return timedelta(0)
+
 
 def spec(name: str, uid: str) -> InstanceSpec:
     return InstanceSpec(

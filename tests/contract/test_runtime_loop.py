@@ -13,6 +13,7 @@ from bullpen.errors import Conflict, Invalid, Unavailable
 from bullpen.kit.clock import EPOCH, VirtualClock
 from bullpen.runtime.loop import AGAIN, Outcome, ReconcileLoop
 from bullpen.sim import virtual_time
+from bullpen.sim.virtual_time import SkewedClock
 
 SECOND = timedelta(seconds=1)
 
@@ -179,3 +180,69 @@ def test_several_workers_take_different_keys_and_never_the_same() -> None:
         assert recorder.at_once_max == 2
 
     assert told(story, workers=2) == [("a", 0.0), ("b", 0.0), ("c", 3.0), ("a", 3.0)]
+
+
+def told_with_steps(
+    story: Callable[[ReconcileLoop[str], Recorder, SkewedClock], Coroutine[Any, Any, None]],
+    *,
+    workers: int = 1,
+) -> list[tuple[str, float]]:
+    """What passes a story led to in which the wall clock is set; their times are real ones."""
+    base = VirtualClock()
+    clock, recorder = SkewedClock(base), Recorder(base)
+    loop: ReconcileLoop[str] = ReconcileLoop(
+        recorder, clock=clock, retry=lambda failures: SECOND * failures, workers=workers
+    )
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(loop.run())
+            await story(loop, recorder, clock)
+            task.cancel()
+
+    virtual_time.run(base, main())
+    return recorder.passes
+
+
+@pytest.mark.parametrize("step", [timedelta(hours=1), timedelta(hours=-1), SECOND])
+def test_a_clock_that_is_set_starts_a_pass_of_every_waiting_key_within_a_second(
+    step: timedelta,
+) -> None:
+    """The loop slept once on a difference of wall times, however the clock was set meanwhile."""
+
+    async def story(loop: ReconcileLoop[str], recorder: Recorder, clock: SkewedClock) -> None:
+        loop.add_at("a", clock.now() + timedelta(minutes=30))
+        await asyncio.sleep(10.5)
+        clock.jump(step)
+        await asyncio.sleep(10)
+
+    assert told_with_steps(story) == [("a", 11.0)]
+
+
+def test_many_small_corrections_of_the_clock_add_up_to_a_step() -> None:
+    async def story(loop: ReconcileLoop[str], recorder: Recorder, clock: SkewedClock) -> None:
+        loop.add_at("a", clock.now() + timedelta(minutes=2))
+        for _ in range(99):
+            await asyncio.sleep(1)
+            clock.jump(timedelta(milliseconds=5))
+
+    passes = told_with_steps(story)
+    assert [key for key, _ in passes] == ["a"]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_clock_that_is_set_during_a_pass_is_noticed_after_it(workers: int) -> None:
+    """The pass computed when to look again from the old time."""
+
+    async def story(loop: ReconcileLoop[str], recorder: Recorder, clock: SkewedClock) -> None:
+        recorder.takes = 0.2
+        recorder.results = [Outcome(wake_at=clock.now() + timedelta(seconds=5))]
+        loop.add("a")
+        await asyncio.sleep(0.1)
+        clock.jump(timedelta(hours=-1))
+        loop.add("b")
+        await asyncio.sleep(5)
+
+    first, second = [at for key, at in told_with_steps(story, workers=workers) if key == "a"]
+    assert first == 0.0
+    assert second < 1.0

@@ -4,6 +4,9 @@ The source of time. Decisions take ``now`` as an argument; code that acts holds 
 Only ``app`` creates the real one, so that the simulator and the tests can run the same code
 through a day in a second.
 
+A clock has two readings. The wall clock answers "is it 14:00 yet?", and anybody may set it
+forwards or back by hours. Steady time answers "have five minutes passed?", and never steps.
+
 How long to wait before a retry: doubling, capped, jittered. Pure: the attempt number and
 the random source are inputs, and nothing here waits.
 """
@@ -11,6 +14,7 @@ the random source are inputs, and nothing here waits.
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -21,7 +25,10 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The current time, in UTC, timezone-aware."""
+        """The current time, in UTC, timezone-aware. It may step in both directions."""
+
+    def steady(self) -> timedelta:
+        """The time since an arbitrary start. Setting the wall clock does not change it."""
 
 
 class SystemClock:
@@ -30,15 +37,21 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
+    def steady(self) -> timedelta:
+        return timedelta(seconds=time.monotonic())
+
 
 class VirtualClock:
     """A clock that advances only when told to."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
-        self._now = start
+        self._start = self._now = start
 
     def now(self) -> datetime:
         return self._now
+
+    def steady(self) -> timedelta:
+        return self._now - self._start
 
     def advance(self, step: timedelta) -> None:
         assert step >= timedelta(0), "virtual time does not run backwards"

@@ -10,6 +10,10 @@ The reconcile loop: runs a reconciler on each due key, never concurrently on the
 There is no "requeue now": a pass ends because nothing is left to do until an event arrives
 or time passes.
 
+Both wait in steady time, which setting the wall clock does not change. After the wall clock
+was set, every key that waits for its time gets a pass, because its time was computed from
+the old one.
+
 Keeps a long-running part of the service running when it fails unexpectedly.
 """
 
@@ -36,13 +40,15 @@ Q = TypeVar("Q", bound=Hashable)
 
 
 class WorkQueue(Generic[Q]):
+    """Every time here is steady time, see ``kit.clock``."""
+
     def __init__(self, retry: Retry) -> None:
         self._retry = retry
         self._waiting: dict[Q, None] = {}
         self._working: set[Q] = set()
         self._again: set[Q] = set()
-        self._later: list[tuple[datetime, int, Q]] = []
-        self._wake: dict[Q, datetime] = {}
+        self._later: list[tuple[timedelta, int, Q]] = []
+        self._wake: dict[Q, timedelta] = {}
         self._failures: dict[Q, int] = {}
         self._sequence = 0
 
@@ -53,7 +59,7 @@ class WorkQueue(Generic[Q]):
         else:
             self._waiting.setdefault(key)
 
-    def add_at(self, key: Q, when: datetime) -> None:
+    def add_at(self, key: Q, when: timedelta) -> None:
         """The key needs a pass at ``when``, unless an earlier one is already set."""
         current = self._wake.get(key)
         if current is not None and current <= when:
@@ -62,7 +68,7 @@ class WorkQueue(Generic[Q]):
         self._sequence += 1
         heapq.heappush(self._later, (when, self._sequence, key))
 
-    def take(self, now: datetime) -> Q | None:
+    def take(self, now: timedelta) -> Q | None:
         """The next due key, oldest first, or None if none is due."""
         while self._later and self._later[0][0] <= now:
             when, _, key = heapq.heappop(self._later)
@@ -81,7 +87,7 @@ class WorkQueue(Generic[Q]):
         self._failures.pop(key, None)
         self._finish(key)
 
-    def failed(self, key: Q, now: datetime) -> datetime:
+    def failed(self, key: Q, now: timedelta) -> timedelta:
         """The worker failed. Schedule a retry and return its time.
 
         A key added meanwhile is retried soon, but not at once: the addition may be a result of the
@@ -94,9 +100,16 @@ class WorkQueue(Generic[Q]):
         self._finish(key)
         return when
 
-    def next_due(self) -> datetime | None:
+    def next_due(self) -> timedelta | None:
         """When the loop must wake even if nothing else happens."""
         return self._later[0][0] if self._later else None
+
+    def add_waiting(self) -> None:
+        """Every key that waits for its time needs a pass now."""
+        for key in self._wake:
+            self.add(key)
+        self._wake.clear()
+        self._later.clear()
 
     def _finish(self, key: Q) -> None:
         assert key in self._working, f"{key} was finished but never taken"
@@ -110,6 +123,15 @@ log = logging.getLogger("bullpen.runtime")
 
 AGAIN = timedelta(milliseconds=10)
 """Delay of a key whose pass asked to be woken at a time in the past."""
+
+CLOCK_CHECK = timedelta(seconds=1)
+"""While a key waits for its time, whether the wall clock was set is checked this often."""
+
+CLOCK_STEP = timedelta(milliseconds=250)
+"""The wall clock counts as set when it moved this much against steady time.
+
+Small enough that the sum of many small corrections makes no pass late by more than this.
+"""
 
 Q_contra = TypeVar("Q_contra", bound=Hashable, contravariant=True)
 
@@ -159,6 +181,8 @@ class ReconcileLoop(Generic[Q]):
         self._clock = clock
         self._queue: WorkQueue[Q] = WorkQueue(retry)
         self._news = asyncio.Event()
+        self._epoch = self._measured_epoch()
+        """The wall time at which steady time was zero; it changes when the clock is set."""
 
     def add(self, key: Q) -> None:
         self._queue.add(key)
@@ -166,7 +190,8 @@ class ReconcileLoop(Generic[Q]):
 
     def add_at(self, key: Q, when: datetime) -> None:
         """Schedule a pass at ``when``; several calls before that result in one pass."""
-        self._queue.add_at(key, when)
+        now, steady = self._clock.now(), self._clock.steady()
+        self._queue.add_at(key, steady + max(when - now, timedelta(0)))
         self._news.set()
 
     async def run(self) -> None:
@@ -184,9 +209,21 @@ class ReconcileLoop(Generic[Q]):
 
     async def _next(self) -> Q:
         """Wait for the next due key."""
-        while (key := self._queue.take(self._clock.now())) is None:
+        while True:
+            self._notice_clock_step()
+            key = self._queue.take(self._clock.steady())
+            if key is not None:
+                return key
             await self._wait()
-        return key
+
+    def _notice_clock_step(self) -> None:
+        epoch = self._measured_epoch()
+        if abs(epoch - self._epoch) >= CLOCK_STEP:
+            self._epoch = epoch
+            self._queue.add_waiting()
+
+    def _measured_epoch(self) -> datetime:
+        return self._clock.now() - self._clock.steady()
 
     async def _side_pass(self, key: Q, slots: asyncio.Semaphore) -> None:
         """Run a concurrent pass; afterwards the loop must look again, since this key may be due."""
@@ -200,7 +237,7 @@ class ReconcileLoop(Generic[Q]):
         if due is None:
             await self._news.wait()
             return
-        seconds = max(0.0, (due - self._clock.now()).total_seconds())
+        seconds = max(0.0, min(due - self._clock.steady(), CLOCK_CHECK).total_seconds())
         # A timer that sets the event is much cheaper than a wait with a timeout.
         alarm = asyncio.get_running_loop().call_later(seconds, self._news.set)
         try:
@@ -209,18 +246,19 @@ class ReconcileLoop(Generic[Q]):
             alarm.cancel()
 
     async def _pass(self, key: Q) -> None:
-        name = self._reconciler.name
+        name, epoch = self._reconciler.name, self._measured_epoch()
         try:
             outcome = await self._reconciler.reconcile(key)
         except (Unavailable, Conflict) as error:
-            when = self._queue.failed(key, self._clock.now())
-            facts = {"key": key, "controller": name, "cause": str(error), "retry": when}
+            steady = self._clock.steady()
+            delay = self._queue.failed(key, steady) - steady
+            facts = {"key": key, "controller": name, "cause": str(error), "retry": delay}
             log.debug("pass will be retried", extra=facts)
         except LabError as error:
             self._queue.done(key)
             log.error("pass refused", extra={"key": key, "controller": name, "cause": str(error)})  # noqa: TRY400
         except Exception as error:
-            self._queue.failed(key, self._clock.now())
+            self._queue.failed(key, self._clock.steady())
             log.exception("pass failed", extra={"key": key, "controller": name})
             self._record(key, error)
         else:
@@ -228,9 +266,11 @@ class ReconcileLoop(Generic[Q]):
             self._record(key, None)
             if outcome.wake_at is not None:
                 now = self._clock.now()
+                clock_set = abs(self._measured_epoch() - epoch) >= CLOCK_STEP
                 # Without a delay, a pass that left something due would run in a busy loop and
                 # starve others.
-                self._queue.add_at(key, outcome.wake_at if outcome.wake_at > now else now + AGAIN)
+                soon = clock_set or outcome.wake_at <= now
+                self.add_at(key, now + AGAIN if soon else outcome.wake_at)
 
     def _record(self, key: Q, error: Exception | None) -> None:
         """Record on the object of ``key`` whether its pass failed."""

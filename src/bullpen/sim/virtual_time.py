@@ -189,6 +189,8 @@ def run(clock: VirtualClock, main: Coroutine[Any, Any, T]) -> T:
 
 
 class SkewedClock:
+    """A clock whose wall time can be set while its steady time goes on."""
+
     def __init__(self, base: Clock) -> None:
         self._base = base
         self.offset = timedelta(0)
@@ -201,3 +203,6 @@ class SkewedClock:
 
     def now(self) -> datetime:
         return self._base.now() + self.offset
+
+    def steady(self) -> timedelta:
+        return self._base.steady()
