@@ -38,6 +38,7 @@ from bullpen.services.leases import Leases
 from bullpen.services.routing import Router
 from bullpen.sim import virtual_time
 from bullpen.sim.keys import cheap_keys
+from bullpen.sim.virtual_time import SkewedClock
 from bullpen.store.journaled import MemoryStore
 
 SPACE = "default"
@@ -62,11 +63,14 @@ class LabWorld:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
+        self.wall = SkewedClock(self.clock)
+        """The clock of the service, which a story may set."""
+
         self.sources = Sources(
-            clock=self.clock, ids=RandomIds(random.Random(7)), chance=random.Random(7)
+            clock=self.wall, ids=RandomIds(random.Random(7)), chance=random.Random(7)
         )
         self.quotas = Quotas()
-        self.registry = Registry(MemoryStore(), clock=self.clock, ids=self.sources.ids)
+        self.registry = Registry(MemoryStore(), clock=self.wall, ids=self.sources.ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
 
     # Running it
@@ -91,7 +95,7 @@ class LabWorld:
     async def service(self) -> AsyncIterator[None]:
         settings = replace(SETTINGS, quotas=self.quotas)
         lab = Lab(
-            self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.clock)
+            self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.wall)
         )
         self.views, self.connections, self.sessions = lab.views, lab.connections, lab.sessions
         services = Services.of(lab)

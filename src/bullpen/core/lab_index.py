@@ -74,6 +74,11 @@ class LabIndex:
         self._agenda: list[tuple[datetime, str]] = []
         """When time alone may change a lease; may contain outdated times."""
 
+        self._taken_at = times.EARLIEST
+        """The wall time of the last pass."""
+
+        self.holding_times = HoldingTimes()
+
         self._counts: Counter[tuple[str, bool]] = Counter()
         """Open leases by client and whether they have an exporter."""
 
@@ -82,11 +87,23 @@ class LabIndex:
 
     # Read by lease passes
 
-    def take(self, now: datetime) -> News:
-        """The changes to process; a pass that cannot finish returns them with ``give_back``."""
+    def take(self, now: datetime, *, steady: timedelta) -> News:
+        """The changes to process; a pass that cannot finish returns them with ``give_back``.
+
+        ``steady`` is ``now`` in steady time. After the wall clock was set back, every open lease
+        counts as changed: a moment that had come may lie in the future again.
+        """
+        if now < self._taken_at:
+            self._news.leases.update(self.open)
+            self._agenda = [(at, name) for name, x in self.open.items() for at in _moments(x)]
+            heapq.heapify(self._agenda)
+        self._taken_at = now
         news, self._news = self._news, News()
         while self._agenda and self._agenda[0][0] <= now:
             news.leases.add(heapq.heappop(self._agenda)[1])
+        for lease in self.select(news.leases):
+            self.holding_times.note(lease, now=now, steady=steady)
+        news.leases |= self.holding_times.take_due(steady)
         return news
 
     def give_back(self, news: News) -> None:
@@ -224,6 +241,8 @@ class LabIndex:
 
     def _put_open(self, name: str, lease: Lease | None) -> None:
         self._expected.pop(name, None)
+        if lease is None:
+            self.holding_times.forget(name)
         old = self.open.pop(name, None)
         self._count(old, -1)
         self._count(lease, 1)
@@ -287,6 +306,63 @@ def _moments(lease: Lease) -> list[datetime]:
     begin, end = lifecycle.begins_at(lease.spec), lifecycle.expires_at(lease)
     begins = begin if lease.status.exporter_ref is None else None
     return [moment for moment in (begins, end) if moment is not None]
+
+
+class HoldingTimes:
+    """How long active leases have had their exporters in steady time, and which are over by it.
+
+    The end of a lease by the wall clock moves away when that clock is set back.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[datetime, timedelta]] = {}
+        """By name, the begin of the lease as its status has it and in steady time."""
+
+        self._due: dict[str, timedelta] = {}
+        self._heap: list[tuple[timedelta, str]] = []
+        """When each lease is over; may contain outdated entries, which ``_due`` tells apart."""
+
+    def note(self, lease: Lease, *, now: datetime, steady: timedelta) -> None:
+        """A lease is open, or has changed."""
+        name, begin = lease.metadata.name, lease.status.begin_time
+        if lease.status.exporter_ref is None or begin is None:
+            self.forget(name)
+            return
+        known = self._begun.get(name)
+        if known is None or known[0] != begin:
+            # A begin in the future was written before the clock was set back.
+            self._begun[name] = begin, steady - max(now - begin, timedelta(0))
+        most = lifecycle.holds_at_most(lease)
+        if most is None:
+            self._due.pop(name, None)
+            return
+        due = self._begun[name][1] + most
+        if self._due.get(name) != due:
+            self._due[name] = due
+            heapq.heappush(self._heap, (due, name))
+
+    def forget(self, name: str) -> None:
+        """The lease has ended, or was deleted."""
+        self._begun.pop(name, None)
+        self._due.pop(name, None)
+
+    def held(self, name: str, *, steady: timedelta) -> timedelta | None:
+        """How long the lease has had its exporter; None if it has none."""
+        begun = self._begun.get(name)
+        return steady - begun[1] if begun is not None else None
+
+    def take_due(self, steady: timedelta) -> set[str]:
+        """The leases that became over since this was last called."""
+        found = set()
+        while (due := self.next_due()) is not None and due <= steady:
+            found.add(heapq.heappop(self._heap)[1])
+        return found
+
+    def next_due(self) -> timedelta | None:
+        """The steady time at which the next lease is over."""
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
 
 class EndedLeases:

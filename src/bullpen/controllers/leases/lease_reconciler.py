@@ -36,6 +36,7 @@ from bullpen.core.leases.requests import (
     request_of,
 )
 from bullpen.errors import NotFound
+from bullpen.kit import times
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import key_of
@@ -73,11 +74,12 @@ class LeaseReconciler:
         self._actions = LeaseActions(objects, views, labs, events)
 
     async def reconcile(self, namespace: str) -> Outcome:
-        now, lab = self._clock.now(), self._labs.of(namespace)
-        news = lab.take(now)
+        now, steady = self._clock.now(), self._clock.steady()
+        lab = self._labs.of(namespace)
+        news = lab.take(now, steady=steady)
         try:
             await self._limit(lab, news, now)
-            await self._end_due(lab, news, now)
+            await self._end_due(lab, news, now, steady)
             await self._repair(namespace, lab, news, now)
             await self._hand_over(lab, news)
             await self._schedule(namespace, lab, news, now)
@@ -87,7 +89,9 @@ class LeaseReconciler:
             lab.requests.everything()
             raise
         retry_at = now + FAULT_RETRY if self._give_back_faulty(namespace) else None
-        moments = (lab.ended.next_due(), lab.next_moment(), retry_at)
+        over = lab.holding_times.next_due()
+        over_at = times.shifted(now, over - steady) if over is not None else None
+        moments = (lab.ended.next_due(), lab.next_moment(), over_at, retry_at)
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
     def _give_back_faulty(self, namespace: str) -> bool:
@@ -117,12 +121,13 @@ class LeaseReconciler:
                     changed.append((lease, status))
         await _all(self._guarded(lease, self._actions.limit(lease, to)) for lease, to in changed)
 
-    async def _end_due(self, lab: LabIndex, news: News, now: datetime) -> None:
+    async def _end_due(self, lab: LabIndex, news: News, now: datetime, steady: timedelta) -> None:
         due: list[tuple[Lease, str]] = []
         for lease in lab.select(news.leases):
             with self._faults.guarding(_END, lease):
                 known = self._labs.client_exists(lease)
-                reason = lifecycle.due_to_end(lease, client_exists=known, now=now)
+                held = lab.holding_times.held(lease.metadata.name, steady=steady)
+                reason = lifecycle.due_to_end(lease, client_exists=known, held=held, now=now)
                 if reason:
                     due.append((lease, reason))
         await _all(self._guarded(lease, self._actions.end(lease, why, now)) for lease, why in due)

@@ -103,6 +103,16 @@ def _ends_at(lease: Lease) -> datetime | None:
     return times.shifted(begin, spec.duration) if begin is not None else None
 
 
+def holds_at_most(lease: Lease) -> timedelta | None:
+    """How long the lease may have its exporter, whatever the wall clock says; None for no limit.
+
+    A lease that was booked to a moment ends when the wall clock shows that moment.
+    """
+    spec, maximum = lease.spec, lease.status.maximum_duration
+    duration = spec.duration if spec.begin_time is None and spec.end_time is None else None
+    return min((most for most in (duration, maximum) if most is not None), default=None)
+
+
 def length(spec: LeaseSpec) -> timedelta | None:
     """The duration shown to users; None without an end. Limits apply to ``lasts`` instead."""
     if spec.duration is not None:
@@ -112,14 +122,28 @@ def length(spec: LeaseSpec) -> timedelta | None:
     return None
 
 
-def due_to_end(lease: Lease, *, client_exists: bool = True, now: datetime) -> str | None:
-    """The reason why an open lease must end now, or None."""
+def due_to_end(
+    lease: Lease,
+    *,
+    client_exists: bool = True,
+    held: timedelta | None = None,
+    now: datetime,
+) -> str | None:
+    """The reason why an open lease must end now, or None.
+
+    ``held``: how long it has had its exporter in steady time, if it has one. The lease ends at its
+    end by the wall clock or by this, whichever comes first: a clock that was set back makes no
+    lease longer.
+    """
     if lease.status.ended:
         return None
     if lease.spec.release:
         return "Released"
     end = expires_at(lease)
     if end is not None and end <= now:
+        return "Expired"
+    most = holds_at_most(lease)
+    if held is not None and most is not None and held >= most:
         return "Expired"
     orphaned = lease.status.exporter_ref is not None and not client_exists
     return "ClientRemoved" if orphaned else None
