@@ -1,18 +1,19 @@
 """Known routers, and which one the next stream should use.
 
 One router is part of this process. Others announce themselves in coordination Leases, and
-are preferred: their streams survive a restart of this process.
+are preferred: their streams survive a restart of this process. How long an announcement
+counts is measured in steady time from the moment it was seen here, so that neither a clock
+that is set nor a difference between two clocks makes a living router disappear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bullpen.api.core import CoordinationLease
 from bullpen.errors import Unavailable
-from bullpen.kit import times
 from bullpen.kit.clock import Clock
 
 NAMESPACE = "kube-system"
@@ -36,8 +37,8 @@ class Remote:
 
     endpoint: str
     load: int
-    until: datetime
-    """When it counts as gone unless it renews before."""
+    until: timedelta
+    """When it counts as gone unless it renews before, in steady time."""
 
 
 class Routers:
@@ -55,16 +56,37 @@ class Routers:
         """A coordination Lease changed; it may be a router's."""
         lease = new or old
         assert lease is not None
-        remote = _remote(new) if new is not None else None
+        remote = self._seen(old, new) if new is not None else None
         if remote is None:
             self._remote.pop(lease.metadata.name, None)
         else:
             self._remote[lease.metadata.name] = remote
 
+    def _seen(self, old: CoordinationLease | None, new: CoordinationLease) -> Remote | None:
+        """The router that a coordination Lease announces; None if it is not a router's.
+
+        A renewal that this process saw happen is fresh. The age of one that was found at the start
+        is known by the wall clock alone.
+        """
+        annotations, renewed = new.metadata.annotations, new.spec.renew_time
+        endpoint = annotations.get(ENDPOINT_ANNOTATION, "")
+        if ROUTER_LABEL not in new.metadata.labels or renewed is None or not endpoint:
+            return None
+        try:
+            load = int(annotations.get(LOAD_ANNOTATION, "0"))
+        except ValueError:
+            load = 0
+        lasts = timedelta(seconds=new.spec.lease_duration_seconds or 0)
+        known = self._remote.get(new.metadata.name)
+        if known is not None and old is not None and old.spec.renew_time == renewed:
+            return Remote(endpoint, load, known.until)
+        age = max(self._clock.now() - renewed, timedelta(0)) if old is None else timedelta(0)
+        return Remote(endpoint, load, self._clock.steady() + lasts - age)
+
     def choose(self) -> str:
         """The router for the next stream; raises ``Unavailable`` when there is none."""
-        now = self._clock.now()
-        living = [remote for remote in self._remote.values() if remote.until > now]
+        steady = self._clock.steady()
+        living = [remote for remote in self._remote.values() if remote.until > steady]
         if living:
             chosen = min(living, key=lambda remote: (remote.load, remote.endpoint))
             # Count both legs of the new stream until the router reports them itself.
@@ -73,16 +95,3 @@ class Routers:
         if self._local is None:
             raise Unavailable("no router is running; try again shortly")
         return self._local.endpoint
-
-
-def _remote(lease: CoordinationLease) -> Remote | None:
-    annotations, spec = lease.metadata.annotations, lease.spec
-    if ROUTER_LABEL not in lease.metadata.labels or spec.renew_time is None:
-        return None
-    try:
-        load = int(annotations.get(LOAD_ANNOTATION, "0"))
-    except ValueError:
-        load = 0
-    endpoint = annotations.get(ENDPOINT_ANNOTATION, "")
-    lasts = timedelta(seconds=spec.lease_duration_seconds or 0)
-    return Remote(endpoint, load, times.shifted(spec.renew_time, lasts)) if endpoint else None

@@ -45,7 +45,7 @@ class PlayedRouter:
         now = self._clock.now()
         ticket = self._tickets.verify(token, now=now)
         leg = Leg(ticket, closed)
-        peer = self._pairing.arrive(ticket, leg, now=now)
+        peer = self._pairing.arrive(ticket, leg, now=now, steady=self._clock.steady())
         self._legs[leg] = None
         if peer is not None:
             leg.peer, peer.peer = peer, leg

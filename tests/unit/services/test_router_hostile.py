@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.errors import TooManyRequests
+from bullpen.errors import TooManyRequests, Unauthorized
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket
 from bullpen.services.router import frames
@@ -146,27 +148,54 @@ def test_a_stream_that_closes_early_gives_its_bytes_back_to_the_connection() -> 
 
 def test_one_lease_cannot_fill_the_router_for_the_others() -> None:
     pairing: Pairing[object] = Pairing()
-    now = CLOCK.now()
+    now, steady = CLOCK.now(), CLOCK.steady()
 
     def ticket(stream: str, role: Role = Role.CLIENT, lease: str = "flood") -> Ticket:
         return Ticket(stream=stream, lease=lease, epoch=1, role=role, expires=now + STREAM_LIFETIME)
 
     for number in range(LEASE_WAITING_MAX):
-        pairing.arrive(ticket(f"s{number}"), object(), now=now)
+        pairing.arrive(ticket(f"s{number}"), object(), now=now, steady=steady)
     with pytest.raises(TooManyRequests, match="this lease has too many streams"):
-        pairing.arrive(ticket("one-more"), object(), now=now)
-    assert pairing.arrive(ticket("theirs", lease="other"), object(), now=now) is None
-    assert pairing.arrive(ticket("s0", Role.EXPORTER), object(), now=now) is not None
-    pairing.arrive(ticket("room-again"), object(), now=now)
+        pairing.arrive(ticket("one-more"), object(), now=now, steady=steady)
+    assert pairing.arrive(ticket("theirs", lease="other"), object(), now=now, steady=steady) is None
+    assert pairing.arrive(ticket("s0", Role.EXPORTER), object(), now=now, steady=steady) is not None
+    pairing.arrive(ticket("room-again"), object(), now=now, steady=steady)
 
     legs = {number: object() for number in range(LEASE_USED_MAX)}
     for number, leg in legs.items():
-        pairing.arrive(ticket(f"u{number}", lease="used"), leg, now=now)
+        pairing.arrive(ticket(f"u{number}", lease="used"), leg, now=now, steady=steady)
         pairing.leave(ticket(f"u{number}", lease="used"), leg)
     with pytest.raises(TooManyRequests, match="this lease has too many streams"):
-        pairing.arrive(ticket("used-up", lease="used"), object(), now=now)
+        pairing.arrive(ticket("used-up", lease="used"), object(), now=now, steady=steady)
     later = now + STREAM_LIFETIME
-    assert pairing.arrive(ticket("later", lease="used"), object(), now=later) is None
+    after = steady + STREAM_LIFETIME
+    assert pairing.arrive(ticket("later", lease="used"), object(), now=later, steady=after) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "waits"),
+    [(timedelta(minutes=40), timedelta(seconds=1)), (timedelta(hours=-1), STREAM_LIFETIME)],
+    ids=["ahead and back", "back"],
+)
+def test_a_used_ticket_is_refused_although_the_clock_was_set(
+    step: timedelta, waits: timedelta
+) -> None:
+    """A clock 40 minutes ahead made the router forget tickets that were valid again later."""
+    pairing: Pairing[object] = Pairing()
+    now, steady = CLOCK.now(), CLOCK.steady()
+
+    def ticket(stream: str, minted: datetime) -> Ticket:
+        expires = minted + STREAM_LIFETIME
+        return Ticket(stream=stream, lease="l", epoch=1, role=Role.CLIENT, expires=expires)
+
+    used = ticket("used", now)
+    pairing.arrive(used, object(), now=now, steady=steady)
+    now, steady = now + step + waits, steady + waits
+    pairing.arrive(ticket("other", now), object(), now=now, steady=steady)
+    now = min(now, CLOCK.now() + waits)
+    assert now < used.expires, "its signature and dates are still accepted"
+    with pytest.raises(Unauthorized, match="already used"):
+        pairing.arrive(used, object(), now=now, steady=steady)
 
 
 def test_a_sweep_forgives_slow_control_frames_and_finds_the_dead() -> None:

@@ -4,21 +4,21 @@ Tells a router which leases have ended, so that it closes their streams.
 
 Pairs two sides with tickets for the same stream, lease and epoch, once. Bounded, as a whole
 and for each lease, and without I/O. A used ticket is remembered until it expires, so a
-stolen copy of it opens nothing.
+stolen copy of it opens nothing, also when the wall clock is set meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from bullpen.api.lease import Lease
 from bullpen.core.leases import lifecycle
 from bullpen.errors import Conflict, TooManyRequests, Unauthorized
 from bullpen.identity.subjects import Role
-from bullpen.identity.tokens import Ticket
+from bullpen.identity.tokens import STREAM_LIFETIME, Ticket
 
 
 class Fenced(Protocol):
@@ -59,7 +59,9 @@ class Pairing(Generic[L]):
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[Ticket, L]] = {}
-        self._used: dict[tuple[str, Role], Ticket] = {}
+        self._used: dict[tuple[str, Role], tuple[Ticket, timedelta]] = {}
+        """Used tickets in the order of their use, and the steady time until they are kept."""
+
         self._by_lease: defaultdict[str, dict[L, int]] = defaultdict(dict)
         self._counts: Counter[tuple[str, str]] = Counter()
         """Counts by lease and by what is counted."""
@@ -70,12 +72,13 @@ class Pairing(Generic[L]):
     def legs(self) -> int:
         return sum(len(legs) for legs in self._by_lease.values())
 
-    def arrive(self, ticket: Ticket, leg: L, *, now: datetime) -> L | None:
+    def arrive(self, ticket: Ticket, leg: L, *, now: datetime, steady: timedelta) -> L | None:
         """The other side if it is already waiting, else None: the leg waits.
 
-        Raises ``Unauthorized`` for a ticket that was used or whose lease has ended.
+        ``steady`` is ``now`` in steady time. Raises ``Unauthorized`` for a ticket that was used or
+        whose lease has ended.
         """
-        self._forget(now)
+        self._forget(now, steady)
         if self._fences.get(ticket.lease, -1) >= ticket.epoch:
             raise Unauthorized("the lease of this stream has ended")
         use = (ticket.stream, ticket.role)
@@ -85,7 +88,7 @@ class Pairing(Generic[L]):
         self._check_room(ticket.lease, waits=found is None)
         if found is not None and not _belong(found[0], ticket):
             raise Conflict("the other side of this stream has another lease")
-        self._used[use] = ticket
+        self._used[use] = ticket, steady + STREAM_LIFETIME
         self._count(ticket.lease, _USED, 1)
         self._by_lease[ticket.lease][leg] = ticket.epoch
         if found is None:
@@ -130,11 +133,15 @@ class Pairing(Generic[L]):
         self._fences[lease] = max(epoch, self._fences.get(lease, -1))
         return tuple(leg for leg, held in self._by_lease.get(lease, {}).items() if held <= epoch)
 
-    def _forget(self, now: datetime) -> None:
-        """Drop used tickets that have expired; they are ordered by time."""
+    def _forget(self, now: datetime, steady: timedelta) -> None:
+        """Drop used tickets that have expired by the wall clock and by steady time.
+
+        A clock that is set ahead and back makes a ticket expire and be valid again; a clock that is
+        set back keeps it valid for longer.
+        """
         while self._used:
-            use, ticket = next(iter(self._used.items()))
-            if ticket.expires > now:
+            use, (ticket, until) = next(iter(self._used.items()))
+            if ticket.expires > now or until > steady:
                 break
             del self._used[use]
             self._count(ticket.lease, _USED, -1)

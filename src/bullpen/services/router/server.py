@@ -99,7 +99,7 @@ class Router:
         scheme, _, token = authorization.partition(" ")
         try:
             ticket = self._tickets.verify(token if scheme.lower() == "bearer" else "", now=now)
-            other = self._pairing.arrive(ticket, leg, now=now)
+            other = self._pairing.arrive(ticket, leg, now=now, steady=self._clock.steady())
         except LabError as error:
             busy = error.reason == "TooManyRequests"
             leg.finish(RESOURCE_EXHAUSTED if busy else UNAUTHENTICATED, error.message)
