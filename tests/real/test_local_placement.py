@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from support.real_service import Service, eventually, free_port_base
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 STOP_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 40.0
 
 
 @pytest.fixture
@@ -60,6 +61,11 @@ def machines(process: psutil.Process) -> list[psutil.Process]:
     return [
         child for child in process.children(recursive=True) if child.name().startswith("qemu-sys")
     ]
+
+
+async def until(done: Callable[[], object]) -> None:
+    """Look until ``done`` is true, while the supervisor in this process goes on."""
+    await asyncio.to_thread(eventually, done, seconds=WAIT_SECONDS_MAX)
 
 
 async def test_a_lessee_boots_uboot_and_nothing_of_it_is_left(service: Service, data: Path) -> None:
@@ -212,6 +218,26 @@ async def test_a_start_that_fails_late_leaves_what_it_took_over(
         found = await lab.placement.observe_all()
         assert [instance.phase for instance in found] == [InstancePhase.RUNNING] * 2
     assert alive(before) == []
+    assert_nothing_left(data)
+
+
+async def test_a_zygote_that_hangs_is_replaced(service: Service, data: Path) -> None:
+    """It is stopped, not dead: its connection stays open and nothing else ever ends it."""
+    async with targets(service, data) as lab:
+        key = await lab.mock_target("frozen-zygote")
+        zygote = lab.zygote()
+        everybody = zygote.children(recursive=True)
+        zygote.send_signal(signal.SIGSTOP)
+        await until(lambda: lab.placement.problem)
+        assert "does not answer" in lab.placement.problem
+        found = await lab.until(key, InstancePhase.EXITED)
+        assert found.reason is ExitReason.LOST
+        assert "did not answer" in found.detail
+        assert alive([zygote, *everybody]) == []
+        await lab.mock.remove(key)
+        await lab.mock_target("frozen-zygote-after")
+        assert lab.zygote() != zygote
+        await until(lambda: not lab.placement.problem)
     assert_nothing_left(data)
 
 

@@ -69,12 +69,12 @@ class ApiService:
         tokens: AccountTokens | None = None,
         audit: AuditSink | None = None,
         ids: Ids | None = None,
-        ready: Callable[[], bool] = lambda: True,
+        problem: Callable[[], str] = lambda: "",
     ) -> None:
         """Without ``access`` only members of system:masters may do anything.
 
         Without ``tokens`` no tokens of ServiceAccounts are issued, without ``audit`` nothing is
-        recorded.
+        recorded. ``problem`` says why the service is not ready; empty if it is.
         """
         self._registry = registry
         self._resources = resources
@@ -91,7 +91,7 @@ class ApiService:
         self._openapi = OpenApi(resources, version=version)
         self._openapi2 = openapi.document(resources, version=version)
         self._version = version
-        self._ready = ready
+        self._problem = problem
         self._in_flight = 0
         self._closing = False
         self.metrics = Metrics()
@@ -254,7 +254,8 @@ class ApiService:
             case "/livez" | "/healthz":
                 return _text("ok")
             case "/readyz":
-                return _text("ok") if self._ready() else _text("starting", status=503)
+                problem = self._problem()
+                return _text(problem, status=503) if problem else _text("ok")
             case "/metrics":
                 return self._metrics()
             case "/":

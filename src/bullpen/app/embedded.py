@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import platform
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,8 +40,9 @@ from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.errors import Refused
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
+from bullpen.placements.local.placement import LocalPlacement
 from bullpen.provisioners import plugins
-from bullpen.provisioners.base import Host
+from bullpen.provisioners.base import Host, Plugin
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.registry.expiry import EventSweeper
 from bullpen.registry.garbage import GarbageCollector
@@ -99,7 +100,9 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
     async with contextlib.AsyncExitStack() as stack:
         process = await _Process.opened(stack, settings, layout, sources)
         endpoints = process.endpoints()
-        lab = await process.make_lab(endpoints)
+        plugged = plugins.load_all()
+        placement = await process.make_placement(plugged)
+        lab = process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
@@ -110,7 +113,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
             process.grpc.serving(services.callers, services.controller, services.client)
         )
         await process.serve_login(endpoints)
-        await process.serve_api(lab, services, access)
+        await process.serve_api(lab, services, access, problem=lambda: placement.problem)
         process.backups.service_ready()
         yield Running(
             registry=process.registry,
@@ -208,12 +211,16 @@ class _Process:
             "login": f"http://{_address(host, ports[LOGIN])}",
         }
 
-    async def make_lab(self, endpoints: dict[str, str]) -> Lab:
-        """The lab, with every installed provisioner on this machine."""
-        found = plugins.load_all()
-        placement = await self.stack.enter_async_context(
+    async def make_placement(self, found: tuple[Plugin, ...]) -> LocalPlacement:
+        """Where the targets of all installed provisioners run: this machine."""
+        return await self.stack.enter_async_context(
             local_placement(self.layout.root, self.settings.config, found, self.sources).running()
         )
+
+    def make_lab(
+        self, placement: LocalPlacement, found: tuple[Plugin, ...], endpoints: dict[str, str]
+    ) -> Lab:
+        """The lab, with every installed provisioner on this machine."""
         host = Host(arch=platform.machine())
         provisioners = tuple(PlacedProvisioner(each.recipe(host), placement) for each in found)
         return Lab(
@@ -248,7 +255,9 @@ class _Process:
             serving(LoginDiscovery(found), self.listeners[LOGIN], None, door=self.doors[LOGIN])
         )
 
-    async def serve_api(self, lab: Lab, services: Services, access: AccessIndex) -> None:
+    async def serve_api(
+        self, lab: Lab, services: Services, access: AccessIndex, *, problem: Callable[[], str]
+    ) -> None:
         service = ApiService(
             self.registry,
             resources=RESOURCES,
@@ -259,6 +268,7 @@ class _Process:
             tokens=self.accounts,
             audit=self.audit,
             ids=self.sources.ids,
+            problem=problem,
         )
         ports = ConnectionMetrics((*self.doors.values(), self.grpc.guard))
         for metrics in (*lab_metrics(lab.views), ports):

@@ -21,6 +21,7 @@ from bullpen.api.resources import RESOURCES, Resource
 from bullpen.errors import Cause
 
 TIMEOUT_SECONDS = 30.0
+PROBLEM_BYTES_MAX = 1_000
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
@@ -86,13 +87,16 @@ class Api:
             raise _error(response.status, data)
         return json.loads(data) if data else None
 
-    def text(self, path: str) -> str:
-        """A plain text response, such as that of ``/readyz``."""
-        response = self._send("GET", path, None, None, "application/json", "*/*")
-        data = response.read()
-        if response.status >= 400:
-            raise _error(response.status, data)
-        return data.decode()
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def problem(self) -> str:
+        """Why the service says that it is not ready; empty if it is."""
+        response = self._send("GET", "/readyz", None, None, "application/json", "*/*")
+        said = response.read()[:PROBLEM_BYTES_MAX].decode(errors="replace").strip()
+        return "" if response.status < 400 else said or f"/readyz answers {response.status}"
 
     def lines(self, path: str, *, query: dict[str, str], accept: str) -> Iterator[Document]:
         """The events of a watch, until the server or the user ends it."""
@@ -144,7 +148,9 @@ def _error(status: int, data: bytes) -> errors.LabError:
             for c in (answer.get("details") or {}).get("causes") or ()
         )
     except (ValueError, KeyError, TypeError):
-        return errors.LabError(f"the server answered {status}: {data[:200].decode('replace')}")
+        return errors.LabError(
+            f"the server answered {status}: {data[:200].decode(errors='replace')}"
+        )
     return errors.of_reason(reason, message, causes) or errors.LabError(message)
 
 

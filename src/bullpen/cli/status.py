@@ -11,7 +11,6 @@ from bullpen.cli.connection import Api, resource_named
 from bullpen.cli.get import list_all
 from bullpen.cli.options import Exit, connected, output
 from bullpen.cli.output import echo_document, table
-from bullpen.errors import Unavailable
 
 
 @click.command()
@@ -29,14 +28,11 @@ def status(api: Api, output: str) -> int:
 
 def gather(api: Api) -> Document:
     """Everything ``status`` shows, as a document."""
-    try:
-        healthy = api.text("/readyz") == "ok"
-    except Unavailable:
-        # "starting" is a valid answer; no answer at all is raised.
-        healthy = False
+    problem = api.problem()
     leases = [_lease(item) for item in _objects(api, "leases") if not _ended(item)]
     return {
-        "healthy": healthy,
+        "healthy": not problem,
+        "problem": problem,
         "endpoints": {"apiserver": api.server},
         "pools": [_pool(item) for item in _objects(api, "exportersets")],
         "exporters": [_exporter(item) for item in _objects(api, "exporters")],
@@ -103,7 +99,8 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def _echo(report: Document) -> None:
-    click.echo(f"Health:      {'ok' if report['healthy'] else 'NOT READY'}")
+    health = "ok" if report["healthy"] else f"NOT READY: {report['problem']}"
+    click.echo(f"Health:      {health}")
     click.echo(f"API server:  {report['endpoints']['apiserver']}")
     for title, key, columns in _SECTIONS:
         rows = report[key]

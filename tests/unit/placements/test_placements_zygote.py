@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-from bullpen.placements.local.wire import EVENTS, Frames, Hello
+from bullpen.placements.local import processes
+from bullpen.placements.local.connection import (
+    BUSY_MISSED_MAX,
+    HEARTBEAT_SECONDS,
+    MISSED_MAX,
+    hangs,
+)
+from bullpen.placements.local.wire import ANSWERS, Frames, Hello
 from bullpen.placements.local.zygote import Zygote
+from support.real_service import eventually
 
 
 def test_news_of_a_supervisor_that_was_just_replaced_does_not_end_the_zygote(
@@ -29,9 +40,29 @@ def test_news_of_a_supervisor_that_was_just_replaced_does_not_end_the_zygote(
         first.close()
         zygote._accept()
         zygote._receive()
-        (hello,) = Frames(EVENTS).feed(second.recv(4096))
+        (hello,) = Frames(ANSWERS).feed(second.recv(4096))
         assert isinstance(hello, Hello)
         zygote._part()
         zygote._selector.close()
         for end in (zygote._wakeups, zygote._wake):
             end.close()
+
+
+def test_a_zygote_that_is_only_slow_is_given_more_time_than_one_that_hangs() -> None:
+    assert not hangs(MISSED_MAX - 1, busy=False)
+    assert hangs(MISSED_MAX, busy=False)
+    assert not hangs(MISSED_MAX, busy=True)
+    assert hangs(BUSY_MISSED_MAX, busy=True)
+    noticed = (MISSED_MAX + 1) * HEARTBEAT_SECONDS
+    assert noticed < 5.0, "the promise, with the interval in which it stopped answering"
+
+
+def test_a_stopped_process_is_not_busy_and_a_running_one_is() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            eventually(lambda: processes.busy(process.pid))
+            process.send_signal(signal.SIGSTOP)
+            eventually(lambda: not processes.busy(process.pid))
+        finally:
+            process.kill()
+    assert not processes.busy(process.pid)

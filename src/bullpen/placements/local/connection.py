@@ -21,7 +21,17 @@ from bullpen.errors import Unreachable
 from bullpen.placements.local import layout, processes
 from bullpen.placements.local.layout import Layout, ZygoteState
 from bullpen.placements.local.processes import ProcessId
-from bullpen.placements.local.wire import EVENTS, Command, Event, Frames, Hello, Quit, frame
+from bullpen.placements.local.wire import (
+    ANSWERS,
+    Command,
+    Event,
+    Frames,
+    Hello,
+    Ping,
+    Pong,
+    Quit,
+    frame,
+)
 
 log = logging.getLogger("bullpen.placements")
 
@@ -38,6 +48,20 @@ CONTROL = "control"
 
 RESTART_SECONDS = 1.0
 """Pause between two attempts to start one."""
+
+HEARTBEAT_SECONDS = 1.0
+"""Interval of the heartbeats that a zygote must answer."""
+
+MISSED_MAX = 3
+"""A zygote that misses so many heartbeats in a row hangs. It is noticed within five seconds."""
+
+BUSY_MISSED_MAX = 30
+"""The same for one that waits for a processor or a disk: on a busy machine it is only slow."""
+
+
+def hangs(missed: int, *, busy: bool) -> bool:
+    """Whether a zygote that missed so many heartbeats in a row must be replaced."""
+    return missed >= (BUSY_MISSED_MAX if busy else MISSED_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +92,10 @@ class Link:
         self.runtime = Path(state.runtime)
         self.identity = state.process
         self.hello = Hello(version="", children=(), ended=())
+        self.hung = False
+        self.answered = True
+        """Whether anything was received since this was last reset."""
+
         self._events = self._receive()
 
     async def greet(self, seconds_max: float) -> None:
@@ -89,11 +117,28 @@ class Link:
         return self._events
 
     async def _receive(self) -> AsyncIterator[Event]:
-        frames = Frames(EVENTS)
+        frames = Frames(ANSWERS)
         with contextlib.suppress(OSError):
             while data := await self._reader.read(READ_BYTES):
-                for event in frames.feed(data):
-                    yield event
+                self.answered = True
+                for answer in frames.feed(data):
+                    if not isinstance(answer, Pong):
+                        yield answer
+
+    async def heartbeats(self) -> AsyncIterator[int]:
+        """Send heartbeats; yields how many in a row were missed so far, after each interval."""
+        missed = 0
+        while True:
+            self.answered = False
+            self.send(Ping())
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            missed = 0 if self.answered else missed + 1
+            yield missed
+
+    def kill(self) -> None:
+        """Kill a process that hangs; ``events`` ends."""
+        self.hung = True
+        processes.kill(self.identity.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Disconnect; the zygote goes on."""
@@ -242,7 +287,7 @@ class ZygoteHandle:
         settings: ZygoteSettings,
         *,
         heard: Callable[[Event], None],
-        lost: Callable[[], Awaitable[None]],
+        lost: Callable[[str], Awaitable[None]],
     ) -> None:
         self._places = places
         self._settings = settings
@@ -255,6 +300,9 @@ class ZygoteHandle:
         self.link: Link | None = None
         self.problem = ""
         """Why no zygote starts; empty once one does."""
+
+        self.silent = False
+        """The zygote does not answer, or was lost and is not replaced yet."""
 
     def want(self) -> None:
         """A zygote is needed, now or soon."""
@@ -291,9 +339,27 @@ class ZygoteHandle:
                 await self._wanted.wait()
                 await self._start()
             if self.link is not None:
-                async for event in self.link.events():
-                    self._heard(event)
+                await self._follow(self.link)
                 await self._clean_up_after(self.link)
+
+    async def _follow(self, link: Link) -> None:
+        """Pass on the events of the zygote until it is gone."""
+        self.silent = False
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._watch_heartbeats(link))
+            async for event in link.events():
+                self._heard(event)
+            watching.cancel()
+
+    async def _watch_heartbeats(self, link: Link) -> None:
+        """Kill a zygote that hangs: its exporters end with it, and a new one is started."""
+        async for missed in link.heartbeats():
+            self.silent = missed > 1
+            if hangs(missed, busy=processes.busy(link.identity.pid)):
+                facts = {"key": link.identity.pid, "missed": missed}
+                log.error("zygote hangs and is killed", extra=facts)
+                link.kill()
+                return
 
     async def _start(self) -> None:
         try:
@@ -301,7 +367,7 @@ class ZygoteHandle:
         except Unreachable as error:
             facts = {"key": self._places.instances, "cause": error.message}
             log.error("zygote not started", extra=facts)  # noqa: TRY400 - its cause is said
-            self.problem = error.message
+            self.problem, self.silent = error.message, False
             self._news.set()
             await asyncio.sleep(RESTART_SECONDS)
         else:
@@ -311,10 +377,13 @@ class ZygoteHandle:
     async def _clean_up_after(self, link: Link) -> None:
         """The zygote ended unexpectedly, and its exporters with it."""
         log.error("zygote lost", extra={"key": link.identity.pid})
-        self.link = None
+        self.link, self.silent = None, True
         await link.ended()
-        await self._lost()
+        what = "did not answer and was killed" if link.hung else "exited"
+        await self._lost(f"the process that holds all exporters {what}")
         forget(self._places, link.identity)
+        # One that was taken over from a previous process may not be needed any more.
+        self.silent = self._wanted.is_set()
 
     def leave(self) -> None:
         """Let the zygote go on; a later process finds it, or it ends by itself."""

@@ -173,6 +173,13 @@ class LocalPlacement:
                 self._sandbox.close()
 
     @property
+    def problem(self) -> str:
+        """Why no instance can be started or controlled now; empty if all is well."""
+        if self._zygote.silent:
+            return "the process that holds all exporters does not answer and is being replaced"
+        return self._zygote.problem
+
+    @property
     def sandboxing(self) -> Sandboxing:
         """The sandbox of instances here, to be reported to users."""
         return self._sandbox.sandboxing
@@ -384,14 +391,14 @@ class LocalPlacement:
         if self._zygote.link is not None:
             self._zygote.link.send(Noted(key=key))
 
-    async def _lost(self) -> None:
+    async def _lost(self, cause: str) -> None:
         """The zygote ended: finish its work."""
         lost = [
             local for local in self._instances.values() if local.spawned and not local.gone.is_set()
         ]
         await self._kill(lost)
         for local in lost:
-            self._exit(local, ExitReason.LOST, "the process that holds all exporters exited")
+            self._exit(local, ExitReason.LOST, cause)
 
     # Taking over from a previous process
 

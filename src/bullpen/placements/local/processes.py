@@ -70,6 +70,12 @@ def _stat(pid: int) -> list[str]:
     return [] if fields[_STATE] in "ZX" else fields
 
 
+def busy(pid: int) -> bool:
+    """Whether it runs, waits for a processor, or waits for a disk, and so may go on by itself."""
+    fields = _stat(pid)
+    return bool(fields) and fields[_STATE] in "RD"
+
+
 def belonging(*, sessions: Collection[int], tokens: Collection[str]) -> tuple[int, ...]:
     """Every process in one of these sessions or executed with one of these tokens."""
     return tuple(

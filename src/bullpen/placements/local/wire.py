@@ -61,7 +61,11 @@ class Quit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """End every exporter, then the zygote."""
 
 
-Command = Spawn | Stop | Retire | Noted | Quit
+class Ping(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Answered by ``Pong`` at once."""
+
+
+Command = Spawn | Stop | Retire | Noted | Quit | Ping
 
 
 class ChildState(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +99,13 @@ class Hello(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """Exits that have not been acknowledged."""
 
 
+class Pong(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """The zygote serves its supervisor."""
+
+
 Event = Hello | Spawned | Registered | Exited
+Answer = Event | Pong
+"""Everything that a zygote sends."""
 
 M = TypeVar("M")
 
@@ -129,4 +139,5 @@ class Frames(Generic[M]):
 
 
 COMMANDS: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 EVENTS: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

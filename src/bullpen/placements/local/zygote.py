@@ -31,12 +31,14 @@ from bullpen.placements.local.children import Child, RotatedLog
 from bullpen.placements.local.janitor import Janitor
 from bullpen.placements.local.wire import (
     COMMANDS,
+    Answer,
     Command,
-    Event,
     Exited,
     Frames,
     Hello,
     Noted,
+    Ping,
+    Pong,
     Quit,
     Registered,
     Retire,
@@ -171,6 +173,8 @@ class Zygote:
     def _obey(self, command: Command) -> None:
         if isinstance(command, Quit):
             self._quit()
+        elif isinstance(command, Ping):
+            self._send(Pong())
         elif isinstance(command, Spawn):
             self._spawn(command)
         elif isinstance(command, Noted):
@@ -183,9 +187,9 @@ class Zygote:
         elif isinstance(command, Retire):
             processes.kill(child.pid, signal.SIGHUP)
 
-    def _send(self, event: Event) -> None:
+    def _send(self, answer: Answer) -> None:
         if self._supervisor is not None:
-            self._unsent += frame(event)
+            self._unsent += frame(answer)
             self._flush()
 
     def _flush(self) -> None:
