@@ -22,8 +22,8 @@ from bullpen.sim.world import World
 STEPS_TO_CRASH_MAX = 60
 """Maximum turns of the event loop before a crash, so that it can hit any await."""
 
-CLOCK_JUMPS_MAX = (1.0, 20.0, 20.0, 600.0)
-"""Maximum seconds by which a clock is changed at a time."""
+CLOCK_JUMPS_MAX = (1.0, 20.0, 600.0, 4 * 3600.0)
+"""Maximum seconds by which the wall clock is set at a time, longer than any token lasts."""
 
 
 class Story:
