@@ -11,6 +11,7 @@ from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.exporters.presence import FAILURE_PATIENCE, HOOK_PATIENCE
 from bullpen.errors import Conflict, NotFound
+from bullpen.services.peers import Peer
 from support.lab_world import SPACE, LabWorld
 
 S = ExporterStatusValue
@@ -157,7 +158,7 @@ def test_an_exporter_that_is_removed_hears_no_more(world: LabWorld) -> None:
     async def story(world: LabWorld) -> None:
         await world.make_exporter()
         await world.until(lambda: world.views.exporters.get(SPACE, "e1"))
-        stream = world.exporters.status(world.exporter())
+        stream = world.exporters.status(world.exporter(), Peer())
         await anext(stream)
         waiting = asyncio.ensure_future(anext(stream))
         await world.settle()
@@ -199,7 +200,7 @@ def test_after_a_restart_an_exporter_that_still_holds_an_older_lease_is_put_righ
                 exporter = world.exporter()
                 if listens_first:
                     world.exporters.listens(exporter, "old")
-                stream = world.exporters.status(exporter)
+                stream = world.exporters.status(exporter, Peer())
                 player_heard.append((await anext(stream)).lease)
                 if not listens_first:
                     world.exporters.listens(exporter, "old")
@@ -219,7 +220,7 @@ def test_after_a_restart_it_is_put_right_also_if_it_has_to_finish_something_firs
     async def story(world: LabWorld) -> None:
         await give_on(world)
         async with world.service():
-            stream = world.exporters.status(world.exporter())
+            stream = world.exporters.status(world.exporter(), Peer())
             assert (await anext(stream)).lease == "new"
             report = world.exporters.report
             await report(world.exporter(), value=S.AFTER_LEASE_HOOK, message="")
@@ -249,7 +250,7 @@ def test_after_a_restart_an_exporter_that_holds_the_right_lease_is_left_alone(
                 exporter = world.exporter()
                 if listens_first:
                     world.exporters.listens(exporter, "one")
-                stream = world.exporters.status(exporter)
+                stream = world.exporters.status(exporter, Peer())
                 assert (await anext(stream)).lease == "one"
                 world.exporters.listens(exporter, "one")
                 with pytest.raises(TimeoutError):
@@ -275,7 +276,7 @@ def test_an_exporter_that_seems_to_be_free_is_asked_for_before_it_hears_so(
         async with world.service():
             world.views.exporters._drop(world.exporter())
             world.views.exporters._set(free)
-            stream = world.exporters.status(free)
+            stream = world.exporters.status(free, Peer())
             assert (await anext(stream)).lease == "one"
             await stream.aclose()
 
@@ -298,7 +299,7 @@ def test_a_lease_that_is_listened_on_before_it_is_seen_goes_on(
             world.exporters.listens(exporter, "one")
             if seen_first:
                 world.views.leases._set(lease)
-            stream = world.exporters.status(exporter)
+            stream = world.exporters.status(exporter, Peer())
             first = asyncio.ensure_future(anext(stream))
             await world.settle()
             world.views.leases._set(lease)
@@ -325,7 +326,7 @@ def test_who_is_free_holds_nothing_of_what_it_listened_on(world: LabWorld) -> No
             world.connections.opened((SPACE, "e1"))
             await world.make_lease("two")
             await world.assigned("two")
-            stream = world.exporters.status(world.exporter())
+            stream = world.exporters.status(world.exporter(), Peer())
             assert (await anext(stream)).lease == "two"
             await stream.aclose()
 

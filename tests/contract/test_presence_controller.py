@@ -59,6 +59,26 @@ def test_a_short_absence_goes_unnoticed_and_a_longer_one_does_not(world: LabWorl
     world.run(story)
 
 
+def test_an_unreachable_exporter_is_offline_at_once(world: LabWorld) -> None:
+    """Its machine was silent for seconds before its connection was closed."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            await asyncio.sleep(GRACE)
+            assert online(world)
+            player.peer.unreachable = True
+            player.hang_up()
+            await world.settle()
+            assert not online(world)
+            async with player.connected():
+                await world.settle()
+                assert online(world)
+            await asyncio.sleep(GRACE - 0.5)
+            assert online(world), "a closed connection has its grace period again"
+
+    world.run(story)
+
+
 def test_what_is_said_of_an_exporter_is_said_of_its_present_spec(world: LabWorld) -> None:
     async def story(world: LabWorld) -> None:
         async with world.player():

@@ -35,6 +35,7 @@ from bullpen.registry.registry import Registry
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.leases import Leases
+from bullpen.services.peers import Peer
 from bullpen.services.routing import Router
 from bullpen.sim import virtual_time
 from bullpen.sim.keys import cheap_keys
@@ -195,13 +196,15 @@ class Player:
         self.obeys = True
         """Whether it says what it does about its leases by itself."""
 
+        self.peer = Peer()
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """A Status stream, open until the block ends or ``hang_up``."""
         async with asyncio.TaskGroup() as tasks:
-            stream = self._world.exporters.status(self._world.exporter(self.name))
+            self.peer = Peer()
+            stream = self._world.exporters.status(self._world.exporter(self.name), self.peer)
             self._task = tasks.create_task(self._listen(stream))
             await asyncio.sleep(0)
             try:

@@ -113,7 +113,7 @@ class Players:
         if key in self._connected:
             self._connected.discard(key)
             self._serving.discard(key)
-            self._world.connections.closed(key, now=self._world.clock.now())
+            self._world.connections.closed(key, now=self._world.clock.now(), unreachable=False)
             self._world.lab.presence_changed(key)
 
     async def _register(self, exporter: Exporter) -> None:

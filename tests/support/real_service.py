@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -203,12 +203,14 @@ class Service:
         return path
 
     @contextlib.contextmanager
-    def exporter(self, config: Path, *, wait: bool = True) -> Iterator[subprocess.Popen[str]]:
-        """The real ``jmp run`` on a config, until the block ends."""
+    def exporter(
+        self, config: Path, *, wait: bool = True, wrapper: Sequence[str] = ()
+    ) -> Iterator[subprocess.Popen[str]]:
+        """The real ``jmp run`` on a config, until the block ends; ``wrapper`` starts it."""
         log = config.with_suffix(".log")
         with log.open("a") as output:
             process = subprocess.Popen(
-                [str(BIN / "jmp"), "run", "--exporter-config", str(config)],
+                [*wrapper, str(BIN / "jmp"), "run", "--exporter-config", str(config)],
                 stdout=output,
                 stderr=output,
                 env=self.environment,

@@ -33,6 +33,7 @@ from bullpen.errors import NotFound, Refused
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
+from bullpen.services.peers import Peer
 from bullpen.services.signals import Signals
 
 OWN_LABELS = "jumpstarter.dev/"
@@ -185,7 +186,7 @@ class Exporters:
             reason = "ExporterOnline" if presence.online(written) else "ExporterOffline"
             self._events.emit(written, reason=reason, message=message or value.value)
 
-    async def status(self, exporter: Exporter) -> AsyncGenerator[Notice, None]:
+    async def status(self, exporter: Exporter, peer: Peer) -> AsyncGenerator[Notice, None]:
         """The notices for the exporter, now and whenever they change, while it is connected."""
         key, uid = key_of(exporter), exporter.metadata.uid
         self._connections.opened(key)
@@ -202,7 +203,7 @@ class Exporters:
                     last = notice
                     yield notice
         finally:
-            self._connections.closed(key, now=self._clock.now())
+            self._connections.closed(key, now=self._clock.now(), unreachable=peer.unreachable)
             self._presence_changed(key)
 
     async def _catch_up(self, key: Key, uid: str) -> None:

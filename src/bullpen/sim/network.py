@@ -1,8 +1,9 @@
 """Calls and streams between players and the service, over a lossy and slow network.
 
 A call may be lost on the way there, without any effect, or on the way back, after it was
-carried out. A stream keeps its order and ends when either side ends, or when it was cut for
-longer than a keepalive.
+carried out. A stream keeps its order and ends when either side ends. A peer that is cut off
+hears nothing, not even that its streams ended: the service ends them when it notices, as
+late as in production, and the peer hears of it when it is connected again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from bullpen.app.services import Services
 from bullpen.errors import LabError, Unreachable
+from bullpen.runtime.silence import DETECTION_SECONDS_MAX, SILENCE_SECONDS_MAX
+from bullpen.services.peers import Peer
 from bullpen.sim.plan import Weather
 from bullpen.sim.process import Process
 
@@ -22,9 +25,6 @@ T = TypeVar("T")
 
 DEADLINE = 10.0
 """How long a caller waits for an answer that was lost."""
-
-KEEPALIVE = 5.0
-"""How long a silent connection is considered alive."""
 
 
 class Network:
@@ -41,9 +41,14 @@ class Network:
         """Drop everything to and from a peer for this long."""
         loop = asyncio.get_running_loop()
         self._cut[peer] = max(loop.time() + seconds, self._cut.get(peer, 0.0))
-        if seconds > KEEPALIVE:
-            for stream in self._streams.get(peer, ()):
-                loop.call_later(KEEPALIVE, stream.end, Unreachable("keepalive"))
+        for stream in self._streams.get(peer, ()):
+            noticed = self._chance.uniform(SILENCE_SECONDS_MAX, DETECTION_SECONDS_MAX)
+            loop.call_later(noticed, self._notice, peer, stream)
+
+    def _notice(self, peer: str, stream: _Stream[Any]) -> None:
+        """The service looks whether a peer that was cut off can be reached again."""
+        if self.is_cut(peer):
+            stream.abandon()
 
     def heal(self) -> None:
         self._cut.clear()
@@ -67,7 +72,9 @@ class Network:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, peer: str, work: Callable[[Services], Coroutine[Any, Any, AsyncGenerator[T, None]]]
+        self,
+        peer: str,
+        work: Callable[[Services, Peer], Coroutine[Any, Any, AsyncGenerator[T, None]]],
     ) -> AsyncIterator[AsyncIterator[T]]:
         """The messages of the service, until one side ends."""
         await self._hop(peer)
@@ -77,7 +84,7 @@ class Network:
         stream: _Stream[T] = _Stream()
         mine = self._streams.setdefault(peer, [])
         mine.append(stream)
-        handler = process.spawn(stream.feed(work, process))
+        stream.handler = handler = process.spawn(stream.feed(work, process))
         handler.add_done_callback(lambda _: stream.end(Unreachable("the connection was closed")))
         try:
             # The garbage collector would close it at a time that the seed does not determine.
@@ -89,12 +96,20 @@ class Network:
 
     async def _read(self, peer: str, stream: _Stream[T]) -> AsyncGenerator[T, None]:
         while True:
-            item = await stream.next()
+            try:
+                item = await stream.next()
+            except LabError:
+                await self._connected(peer)
+                raise
             await asyncio.sleep(self._delay())
-            while self.is_cut(peer):
-                await asyncio.sleep(0.1)
-                stream.check()
+            await self._connected(peer)
+            stream.check_reachable()
             yield item
+
+    async def _connected(self, peer: str) -> None:
+        """Wait until the peer is not cut off; ``heal`` ends a cut early."""
+        while self.is_cut(peer):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
     async def _hop(self, peer: str) -> None:
         await asyncio.sleep(self._delay())
@@ -115,15 +130,18 @@ class _Stream(Generic[T]):
     def __init__(self) -> None:
         self._items: asyncio.Queue[T | None] = asyncio.Queue(maxsize=1_000)
         self._error: LabError | None = None
+        self._peer = Peer()
+        self.handler: asyncio.Task[None] | None = None
+        """The service's side."""
 
     async def feed(
         self,
-        work: Callable[[Services], Coroutine[Any, Any, AsyncGenerator[T, None]]],
+        work: Callable[[Services, Peer], Coroutine[Any, Any, AsyncGenerator[T, None]]],
         process: Process,
     ) -> None:
         assert process.services is not None
         try:
-            async with contextlib.aclosing(await work(process.services)) as said:
+            async with contextlib.aclosing(await work(process.services, self._peer)) as said:
                 async for item in said:
                     if not process.alive:
                         break
@@ -139,13 +157,20 @@ class _Stream(Generic[T]):
             with contextlib.suppress(asyncio.QueueFull):
                 self._items.put_nowait(None)
 
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def abandon(self) -> None:
+        """The service's side ends because the peer is unreachable."""
+        self._peer.unreachable = True
+        if self.handler is not None:
+            self.handler.cancel()
+
+    def check_reachable(self) -> None:
+        """Raise if the service gave the peer up: what it sent before never arrives."""
+        if self._peer.unreachable:
+            raise Unreachable("the connection was reset")
 
     async def next(self) -> T:
-        if self._items.empty():
-            self.check()
+        if self._items.empty() and self._error is not None:
+            raise self._error
         item = await self._items.get()
         if item is None:
             assert self._error is not None

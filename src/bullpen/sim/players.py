@@ -20,6 +20,7 @@ from bullpen.errors import LabError, NotFound, Unavailable
 from bullpen.identity.subjects import Role
 from bullpen.services.callers import Claim
 from bullpen.services.dialing import Call
+from bullpen.services.peers import Peer
 from bullpen.sim.history import History
 from bullpen.sim.network import Network
 from bullpen.sim.routers import PlayedRouter
@@ -114,8 +115,9 @@ class Player:
                 return
 
     async def _hear(self, serving: asyncio.TaskGroup) -> None:
-        async def work(services: Services) -> AsyncGenerator[Notice, None]:
-            return services.exporters.status(await services.callers.exporter(self._claim()))
+        async def work(services: Services, peer: Peer) -> AsyncGenerator[Notice, None]:
+            exporter = await services.callers.exporter(self._claim())
+            return services.exporters.status(exporter, peer)
 
         listening: asyncio.Task[None] | None = None
         async with self._stage.network.stream(self._part.name, work) as notices:
@@ -154,7 +156,7 @@ class Player:
             await self._report(ExporterStatusValue.LEASE_READY)
 
     async def _listen(self, lease: str) -> None:
-        async def work(services: Services) -> AsyncGenerator[Call, None]:
+        async def work(services: Services, _: Peer) -> AsyncGenerator[Call, None]:
             exporter = await services.callers.exporter(self._claim())
             services.exporters.listens(exporter, lease)
             return services.switchboard.listen(exporter, lease)

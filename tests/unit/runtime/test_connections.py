@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from bullpen.app.config import ConnectionConfig
 from bullpen.app.process import RESERVED, connection_shares
 from bullpen.runtime.connections import Bounds, Door, Guest, accepting
-from bullpen.services.grpc.guard import Connection, surplus
+from bullpen.services.grpc import sockets
+from bullpen.services.grpc.guard import surplus
+from bullpen.services.grpc.sockets import Connection
 
 
 class Visitor(Guest):
@@ -79,7 +81,7 @@ def test_who_left_counts_no_more_however_often_it_is_said() -> None:
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.integers(0, 300)).map(
-            lambda found: Connection(0, found[0], found[1])
+            lambda found: Connection(0, (found[0], 0), found[1])
         ),
         max_size=30,
     ),
@@ -89,7 +91,7 @@ def test_who_left_counts_no_more_however_often_it_is_said() -> None:
 def test_of_the_grpc_port_those_go_that_sent_least_and_the_rest_is_within_bounds(
     found: list[Connection], total: int, per_address: int
 ) -> None:
-    numbered = [Connection(n, c.address, c.received) for n, c in enumerate(found)]
+    numbered = [Connection(n, c.endpoint, c.received) for n, c in enumerate(found)]
     bounds = Bounds(total=total, per_address=per_address)
     gone = surplus(numbered, bounds)
     kept = [c for c in numbered if c not in gone]
@@ -113,8 +115,6 @@ def test_the_ports_together_leave_descriptors_in_reserve(limit: int) -> None:
 
 
 def test_a_socket_of_this_process_is_recognised_by_its_port() -> None:
-    from bullpen.services.grpc import guard
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as caller:
@@ -122,9 +122,9 @@ def test_a_socket_of_this_process_is_recognised_by_its_port() -> None:
             with accepted:
                 caller.sendall(b"12345")
                 accepted.recv(5)
-                (found,) = guard._connections(port)
+                (found,) = sockets.connections(port)
                 assert (found.descriptor, found.received) == (accepted.fileno(), 5)
-                guard._shut_down(found.descriptor, port)
+                sockets.shut_down(found.descriptor, port)
                 assert caller.recv(1) == b""
 
 

@@ -22,6 +22,7 @@ from bullpen.kit.ids import RandomIds
 from bullpen.services.callers import Claim
 from bullpen.services.grpc.controller import ControllerServicer, selector_of
 from bullpen.services.grpc.methods import Admits, Methods, method
+from bullpen.services.grpc.peer_watch import PeerWatch
 from bullpen.services.grpc.recording import CHANGES, CLAIMED, UNCHANGING, Call, CallRecorder
 from bullpen.services.grpc.server import SERVICES
 
@@ -105,10 +106,10 @@ class Servicer(ControllerServicer):
 async def serving(servicer: Servicer) -> AsyncIterator[Any]:
     recorder = CallRecorder(servicer.audit, clock=SystemClock(), ids=RandomIds())
     methods: Any = Methods(recorder)
-    methods.admit(Gate())
     server = grpc.aio.server(interceptors=(methods,))
     jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, methods)  # type: ignore[arg-type]
     port = server.add_insecure_port("127.0.0.1:0")
+    methods.admit(Gate(), PeerWatch(port))
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

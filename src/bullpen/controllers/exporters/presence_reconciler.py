@@ -29,6 +29,11 @@ class Connections:
         self._started = started
         self._open: dict[Key, int] = {}
         self._lost: dict[Key, datetime] = {}
+        """Since when an exporter has been missed."""
+
+        self._unreachable: set[Key] = set()
+        """Missed exporters whose machine was silent for so long that no grace is due."""
+
         self._listeners: list[Callable[[Key], None]] = []
 
     def listen(self, listener: Callable[[Key], None]) -> None:
@@ -37,15 +42,18 @@ class Connections:
 
     def opened(self, key: Key) -> None:
         self._open[key] = self._open.get(key, 0) + 1
-        self._lost.pop(key, None)
+        self.forget(key)
         if self._open[key] == 1:
             self._tell(key)
 
-    def closed(self, key: Key, *, now: datetime) -> None:
+    def closed(self, key: Key, *, now: datetime, unreachable: bool) -> None:
+        """A connection ended; ``unreachable``: because the exporter's machine was silent."""
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
             self._lost[key] = now
+            if unreachable:
+                self._unreachable.add(key)
             self._tell(key)
 
     def _tell(self, key: Key) -> None:
@@ -56,18 +64,22 @@ class Connections:
         """The exporter called without a connection: it is about to connect, or just left."""
         if key not in self._open:
             self._lost[key] = now
+            self._unreachable.discard(key)
 
     def connected(self, key: Key) -> bool:
         return key in self._open
 
     def forget(self, key: Key) -> None:
-        """The exporter was deleted."""
+        """The exporter is connected, or was deleted."""
         self._lost.pop(key, None)
+        self._unreachable.discard(key)
 
     def missed_at(self, key: Key) -> datetime:
         """When an exporter that is not connected counts as offline."""
         lost = self._lost.get(key)
-        return lost + presence.GRACE if lost else self._started + presence.START_GRACE
+        if lost is None:
+            return self._started + presence.START_GRACE
+        return lost if key in self._unreachable else lost + presence.GRACE
 
 
 class PresenceReconciler:

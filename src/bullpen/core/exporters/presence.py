@@ -12,7 +12,9 @@ from bullpen.core.conditions import condition, get, holds
 GRACE = timedelta(seconds=3)
 """How long an exporter may be disconnected before it counts as offline.
 
-Longer than its own retry interval (1 s), shorter than the promised 5 s.
+Longer than its own retry interval (1 s), shorter than the promised 5 s. One whose machine was
+silent until its connection was closed counts as offline at once: it cannot know that it must
+reconnect.
 """
 
 START_GRACE = timedelta(seconds=15)

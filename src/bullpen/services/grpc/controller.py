@@ -20,6 +20,7 @@ from bullpen.services.grpc import convert
 from bullpen.services.grpc.methods import Admits, method
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.services.leases import Leases
+from bullpen.services.peers import Peer
 
 _OPERATORS = {
     "In": Operator.IN,
@@ -66,11 +67,11 @@ class ControllerServicer:
             await self._leases.release_as_exporter(exporter, held.name)
         return jumpstarter_pb2.ReportStatusResponse()
 
-    @method(Admits.EXPORTER)
+    @method(Admits.EXPORTER, watched=True)
     async def Status(  # noqa: N802
-        self, exporter: Exporter, request: Any
+        self, exporter: Exporter, request: Any, peer: Peer
     ) -> AsyncGenerator[Any, None]:
-        async with aclosing(self._exporters.status(exporter)) as notices:
+        async with aclosing(self._exporters.status(exporter, peer)) as notices:
             async for notice in notices:
                 if notice.leased:
                     yield jumpstarter_pb2.StatusResponse(

@@ -13,38 +13,18 @@ Connections that do not finish their handshake are closed by gRPC itself, see
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import resource
-import socket
-import struct
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 from bullpen.runtime.connections import Bounds
+from bullpen.services.grpc import sockets
+from bullpen.services.grpc.sockets import Connection
 
 log = logging.getLogger("bullpen.grpc")
 
 LOOK_SECONDS = 0.25
-DESCRIPTORS = Path("/proc/self/fd")
-
-_RECEIVED_OFFSET = 128
-"""Offset of ``tcpi_bytes_received`` in Linux' ``struct tcp_info``."""
-
-_INFO_BYTES = _RECEIVED_OFFSET + 8
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """One connection of the port, as the kernel reports it."""
-
-    descriptor: int
-    address: str
-    received: int
-    """Bytes the peer has sent so far."""
 
 
 def surplus(connections: Iterable[Connection], bounds: Bounds) -> tuple[Connection, ...]:
@@ -77,9 +57,9 @@ class Guard:
                 self._shed()
 
     def _shed(self) -> None:
-        gone = surplus(_connections(self._port), self._bounds)
+        gone = surplus(sockets.connections(self._port), self._bounds)
         for connection in gone:
-            _shut_down(connection.descriptor, self._port)
+            sockets.shut_down(connection.descriptor, self._port)
         if gone:
             self.displaced += len(gone)
             log.warning(
@@ -96,49 +76,3 @@ def _lowest_free() -> int:
         return 1 << 30
     os.close(found)
     return found
-
-
-def _connections(port: int) -> list[Connection]:
-    found = (_connection(descriptor, port) for descriptor in _descriptors())
-    return [connection for connection in found if connection is not None]
-
-
-def _descriptors() -> Iterable[int]:
-    """The open descriptors; if none is left to list them with, all possible ones."""
-    try:
-        return [int(name) for name in os.listdir(DESCRIPTORS)]
-    except OSError:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return range(soft)
-
-
-def _connection(descriptor: int, port: int) -> Connection | None:
-    """The connection of a descriptor, if it is an accepted connection of the port."""
-    with contextlib.suppress(OSError):
-        borrowed = socket.socket(fileno=descriptor)
-        try:
-            if borrowed.family not in (socket.AF_INET, socket.AF_INET6):
-                return None
-            if borrowed.getsockname()[1] != port:
-                return None
-            # A listening socket has no peer, and raises.
-            address = str(borrowed.getpeername()[0])
-            info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-            (received,) = struct.unpack_from("Q", info, _RECEIVED_OFFSET)
-            return Connection(descriptor, address, received)
-        finally:
-            # The descriptor belongs to gRPC and stays open.
-            borrowed.detach()
-    return None
-
-
-def _shut_down(descriptor: int, port: int) -> None:
-    """Shut the connection down; checked again first, because gRPC may have closed it."""
-    if _connection(descriptor, port) is None:
-        return
-    with contextlib.suppress(OSError):
-        borrowed = socket.socket(fileno=descriptor)
-        try:
-            borrowed.shutdown(socket.SHUT_RDWR)
-        finally:
-            borrowed.detach()

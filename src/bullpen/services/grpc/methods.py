@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from bullpen.errors import BadRequest, LabError
 from bullpen.identity.subjects import Role
 from bullpen.services.callers import Anonymous, Callers, Claim
 from bullpen.services.grpc.errors import Answer, answer_to
+from bullpen.services.grpc.peer_watch import PeerWatch
 from bullpen.services.grpc.recording import CallRecorder
 
 log = logging.getLogger("bullpen.grpc")
@@ -55,12 +56,15 @@ class Terms:
     human: bool
     """Users read its refusals, so they get the code that the client prints well."""
 
+    watched: bool
+    """Its stream ends soon after its peer became unreachable, and its function gets the peer."""
 
-def method(admits: Admits, *, human: bool = False) -> Callable[[F], F]:
+
+def method(admits: Admits, *, human: bool = False, watched: bool = False) -> Callable[[F], F]:
     """Serve the function, with its caller and its request, to the callers it admits."""
 
     def mark(function: F) -> F:
-        function.terms = Terms(admits, human)  # type: ignore[attr-defined]
+        function.terms = Terms(admits, human, watched)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -73,11 +77,12 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """``recorder`` records changes and refusals in the audit log."""
         self._methods: dict[str, _Method] = {}
         self._callers: Callers | None = None
+        self._peers: PeerWatch | None = None
         self._recorder = recorder
 
-    def admit(self, callers: Callers) -> None:
-        """Set the authentication of callers; must be called before the server starts."""
-        self._callers = callers
+    def admit(self, callers: Callers, peers: PeerWatch) -> None:
+        """Set who authenticates and watches callers; must be called before the server starts."""
+        self._callers, self._peers = callers, peers
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """The same methods are also registered by name, and are collected there."""
@@ -105,7 +110,8 @@ class Methods(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         except Exception:
             log.exception("caller not identified", extra={"key": found.name})
             return refusing(FAILED)
-        return found.serving(caller, details.invocation_metadata)
+        assert self._peers is not None
+        return found.serving(caller, details.invocation_metadata, self._peers)
 
     def _turned_away(self, details: Any, error: LabError) -> Callable[[Any], None]:
         """Record a refusal once the context of the call is known."""
@@ -202,11 +208,11 @@ class _Method:
         )
         self.terms: Terms | None = getattr(self._behaviour, "terms", None)
 
-    def serving(self, caller: Client | Exporter, metadata: Any) -> Any:
+    def serving(self, caller: Client | Exporter, metadata: Any, peers: PeerWatch) -> Any:
         """A gRPC handler for one call of this caller."""
         if self._streams:
             return grpc.unary_stream_rpc_method_handler(
-                self._stream(caller, metadata), response_serializer=self._write
+                self._stream(caller, metadata, peers), response_serializer=self._write
             )
         return grpc.unary_unary_rpc_method_handler(
             self._unary(caller, metadata), response_serializer=self._write
@@ -235,7 +241,7 @@ class _Method:
         return serve
 
     def _stream(
-        self, caller: Client | Exporter, metadata: Any
+        self, caller: Client | Exporter, metadata: Any, peers: PeerWatch
     ) -> Callable[[bytes, Any], AsyncGenerator[Any, None]]:
         recorder = self._recorder
 
@@ -243,15 +249,28 @@ class _Method:
             call, request = recorder.call(self._full_name, metadata, context), None
             try:
                 request = self._read(data)
-                # The generator is closed at once when the caller leaves.
-                async with aclosing(self._behaviour(caller, request)) as messages:
-                    async for message in messages:
-                        yield message
+                with self._arguments(caller, request, context, peers) as arguments:
+                    # The generator is closed at once when the caller leaves.
+                    async with aclosing(self._behaviour(*arguments)) as messages:
+                        async for message in messages:
+                            yield message
             except Exception as error:
                 recorder.failed(call, caller, request, error)
                 self._answer(error).give(context)
 
         return serve
+
+    @contextmanager
+    def _arguments(
+        self, caller: Client | Exporter, request: Any, context: Any, peers: PeerWatch
+    ) -> Iterator[tuple[Any, ...]]:
+        """What the function of a stream is called with, while the stream is open."""
+        assert self.terms is not None
+        if not self.terms.watched:
+            yield caller, request
+            return
+        with peers.watching(context.peer()) as peer:
+            yield caller, request, peer
 
     def _answer(self, error: Exception) -> Answer:
         if isinstance(error, DecodeError):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 
@@ -28,6 +27,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.services.dialing import PermissionDenied
 from bullpen.services.grpc.errors import code
+from bullpen.services.grpc.sockets import parse_peer
 
 CANCELLED = 499
 """The caller left before the answer; its request may have been carried out."""
@@ -210,8 +210,7 @@ class Call:
     @property
     def source(self) -> str:
         """The address alone."""
-        kind, _, rest = unquote(self.peer).partition(":")
-        return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
+        return parse_peer(self.peer)[0]
 
     def header(self, name: str) -> str:
         for key, value in self.metadata or ():

@@ -17,6 +17,7 @@ from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.grpc.guard import Guard
 from bullpen.services.grpc.methods import Methods
+from bullpen.services.grpc.peer_watch import PeerWatch
 from bullpen.services.grpc.public import Health, Reflection
 from bullpen.services.grpc.recording import CallRecorder
 
@@ -34,6 +35,12 @@ STREAMS_MAX = 1_000
 CALLS_MAX = 50_000
 """Calls of all connections; an exporter has two while it is online."""
 
+KEEPALIVE_SECONDS = 10
+"""Seconds without traffic after which a program is asked whether it still answers."""
+
+KEEPALIVE_TIMEOUT_SECONDS = 20
+"""A program that does not answer for this long hangs. Unreachable machines are noticed earlier."""
+
 # Jumpstarter's clients ping every 20 s, also without calls. With its defaults, the server takes
 # that for abuse and closes every connection once a minute. And when a controller restarts,
 # thousands of exporters call within a second.
@@ -42,8 +49,8 @@ OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1_000),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_SECONDS * 1_000),
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 20_000),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -80,13 +87,14 @@ class GrpcServer:
         credentials = grpc.ssl_server_credentials([(tls.key, tls.chain)])
         self.port: int = self._server.add_secure_port(address, credentials)
         self.guard = Guard(self.port, bounds or Bounds())
+        self._peers = PeerWatch(self.port)
 
     @contextlib.asynccontextmanager
     async def serving(
         self, callers: Callers, controller: ControllerServicer, client: ClientServicer
     ) -> AsyncIterator[None]:
         """Serve while the context is open."""
-        self._methods.admit(callers)
+        self._methods.admit(callers, self._peers)
         methods: Any = self._methods
         jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(cast(Any, controller), methods)
         client_pb2_grpc.add_ClientServiceServicer_to_server(cast(Any, client), methods)
@@ -95,10 +103,11 @@ class GrpcServer:
         await self._server.start()
         health.serving = True
         async with asyncio.TaskGroup() as tasks:
-            guarding = tasks.create_task(self.guard.run())
+            watching = [tasks.create_task(each.run()) for each in (self.guard, self._peers)]
             try:
                 yield
             finally:
-                guarding.cancel()
+                for task in watching:
+                    task.cancel()
                 health.serving = False
                 await self._server.stop(STOP_SECONDS)

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from hpack import Decoder, HPACKError
 
+from bullpen.runtime import silence
 from bullpen.runtime.connections import Guest
 from bullpen.services.router import frames
 from bullpen.services.router.frames import ProtocolError
@@ -44,12 +45,13 @@ class Limits:
     write_buffer_max: int = 1024 * 1024
     """Unsent bytes of a connection above which nothing more is passed to it."""
 
-    sweep_seconds: float = 2.0
+    sweep_seconds: float = silence.LOOK_SECONDS
     quiet_seconds: float = 60.0
     """A peer that sends nothing for this long is pinged."""
 
     dead_seconds: float = 180.0
-    """A peer that sends nothing for this long is considered dead."""
+    """A program that sends nothing for this long hangs. As long as upstream: under load, answers
+    to pings wait behind data. Unreachable machines are noticed much earlier, see ``silence``."""
 
     hello_seconds: float = 10.0
     """A connection on which no stream was admitted by then is closed, whatever it has sent."""
@@ -211,19 +213,30 @@ class Connection(asyncio.Protocol):
     def sweep(self, now: float) -> None:
         """Called periodically: reset the flood counters, detect dead peers."""
         self._control = 0
-        silence = now - self.heard
+        quiet = now - self.heard
         limits = self._limits
         idle = 0.0 if self.legs else now - self._idle_since
         stranger = not self._admitted and idle > limits.hello_seconds
-        if stranger or silence > limits.dead_seconds:
+        if stranger or quiet > limits.dead_seconds or self._unreachable():
             if self._transport is not None:
                 self._transport.abort()
         elif idle > limits.idle_seconds:
             self.abort(frames.NO_ERROR, "nothing is done here")
-        elif silence > limits.quiet_seconds and not self._pinged and self._transport is not None:
+        elif quiet > limits.quiet_seconds and not self._pinged and self._transport is not None:
             self._pinged = True
             self.write(frames.ping(b"bullpen?"))
             self.flush()
+
+    def _unreachable(self) -> bool:
+        """Whether the peer's machine has stopped answering."""
+        if self._transport is None:
+            return False
+        connection = self._transport.get_extra_info("socket")
+        try:
+            return connection is not None and silence.unreachable(connection)
+        except OSError:
+            # The socket has just been closed; the transport says so next.
+            return False
 
     # Parsing
 

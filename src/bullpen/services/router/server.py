@@ -15,6 +15,7 @@ from bullpen.errors import LabError
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets
 from bullpen.kit.clock import Clock
+from bullpen.runtime import silence
 from bullpen.runtime.connections import Door, Guest, accepting
 from bullpen.services.router.connection import Connection, Limits
 from bullpen.services.router.leg import Leg
@@ -55,6 +56,7 @@ class Router:
     ) -> AsyncIterator[None]:
         """Route while the context is open; then notify callers and stop."""
         loop = asyncio.get_running_loop()
+        silence.probe_accepted(listener)
 
         def connect(guest: Guest) -> Connection:
             return Connection(self, loop.time, guest)
