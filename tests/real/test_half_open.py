@@ -67,6 +67,7 @@ def test_an_unreachable_exporter_is_offline_and_its_streams_are_cut(
         assert lab.open_leases("alice"), "it keeps its lease"
         board.plug()
         eventually(online, seconds=BACK_SECONDS, what="being online again")
+        assert lab.status("board") == "LeaseReady"
         print(f"back after {time.monotonic() - unplugged:.1f} s")
 
 

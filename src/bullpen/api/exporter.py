@@ -88,6 +88,10 @@ class ExporterStatus(Struct):
     exporter_status: ExporterStatusValue | None = field(
         default=None, metadata=about("State reported by the exporter.")
     )
+    status_before_loss: ExporterStatusValue | None = field(
+        default=None,
+        metadata=about("State before the connection was lost; absent while it is connected."),
+    )
     status_message: str = field(
         default="", metadata=about("Status message reported by the exporter.")
     )

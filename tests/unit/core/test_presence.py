@@ -52,7 +52,32 @@ def test_a_lost_one_is_offline_keeps_its_lease_and_may_come_back() -> None:
     assert not presence.leaving(gone), "it did not say that it goes"
     back = after(gone, presence.seen(gone, now=LATER))
     assert presence.online(back)
-    assert back.status.exporter_status is S.UNSPECIFIED
+    assert back.status.exporter_status is S.LEASE_READY
+    assert back.status.status_before_loss is None
+    assert back.status.status_message == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "leased", "back"),
+    [
+        (S.AVAILABLE, False, S.AVAILABLE),
+        (S.LEASE_READY, True, S.LEASE_READY),
+        (S.BEFORE_LEASE_HOOK, True, S.BEFORE_LEASE_HOOK),
+        (S.LEASE_READY, False, S.UNSPECIFIED),
+        (S.AFTER_LEASE_HOOK, False, S.UNSPECIFIED),
+        (S.OFFLINE, True, S.UNSPECIFIED),
+        (None, False, S.UNSPECIFIED),
+    ],
+)
+def test_an_exporter_that_is_back_has_its_true_status_as_far_as_it_is_known(
+    before: ExporterStatusValue | None, leased: bool, back: ExporterStatusValue
+) -> None:
+    """Without a lease, a report that it is available may have been lost meanwhile."""
+    gone = after(found := exporter(before, leased=leased), presence.lost(found, now=NOW))
+    assert presence.seen(gone, now=LATER).exporter_status is back
+    assert presence.registered_anew(gone).exporter_status is S.UNSPECIFIED, "it is a new process"
+    said = presence.reported(gone, value=S.AVAILABLE, message="", now=LATER)
+    assert (said.exporter_status, said.status_before_loss) == (S.AVAILABLE, None)
 
 
 def test_what_it_says_is_kept_with_the_time() -> None:

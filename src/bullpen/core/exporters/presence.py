@@ -97,9 +97,25 @@ def seen(exporter: Exporter, *, now: datetime) -> ExporterStatus:
     """The status of an exporter that has just connected."""
     status = exporter.status
     if status.exporter_status is ExporterStatusValue.OFFLINE:
-        status = replace(status, exporter_status=ExporterStatusValue.UNSPECIFIED)
+        status = _known_again(status)
     conditions = _said(exporter, "Online", status=True, reason="Seen", message="connected", now=now)
     return replace(status, conditions=conditions, last_seen=now)
+
+
+def _known_again(status: ExporterStatus) -> ExporterStatus:
+    """The status of an exporter that was offline, as far as it is known.
+
+    An exporter that reconnects does not repeat its state. Without a lease, only Available is
+    certain to be true still: the report that followed any other state may have been lost.
+    """
+    known = status.status_before_loss
+    certain = status.lease_ref is not None or known is ExporterStatusValue.AVAILABLE
+    return replace(
+        status,
+        exporter_status=known if known and certain else ExporterStatusValue.UNSPECIFIED,
+        status_before_loss=None,
+        status_message="",
+    )
 
 
 def stale(exporter: Exporter) -> bool:
@@ -121,7 +137,7 @@ def registered_anew(exporter: Exporter) -> ExporterStatus:
     """The status of an exporter that registers again: what it reported before it left is void."""
     if exporter.status.exporter_status is not ExporterStatusValue.OFFLINE:
         return exporter.status
-    return replace(exporter.status, exporter_status=ExporterStatusValue.UNSPECIFIED)
+    return _known_again(replace(exporter.status, status_before_loss=None))
 
 
 def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
@@ -134,10 +150,12 @@ def lost(exporter: Exporter, *, now: datetime) -> ExporterStatus:
         message="the connection was lost; is the exporter running?",
         now=now,
     )
+    before = exporter.status.exporter_status
     return replace(
         exporter.status,
         conditions=conditions,
         exporter_status=ExporterStatusValue.OFFLINE,
+        status_before_loss=before if before is not ExporterStatusValue.OFFLINE else None,
         status_message="connection lost",
     )
 
@@ -158,6 +176,7 @@ def reported(
     return replace(
         exporter.status,
         exporter_status=value,
+        status_before_loss=None,
         status_message=message,
         last_seen=now,
         conditions=conditions,
