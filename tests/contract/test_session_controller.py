@@ -188,3 +188,40 @@ def test_a_deleted_lease_takes_its_sessions_along(world: LabWorld) -> None:
             assert not world.sessions._reconciler._leases
 
     world.run(story)
+
+
+def test_a_lease_whose_client_vanished_ends_after_its_idle_timeout(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.make_lease("one", tags={"idle-timeout": "1m"})
+            await world.assigned("one")
+            await asyncio.sleep(50)
+            link = Link(world, "first")
+            await asyncio.sleep(600)
+            assert not world.lease("one").status.ended, "its client is connected"
+            link.close()
+            await asyncio.sleep(55)
+            assert not world.lease("one").status.ended
+            await asyncio.sleep(10)
+            assert await world.ended("one") == "Idle"
+            await world.make_lease("two")
+            await world.assigned("two")
+            await asyncio.sleep(1800)
+            assert not world.lease("two").status.ended, "there is no time-out by default"
+        found = (await world.objects.list(Event)).items
+        assert "LeaseIdle" in {event.reason for event in found}
+
+    world.run(story)
+
+
+def test_a_lease_that_nobody_ever_connected_to_ends_after_its_idle_timeout(
+    world: LabWorld,
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.make_lease("one", tags={"idle-timeout": "30s"})
+            await world.assigned("one")
+            await asyncio.sleep(31)
+            assert await world.ended("one") == "Idle"
+
+    world.run(story)

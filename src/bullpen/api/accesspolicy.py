@@ -9,9 +9,10 @@ from typing import ClassVar
 
 from bullpen.api.client import GROUP_VERSION
 from bullpen.api.fields import Kind, Struct, about
+from bullpen.api.lease import idle_problem
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import selector_causes
-from bullpen.api.paths import Document
+from bullpen.api.paths import Document, shown, walk
 from bullpen.errors import Cause
 
 
@@ -42,6 +43,13 @@ class Policy(Struct):
     )
     maximum_duration: timedelta | None = field(
         default=None, metadata=about("The longest lease this rule allows.")
+    )
+    idle_timeout: timedelta | None = field(
+        default=None,
+        metadata=about(
+            "How long a lease under this rule may be without a connection before it ends;"
+            " the service's setting if left out. Of several rules the most generous counts."
+        ),
     )
     maximum_active_leases: int | None = field(
         default=None,
@@ -99,3 +107,6 @@ def policy_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     """Checks of a policy beyond its schema."""
     yield from selector_causes(document, "spec", "exporterSelector")
     yield from selector_causes(document, "spec", "policies", "*", "from", "*", "clientSelector")
+    for path, value in walk(document, ("spec", "policies", "*", "idleTimeout")):
+        if problem := idle_problem(value):
+            yield Cause(field=path, message=f"Invalid value: {shown(value)}: {problem}")

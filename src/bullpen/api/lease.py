@@ -19,6 +19,12 @@ TAGS_MAX = 10
 CONTEXT_MAX = 8
 SESSIONS_MAX = 10
 
+IDLE_TAG = "idle-timeout"
+"""The tag with which a client asks for an idle time-out of its lease."""
+
+IDLE_MIN = timedelta(seconds=10)
+"""The shortest idle time-out: a client needs seconds to connect after it got its lease."""
+
 TIME_MIN = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(2970, 1, 1, tzinfo=UTC)
 """Upper bound of begin and end times.
@@ -150,6 +156,10 @@ class LeaseStatus(Struct):
             "The longest it may last from its begin, by the access policy it was given under."
         ),
     )
+    idle_timeout: timedelta | None = field(
+        default=None,
+        metadata=about("How long it may be without a connection before it ends; absent for ever."),
+    )
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about(
@@ -190,6 +200,10 @@ def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     for path, value in walk(document, ("spec", "duration")):
         if durations.parse(value) <= timedelta(0):
             yield Cause(field=path, message=f"Invalid value: {shown(value)}: must be positive")
+    if old is None:
+        for path, value in walk(document, ("spec", "tags", IDLE_TAG)):
+            if problem := idle_problem(value):
+                yield Cause(field=path, message=f"Invalid value: {shown(value)}: {problem}")
     for name in ("beginTime", "endTime"):
         before = [value for _, value in walk(old, ("spec", name))] if old is not None else []
         for path, value in walk(document, ("spec", name)):
@@ -197,3 +211,12 @@ def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
             if not TIME_MIN <= times.parse(value) <= TIME_MAX and value not in before:
                 text = f"must lie between {times.text(TIME_MIN)} and {times.text(TIME_MAX)}"
                 yield Cause(field=path, message=f"Invalid value: {shown(value)}: {text}")
+
+
+def idle_problem(text: str) -> str:
+    """What is wrong with an idle time-out; empty if it is a valid one."""
+    try:
+        found = durations.parse(text)
+    except ValueError as error:
+        return str(error)
+    return "" if found >= IDLE_MIN else f"must be at least {durations.text(IDLE_MIN)}"

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from bullpen.api import yaml
+from bullpen.api.lease import IDLE_MIN
 from bullpen.audit.log import Rotation
 from bullpen.controllers.pools.pool_observer import Tuning
 from bullpen.core.leases.quotas import Quotas, Rate
@@ -27,6 +28,9 @@ AUDIT_BYTES_MIN = 64 * 1024
 class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retention: str = "24h"
     """How long an ended lease stays readable."""
+
+    idle_timeout: str = msgspec.field(name="idleTimeout", default="0s")
+    """How long a lease may be without a connection before it ends; 0 is for ever, as upstream."""
 
     max_active_per_client: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="maxActivePerClient", default=500
@@ -51,6 +55,12 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def kept(self) -> timedelta:
         return durations.parse(self.retention)
+
+    def idle(self) -> timedelta | None:
+        found = durations.parse(self.idle_timeout)
+        if found and found < IDLE_MIN:
+            raise ValueError(f"leases.idleTimeout must be 0 or at least {durations.text(IDLE_MIN)}")
+        return found or None
 
     def quotas(self) -> Quotas:
         rate = Rate(burst=self.create_burst, per_second=self.create_rate)
@@ -241,6 +251,7 @@ def load(path: Path | None) -> Config:
         found = yaml.load(path.read_bytes()) or {}
         config = msgspec.convert(found, Config)
         config.leases.kept()
+        config.leases.idle()
         config.leases.quotas()
         config.exporters.stuck()
         config.backups.interval()

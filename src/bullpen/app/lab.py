@@ -70,6 +70,9 @@ class LabSettings:
     retention: timedelta = timedelta(hours=24)
     """How long an ended lease stays readable."""
 
+    idle_timeout: timedelta | None = None
+    """How long a lease may be without a connection before it ends; None for ever."""
+
     stuck_after: timedelta = timedelta(minutes=5)
     """How long an exporter may take to become available after a lease."""
 
@@ -90,6 +93,7 @@ class LabSettings:
             endpoint=endpoint,
             ca_pem=ca_pem.decode(),
             retention=config.leases.kept(),
+            idle_timeout=config.leases.idle(),
             quotas=config.leases.quotas(),
             stuck_after=config.exporters.stuck(),
             pools=config.pools.tuning(),
@@ -159,6 +163,7 @@ class Lab:
             self.views,
             connected=self._is_online if role is Role.POOLS else self.connections.connected,
             retention=None if role is Role.POOLS else settings.retention,
+            idle_timeout=settings.idle_timeout,
         )
         self.connections.listen(self.labs.connection_changed)
         self.supply_changed: Trigger[str] = Trigger()

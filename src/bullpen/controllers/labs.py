@@ -33,15 +33,18 @@ class Labs:
         *,
         connected: Callable[[Key], bool],
         retention: timedelta | None = None,
+        idle_timeout: timedelta | None = None,
     ) -> None:
         """``connected``: whether an exporter is connected.
 
         ``retention``: how long ended leases are kept, in the process that deletes them.
+        ``idle_timeout``: how long leases may be without a connection, if no policy says so.
         """
         self.leases = Newest(objects, Lease, views.leases)
         self._views = views
         self._connected = connected
         self._retention = retention
+        self._idle_timeout = idle_timeout
         self._indexes: dict[str, LabIndex] = {}
         self._policies: dict[str, Policies] = {}
         self.leases.listen(self._lease_changed)
@@ -65,7 +68,8 @@ class Labs:
         """The access policies of a namespace."""
         found = self._policies.get(namespace)
         if found is None:
-            found = access.policies(self._views.policies.all(namespace))
+            objects = self._views.policies.all(namespace)
+            found = access.policies(objects, idle=self._idle_timeout)
             self._policies[namespace] = found
         return found
 

@@ -305,7 +305,7 @@ def holder_of(exporter: Exporter) -> str:
 def _moments(lease: Lease) -> list[datetime]:
     begin, end = lifecycle.begins_at(lease.spec), lifecycle.expires_at(lease)
     begins = begin if lease.status.exporter_ref is None else None
-    return [moment for moment in (begins, end) if moment is not None]
+    return [m for m in (begins, end, lifecycle.idle_at(lease)) if m is not None]
 
 
 class HoldingTimes:

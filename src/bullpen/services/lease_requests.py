@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.lease import TAGS_MAX, Lease, LeaseSpec
+from bullpen.api.lease import IDLE_TAG, TAGS_MAX, Lease, LeaseSpec, idle_problem
 from bullpen.api.meta import LabelSelector, LabelSelectorRequirement
 from bullpen.core.leases.lifecycle import TAG_PREFIX
 from bullpen.errors import BadRequest
@@ -124,6 +124,6 @@ def tag_labels(tags: Mapping[str, str]) -> dict[str, str]:
         problem = problem or label_key_problem(key)
         if problem:
             raise BadRequest(f"tag {key!r} {problem}")
-        if wrong := label_value_problem(value):
+        if wrong := label_value_problem(value) or (key == IDLE_TAG and idle_problem(value)):
             raise BadRequest(f"the value {value!r} of tag {key!r} {wrong}")
     return {f"{TAG_PREFIX}{key}": value for key, value in tags.items()}

@@ -265,6 +265,21 @@ LONG = "x" * 1000
             id="a number for a list",
         ),
         pytest.param(
+            ExporterAccessPolicy,
+            "spec.policies",
+            [{"from": [], "idleTimeout": "1s"}],
+            "FieldValueInvalid spec.policies[0].idleTimeout: "
+            'Invalid value: "1s": must be at least 10s',
+            id="an idle time-out that ends every lease",
+        ),
+        pytest.param(
+            Lease,
+            "spec.tags",
+            {"idle-timeout": "1s"},
+            'FieldValueInvalid spec.tags.idle-timeout: Invalid value: "1s": must be at least 10s',
+            id="an idle time-out that ends the lease",
+        ),
+        pytest.param(
             Lease,
             "spec.clientRef",
             {"name": ""},

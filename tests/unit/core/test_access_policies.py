@@ -33,6 +33,7 @@ def rule(
     maximum: timedelta | None = None,
     spot: bool = False,
     description: str = "",
+    idle: timedelta | None = None,
 ) -> Rule:
     return Rule(
         exporters=Matcher(selector=parse_labels(exporters)),
@@ -41,6 +42,7 @@ def rule(
         maximum=maximum,
         spot=spot,
         description=description,
+        idle=idle,
     )
 
 
@@ -159,3 +161,26 @@ def test_a_lease_of_the_longest_length_is_allowed_and_a_longer_one_is_not(
     assert approve(found, longest or 100 * HOUR) is not None
     if longest is not None:
         assert approve(found, longest + timedelta(seconds=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "setting", "expected"),
+    [
+        ((), HOUR, HOUR),
+        ((rule(),), None, None),
+        ((rule(),), HOUR, HOUR),
+        ((rule(idle=HOUR / 2),), None, HOUR / 2),
+        ((rule(idle=HOUR / 2),), HOUR, HOUR / 2),
+        ((rule(idle=2 * HOUR),), HOUR, 2 * HOUR),
+        ((rule(idle=HOUR / 2), rule(idle=HOUR / 4)), None, HOUR / 2),
+        ((rule(idle=HOUR / 2), rule()), None, None),
+        ((rule(idle=HOUR / 2), rule()), HOUR, HOUR),
+        ((rule(idle=HOUR / 2), rule(clients="team=b")), None, HOUR / 2),
+    ],
+)
+def test_the_most_generous_idle_timeout_of_the_rules_and_the_setting_counts(
+    rules: tuple[Rule, ...], setting: timedelta | None, expected: timedelta | None
+) -> None:
+    found = approve(Policies(enforced=bool(rules), rules=rules, idle=setting))
+    assert found is not None
+    assert found.idle == expected

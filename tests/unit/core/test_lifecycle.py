@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.lease import IDLE_TAG, Lease, LeaseSession, LeaseSpec, LeaseStatus
 from bullpen.api.meta import ConditionStatus, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import Approval
@@ -279,3 +279,61 @@ def test_no_times_of_a_lease_make_its_life_fail(
     lifecycle.due_to_end(found, now=NOON)
     lifecycle.expires_at(found)
     lifecycle.length(found.spec)
+
+
+@pytest.mark.parametrize(
+    ("tag", "allowed", "expected"),
+    [
+        (None, None, None),
+        (None, HOUR, HOUR),
+        ("20m", None, HOUR / 3),
+        ("20m", HOUR, HOUR / 3),
+        ("2h", HOUR, HOUR),
+        ("soon", HOUR, HOUR),
+        ("1s", HOUR, HOUR),
+    ],
+)
+def test_a_client_can_shorten_the_idle_timeout_of_its_lease(
+    tag: str | None, allowed: timedelta | None, expected: timedelta | None
+) -> None:
+    """Invalid tags are refused when a lease is made; one that is there is ignored."""
+    asked = lease(duration=DAY, tags={} if tag is None else {IDLE_TAG: tag})
+    status = lifecycle.assigned(
+        asked, exporter="e1", approval=Approval(idle=allowed), epoch=1, now=NOON
+    )
+    assert status.idle_timeout == expected
+
+
+def connection(begin: timedelta, end: timedelta | None) -> LeaseSession:
+    return LeaseSession(
+        stream=str(begin),
+        client="alice",
+        start_time=NOON + begin,
+        end_time=NOON + end if end is not None else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sessions", "expected"),
+    [
+        ((), HOUR),
+        ((connection(HOUR / 2, None),), None),
+        ((connection(HOUR / 4, HOUR / 2),), HOUR / 2 + HOUR),
+        ((connection(HOUR / 4, 2 * HOUR), connection(HOUR / 2, HOUR)), 3 * HOUR),
+        ((connection(HOUR / 4, None), connection(HOUR / 2, HOUR)), None),
+    ],
+)
+def test_a_lease_without_connections_ends_after_its_idle_timeout(
+    sessions: tuple[LeaseSession, ...], expected: timedelta | None
+) -> None:
+    held = given_out(lease(duration=DAY))
+    assert lifecycle.idle_at(held) is None, "there is no idle time-out unless somebody sets one"
+    idle = replace(held, status=replace(held.status, idle_timeout=HOUR, sessions=sessions))
+    assert lifecycle.idle_at(idle) == (NOON + expected if expected is not None else None)
+    if expected is None:
+        assert lifecycle.due_to_end(idle, now=NOON + 20 * HOUR) is None
+        return
+    second = timedelta(seconds=1)
+    assert lifecycle.due_to_end(idle, now=NOON + expected - second) is None
+    assert lifecycle.due_to_end(idle, now=NOON + expected) == "Idle"
+    assert lifecycle.idle_at(lease(duration=DAY)) is None, "a waiting lease is not idle"

@@ -136,6 +136,8 @@ def test_tags_become_labels_of_their_own() -> None:
         pytest.param({"a b": "c"}, "tag 'a b'", id="a space"),
         pytest.param({"a": "b c"}, "the value 'b c'", id="a value with a space"),
         pytest.param({"a": "x" * 64}, "the value", id="a value too long"),
+        pytest.param({"idle-timeout": "soon"}, "the value 'soon'", id="no duration"),
+        pytest.param({"idle-timeout": "9s"}, "at least 10s", id="too short a time-out"),
         pytest.param({str(n): "x" for n in range(TAGS_MAX + 1)}, "at most 10 tags", id="too many"),
     ],
 )

@@ -291,8 +291,8 @@ def watch_namespaces(views: Views, labs: Labs, add: Callable[[str], None]) -> No
 
 
 def _matters(old: Lease | None, new: Lease | None) -> bool:
-    """Conditions and sessions are written by this process; changes of them need no pass."""
-    if old is None or new is None:
+    """Conditions and sessions need no pass, unless they change when an idle lease ends."""
+    if old is None or new is None or lifecycle.idle_at(old) != lifecycle.idle_at(new):
         return True
     return old.spec != new.spec or _deciding(old.status) != _deciding(new.status)
 

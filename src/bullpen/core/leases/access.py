@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy
+from bullpen.api.lease import IDLE_MIN
 from bullpen.core.matcher import Device, Matcher
 from bullpen.kit.selectors import Selector
 
@@ -29,6 +30,9 @@ class Rule:
     waiting: int | None = None
     """The maximum number of leases of a client under this rule; None if the rule sets no limit."""
 
+    idle: timedelta | None = None
+    """The idle time-out under this rule; None if the rule sets none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
@@ -41,6 +45,9 @@ class Approval:
     maximum: timedelta | None = None
     """The longest lease that any rule for this client and exporter allows; None for unlimited."""
 
+    idle: timedelta | None = None
+    """How long the lease may be without a connection; None for unlimited."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
@@ -50,22 +57,25 @@ class Allowance:
     waiting: int | None = None
 
 
-UNLIMITED = Approval()
-"""The approval of every client while no policy exists."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
     """All rules of a namespace. ``enforced`` is False while no policy object exists."""
 
     enforced: bool = False
     rules: tuple[Rule, ...] = ()
+    idle: timedelta | None = None
+    """The idle time-out where no rule sets one: the service's setting."""
+
+    @property
+    def unlimited(self) -> Approval:
+        """The approval of every client while no policy exists."""
+        return Approval(idle=self.idle)
 
 
 OPEN = Policies()
 
 
-def policies(objects: Iterable[ExporterAccessPolicy]) -> Policies:
+def policies(objects: Iterable[ExporterAccessPolicy], *, idle: timedelta | None = None) -> Policies:
     """Compile the policy objects of one namespace, in name order."""
     ordered = sorted(objects, key=lambda policy: policy.metadata.name)
     rules = tuple(
@@ -78,11 +88,13 @@ def policies(objects: Iterable[ExporterAccessPolicy]) -> Policies:
             description=entry.description,
             active=entry.maximum_active_leases,
             waiting=entry.maximum_waiting_leases,
+            # A cluster's API server does not know the minimum.
+            idle=None if entry.idle_timeout is None else max(entry.idle_timeout, IDLE_MIN),
         )
         for policy in ordered
         for entry in policy.spec.policies
     )
-    return Policies(enforced=bool(ordered), rules=rules)
+    return Policies(enforced=bool(ordered), rules=rules, idle=idle)
 
 
 def approve(
@@ -97,13 +109,18 @@ def approve(
     A lease without an end exceeds every maximum.
     """
     if not found.enforced:
-        return UNLIMITED
+        return found.unlimited
     rules = _concerning(found, client, exporter)
     allowing = [rule for rule in rules if _within(duration, rule.maximum)]
     best = max(allowing, key=lambda rule: (not rule.spot, rule.priority), default=None)
     if best is None:
         return None
-    return Approval(priority=best.priority, spot=best.spot, maximum=_longest(rules))
+    return Approval(
+        priority=best.priority,
+        spot=best.spot,
+        maximum=_longest(rule.maximum for rule in rules),
+        idle=_longest(found.idle if rule.idle is None else rule.idle for rule in rules),
+    )
 
 
 def longest(found: Policies, *, client: Mapping[str, str], exporter: Device) -> timedelta | None:
@@ -111,7 +128,7 @@ def longest(found: Policies, *, client: Mapping[str, str], exporter: Device) -> 
 
     Meaningful only if some rule applies to the client and exporter at all.
     """
-    return _longest(_concerning(found, client, exporter))
+    return _longest(rule.maximum for rule in _concerning(found, client, exporter))
 
 
 def allowance(found: Policies, *, client: Mapping[str, str]) -> Allowance:
@@ -144,9 +161,12 @@ def _about(rule: Rule, client: Mapping[str, str]) -> bool:
     return any(selector.matches(client) for selector in rule.clients)
 
 
-def _longest(rules: list[Rule]) -> timedelta | None:
-    maxima = [rule.maximum for rule in rules]
-    return None if None in maxima else max((m for m in maxima if m is not None), default=None)
+def _longest(limits: Iterable[timedelta | None]) -> timedelta | None:
+    """The most generous of several limits; None, for no limit, is more generous than any."""
+    known = list(limits)
+    return (
+        None if None in known else max((each for each in known if each is not None), default=None)
+    )
 
 
 def _within(duration: timedelta | None, maximum: timedelta | None) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.lease import IDLE_TAG, Lease, LeaseSpec, LeaseStatus, idle_problem
 from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.conditions import condition, last
@@ -122,6 +122,27 @@ def length(spec: LeaseSpec) -> timedelta | None:
     return None
 
 
+def idle_at(lease: Lease) -> datetime | None:
+    """When the lease ends because no client is connected; None if it does not, as things are.
+
+    The time counts from the end of the last connection, and before the first one from the begin.
+    """
+    status = lease.status
+    if status.idle_timeout is None or status.begin_time is None or status.ended:
+        return None
+    since = sessions.idle_since(status.sessions, begin=status.begin_time)
+    return times.shifted(since, status.idle_timeout) if since is not None else None
+
+
+def _idle_timeout(spec: LeaseSpec, approval: Approval) -> timedelta | None:
+    """The idle time-out of a lease: its client may ask for a shorter one than it is allowed."""
+    asked = spec.tags.get(IDLE_TAG, "")
+    if not asked or idle_problem(asked):
+        return approval.idle
+    wanted = durations.parse(asked)
+    return wanted if approval.idle is None else min(wanted, approval.idle)
+
+
 def due_to_end(
     lease: Lease,
     *,
@@ -145,6 +166,9 @@ def due_to_end(
     most = holds_at_most(lease)
     if held is not None and most is not None and held >= most:
         return "Expired"
+    idle = idle_at(lease)
+    if idle is not None and idle <= now:
+        return "Idle"
     orphaned = lease.status.exporter_ref is not None and not client_exists
     return "ClientRemoved" if orphaned else None
 
@@ -217,6 +241,7 @@ def assigned(
         priority=approval.priority,
         spot_access=approval.spot,
         maximum_duration=approval.maximum,
+        idle_timeout=_idle_timeout(lease.spec, approval),
         epoch=epoch,
         conditions=last(found, "Ready"),
     )
@@ -323,6 +348,7 @@ def end_message(reason: str) -> str:
     return {
         "Released": "the lease was released",
         "Expired": "the lease reached its end time",
+        "Idle": "no client was connected for the idle time-out of the lease",
         "Evicted": "a lease with regular access took the exporter",
         "ClientRemoved": "the client of the lease was removed",
         "ExporterRemoved": "the exporter of the lease was removed",

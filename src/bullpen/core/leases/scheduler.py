@@ -173,7 +173,7 @@ class _WantOptions:
     def rank(self) -> tuple[bool, int]:
         """Sort key of the best approval for any exporter: not spot, then by priority."""
         if not self._lab.policies.enforced:
-            return _rank(access.UNLIMITED)
+            return _rank(self._lab.policies.unlimited)
         return _rank(self.options[0].approval) if self.options else (True, 0)
 
     def _options_free(self) -> Iterator[_Option]:
@@ -182,7 +182,7 @@ class _WantOptions:
             yield from (option for option in self.options if option.offer.free)
         elif not self._matcher.unrestricted and self._request.client_labels is not None:
             for offer in self._lab.offers.free(self._matcher):
-                yield _Option(offer, access.UNLIMITED)
+                yield _Option(offer, self._lab.policies.unlimited)
 
     def _matching(self) -> Iterable[Offer]:
         matcher, offers = self._matcher, self._lab.offers

@@ -72,6 +72,16 @@ def merged(
     return tuple(ordered)
 
 
+def idle_since(listed: Iterable[LeaseSession], *, begin: datetime) -> datetime | None:
+    """Since when a lease that began then has had no connection; None while it has one."""
+    latest = begin
+    for session in listed:
+        if session.end_time is None:
+            return None
+        latest = max(latest, session.end_time)
+    return latest
+
+
 def closed(listed: Iterable[LeaseSession], *, now: datetime) -> tuple[LeaseSession, ...]:
     """The sessions a status lists once the lease has ended: none remains open."""
     end = now.replace(microsecond=0)
