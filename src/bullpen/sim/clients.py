@@ -23,6 +23,7 @@ from bullpen.sim.network import Network
 from bullpen.sim.routers import Leg, PlayedRouter
 
 POLL = 5.0
+RETRY = 1.0
 DIALS_MAX = 8
 RELEASES_MAX = 6
 
@@ -122,7 +123,7 @@ class Client:
             try:
                 found = await self._stage.network.call(self._job.client, work)
             except Unavailable:
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(RETRY)
                 continue
             self._stage.history.seen(found)
             if found.status.ended:
@@ -214,7 +215,7 @@ class Client:
             try:
                 await self._stage.network.call(self._job.client, work)
             except Unavailable:
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(RETRY)
             else:
                 self._say(f"released lease {lease}")
                 self._stage.history.released(self._job.namespace, lease)

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Feed, Foresight, Listing, Objects, Seen
+from bullpen.cluster.transport import CONNECT_SECONDS_MAX, REQUEST_SECONDS_MAX
 from bullpen.errors import Conflict, Unavailable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
@@ -33,9 +34,6 @@ T = TypeVar("T")
 
 NAMESPACES = ("default", "other", "kube-system")
 MANAGER = "bullpen"
-DEADLINE = 10.0
-"""Seconds after which a caller gives up on an unanswered write."""
-
 STALE_MAX = 5.0
 """Maximum age of a list in seconds."""
 
@@ -167,7 +165,7 @@ class PlayedApi:
         if not process.alive:
             await asyncio.get_running_loop().create_future()
         if self.is_cut(process.name):
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(CONNECT_SECONDS_MAX)
             raise Unavailable("the API does not answer")
         await asyncio.sleep(self._chance.uniform(0.0001, self.weather.delay_max))
 
@@ -252,7 +250,7 @@ class ApiObjects:
         if not self._process.alive:
             await asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
                 written = await verb(self._objects())(value)
         except TimeoutError:
             raise Unavailable("the API did not answer in time") from None
