@@ -10,7 +10,7 @@ import pytest
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.exporters.presence import FAILURE_PATIENCE, HOOK_PATIENCE
-from bullpen.errors import Conflict, NotFound
+from bullpen.errors import Conflict, Forbidden, NotFound
 from bullpen.services.peers import Peer
 from support.lab_world import SPACE, LabWorld
 
@@ -360,12 +360,14 @@ def test_a_report_that_had_to_wait_does_not_undo_a_newer_one(
             await world.settle()
             update_status = world.objects.update_status
             refused = False
+            stored: list[ExporterStatusValue | None] = []
 
             async def refused_once(value: Exporter) -> Exporter:
                 nonlocal refused
                 if not refused:
                     refused = True
                     raise Conflict("somebody else is writing")
+                stored.append(value.status.exporter_status)
                 return await update_status(value)
 
             monkeypatch.setattr(world.objects, "update_status", refused_once)
@@ -376,6 +378,7 @@ def test_a_report_that_had_to_wait_does_not_undo_a_newer_one(
                 await player.report(S.AVAILABLE)
             found = await world.objects.get(Exporter, SPACE, player.name)
             assert found.status.exporter_status is S.AVAILABLE
+            assert S.LEASE_READY not in stored, "not even for a moment"
 
     world.run(story)
 
@@ -407,5 +410,62 @@ def test_a_report_does_not_rely_on_a_newer_one_whose_caller_leaves(
                 again.cancel()
             found = await world.objects.get(Exporter, SPACE, player.name)
             assert found.status.exporter_status is S.AVAILABLE
+
+    world.run(story)
+
+
+def test_a_refused_report_is_written_later_and_the_exporter_is_leased_again(
+    world: LabWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``jmp run`` does not repeat a report that was refused: the board would be stuck for ever."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            player.obeys = False
+            await world.make_lease("one")
+            await world.assigned("one")
+            await player.report(S.LEASE_READY)
+            await world.edit_lease("one", release=True)
+            await world.ended("one")
+            update_status, refuses = world.objects.update_status, True
+
+            async def refusing(value: Exporter) -> Exporter:
+                if refuses and isinstance(value, Exporter):
+                    raise Forbidden("the service may not update exporters/status")
+                return await update_status(value)
+
+            monkeypatch.setattr(world.objects, "update_status", refusing)
+            with pytest.raises(Forbidden):
+                await player.report(S.AVAILABLE)
+            await asyncio.sleep(60)
+            assert world.exporter().status.exporter_status is S.LEASE_READY
+            refuses = False
+            await world.make_lease("two")
+            assert await world.assigned("two") == player.name
+            assert world.exporter().status.exporter_status is S.AVAILABLE
+
+    world.run(story)
+
+
+def test_a_refused_report_is_void_when_the_exporter_starts_again(
+    world: LabWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            update_status, refuses = world.objects.update_status, True
+
+            async def refusing(value: Exporter) -> Exporter:
+                if refuses:
+                    raise Forbidden("the service may not update exporters/status")
+                return await update_status(value)
+
+            monkeypatch.setattr(world.objects, "update_status", refusing)
+            with pytest.raises(Forbidden):
+                await player.report(S.AFTER_LEASE_HOOK_FAILED)
+            refuses = False
+            await world.exporters.register(world.exporter(), labels={}, devices=())
+            await player.report(S.AVAILABLE)
+            await asyncio.sleep(60)
+            assert world.exporter().status.exporter_status is S.AVAILABLE
 
     world.run(story)

@@ -90,6 +90,7 @@ def exporters(lab: Lab) -> Controller[Key]:
             lab.objects,
             lab.views,
             lab.connections,
+            lab.reports,
             clock=lab.clock,
             events=lab.events,
             stuck_after=lab.settings.stuck_after,

@@ -29,7 +29,7 @@ from bullpen.app.sources import Sources
 from bullpen.cluster.objects import Scope
 from bullpen.controllers import authority
 from bullpen.controllers.exporters.credentials import CredentialReconciler
-from bullpen.controllers.exporters.presence_reconciler import Connections
+from bullpen.controllers.exporters.presence_reconciler import Connections, Reports
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
@@ -171,6 +171,8 @@ class Lab:
 
         self.presence_changed: Trigger[Key] = Trigger()
         """Exporters that connected, disconnected or reported their state."""
+
+        self.reports = Reports(objects, self.views, failed=self.presence_changed)
 
         self.member_changed: Trigger[Key] = Trigger()
         """Members of pools whose instance must be looked at."""

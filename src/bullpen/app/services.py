@@ -66,6 +66,7 @@ class Services:
             lab.objects,
             views,
             connections=lab.connections,
+            reports=lab.reports,
             presence_changed=lab.presence_changed,
             signals=lab.signals,
             clock=clock,

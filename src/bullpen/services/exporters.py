@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from bullpen.api.exporter import Device, Exporter, ExporterStatus, ExporterStatusValue
+from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
-from bullpen.controllers.exporters.presence_reconciler import Connections
+from bullpen.controllers.exporters.presence_reconciler import Connections, Reports
 from bullpen.controllers.object_edit import change, change_status
 from bullpen.controllers.views import Views
 from bullpen.core.conditions import condition
@@ -45,14 +45,6 @@ TICK_SECONDS = 0.05
 """Added to timers, so that the deadline has passed when they fire."""
 
 
-@dataclass(slots=True)
-class Report:
-    """The latest report of an exporter, while it is being written."""
-
-    edit: Callable[[Exporter], ExporterStatus]
-    writers: int = 0
-
-
 class Exporters:
     def __init__(
         self,
@@ -60,6 +52,7 @@ class Exporters:
         views: Views,
         *,
         connections: Connections,
+        reports: Reports,
         presence_changed: Callable[[Key], None],
         signals: Signals,
         clock: Clock,
@@ -68,15 +61,13 @@ class Exporters:
         self._objects = objects
         self._views = views
         self._connections = connections
+        self._reports = reports
         self._presence_changed = presence_changed
         self._signals = signals
         self._clock = clock
         self._events = events
         self._conversations: dict[str, Conversation] = {}
         """By uid of the exporter."""
-
-        self._reports: dict[str, Report] = {}
-        """By uid, the reports that are being written."""
 
         views.exporters.listen(self._changed)
         views.leases.listen(self._lease_changed)
@@ -101,6 +92,7 @@ class Exporters:
         """Update the exporter's labels and devices; its lease is left alone."""
         if len(devices) > DEVICES_MAX:
             raise Refused(f"an exporter may report at most {DEVICES_MAX} devices")
+        self._reports.forget(exporter)
         exporter = await self._relabel(exporter, labels)
         now = self._clock.now()
         written = await change_status(
@@ -160,7 +152,7 @@ class Exporters:
         self._events.emit(written, reason="ExporterUnregistered", message=reason or "unregistered")
 
     async def report(self, exporter: Exporter, *, value: ExporterStatusValue, message: str) -> None:
-        """Record an exporter's report. Reports may be skipped, but are never out of order."""
+        """Record an exporter's report. One that cannot be written now is written later."""
         now, key, uid = self._clock.now(), key_of(exporter), exporter.metadata.uid
         self._connections.heard(key, now=now)
         if value is ExporterStatusValue.AVAILABLE and not self._connections.connected(key):
@@ -168,20 +160,7 @@ class Exporters:
             # process told it of leases.
             self._step(key, uid, BecameAvailable())
         edit = functools.partial(presence.reported, value=value, message=message, now=now)
-        newest = self._reports.setdefault(uid, Report(edit))
-        newest.edit = edit
-        newest.writers += 1
-        try:
-            # Each of several concurrent writes writes the newest report. A write that waited for
-            # the disk must not undo a newer one, nor rely on its caller, which may leave before it
-            # is written.
-            written = await change_status(
-                self._objects, self._views.exporters, exporter, lambda e: newest.edit(e)
-            )
-        finally:
-            newest.writers -= 1
-            if not newest.writers:
-                del self._reports[uid]
+        written = await self._reports.write(exporter, edit)
         if presence.online(written) != presence.online(exporter):
             reason = "ExporterOnline" if presence.online(written) else "ExporterOffline"
             self._events.emit(written, reason=reason, message=message or value.value)

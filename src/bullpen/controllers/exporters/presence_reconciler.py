@@ -1,13 +1,15 @@
 """Turns connections into the Online condition, and long silence after a lease into Stuck.
 
 An exporter is online as soon as it connects, and offline when it has had no connection for
-a grace period.
+a grace period. Also writes the reports of exporters that could not be written at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter, ExporterStatus
@@ -15,11 +17,16 @@ from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
-from bullpen.errors import NotFound
+from bullpen.errors import Conflict, LabError, NotFound, Unavailable
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
-from bullpen.runtime.informer import Key
+from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
+
+log = logging.getLogger("bullpen.exporters")
+
+REPORT_RETRY = timedelta(seconds=5)
+"""How long after a refusal a report is written again."""
 
 
 class Connections:
@@ -82,6 +89,91 @@ class Connections:
         return lost if key in self._unreachable else lost + presence.GRACE
 
 
+Edit = Callable[[Exporter], ExporterStatus]
+"""The status of an exporter after a report."""
+
+
+@dataclass(slots=True)
+class _Report:
+    edit: Edit
+    writers: int = 0
+    unwritten: bool = True
+
+
+class Reports:
+    """The latest report of each exporter that exists, until it is written.
+
+    ``jmp run`` repeats a report only while the service is unavailable. After any other refusal
+    it goes on as if it had been heard, and an exporter whose report that it is available got
+    lost would count as busy until it is restarted.
+    """
+
+    def __init__(self, objects: Objects, views: Views, *, failed: Callable[[Key], None]) -> None:
+        """``failed`` is called with an exporter whose report is kept to be written later."""
+        self._objects = objects
+        self._view = views.exporters
+        self._failed = failed
+        self._newest: dict[str, _Report] = {}
+        """By uid of the exporter."""
+
+        views.exporters.listen(self._changed)
+
+    def _changed(self, old: Exporter | None, new: Exporter | None) -> None:
+        if new is None and old is not None:
+            self.forget(old)
+
+    def forget(self, exporter: Exporter) -> None:
+        """The exporter was deleted, or is a new process that will report by itself."""
+        self._newest.pop(exporter.metadata.uid, None)
+
+    async def write(self, exporter: Exporter, edit: Edit) -> Exporter:
+        """Write a report. Reports may be skipped, but are never written out of order."""
+        report = self._newest.setdefault(exporter.metadata.uid, _Report(edit))
+        report.edit, report.unwritten = edit, True
+        try:
+            return await self._write(exporter, report)
+        finally:
+            if self.pending(exporter):
+                self._failed(key_of(exporter))
+
+    def pending(self, exporter: Exporter) -> bool:
+        """Whether a report of the exporter is to be written with ``rewrite``."""
+        report = self._newest.get(exporter.metadata.uid)
+        return report is not None and not report.writers
+
+    async def rewrite(self, exporter: Exporter) -> None:
+        """Write the pending report; one that fails again stays pending."""
+        await self._write(exporter, self._newest[exporter.metadata.uid])
+
+    async def _write(self, exporter: Exporter, report: _Report) -> Exporter:
+        """Write the newest report, which may be newer than the one that this was called for.
+
+        A write that waited for the disk must not undo a newer one, nor rely on its caller, which
+        may leave before it is written.
+        """
+        used = report.edit
+
+        def newest(found: Exporter) -> ExporterStatus:
+            nonlocal used
+            used = report.edit
+            return used(found)
+
+        report.writers += 1
+        try:
+            written = await change_status(self._objects, self._view, exporter, newest)
+        except NotFound:
+            report.unwritten = False
+            raise
+        else:
+            report.unwritten = report.edit is not used
+            return written
+        finally:
+            report.writers -= 1
+            done = not report.writers and not report.unwritten
+            if done and self._newest.get(exporter.metadata.uid) is report:
+                self.forget(exporter)
+
+
 class PresenceReconciler:
     """Reconciles the Online and Stuck conditions of one exporter."""
 
@@ -92,6 +184,7 @@ class PresenceReconciler:
         objects: Objects,
         views: Views,
         connections: Connections,
+        reports: Reports,
         *,
         clock: Clock,
         events: Events,
@@ -100,6 +193,7 @@ class PresenceReconciler:
         self._objects = objects
         self._views = views
         self._connections = connections
+        self._reports = reports
         self._clock = clock
         self._events = events
         self._stuck_after = stuck_after
@@ -125,6 +219,8 @@ class PresenceReconciler:
         return await self._absent(key, exporter)
 
     async def _present(self, key: Key, exporter: Exporter) -> Outcome:
+        if self._reports.pending(exporter):
+            return await self._rewrite(exporter)
         if not presence.online(exporter) and not presence.leaving(exporter):
             await self._write(exporter, presence.seen, reason="ExporterOnline", message="connected")
             return Outcome()
@@ -135,6 +231,18 @@ class PresenceReconciler:
             await self._write(
                 exporter, presence.settled, reason="ExporterSettled", message="available again"
             )
+        return Outcome()
+
+    async def _rewrite(self, exporter: Exporter) -> Outcome:
+        """Write a report that could not be written; the change starts the next pass."""
+        try:
+            await self._reports.rewrite(exporter)
+        except (Unavailable, Conflict, NotFound):
+            raise
+        except LabError as error:
+            facts = {"key": exporter.metadata.name, "cause": error.message, "retry": REPORT_RETRY}
+            log.warning("the report of an exporter is refused", extra=facts)
+            return Outcome(wake_at=self._clock.now() + REPORT_RETRY)
         return Outcome()
 
     async def _absent(self, key: Key, exporter: Exporter) -> Outcome:
