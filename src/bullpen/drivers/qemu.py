@@ -39,11 +39,9 @@ from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qemu_parameters import (
     UNDECLARED_DISK_BYTES_MAX,
     Accel,
-    File,
     Firmware,
     HostForward,
     ImageFormat,
-    MachineSite,
     NetworkAccess,
     QemuParameters,
     all_disks,
@@ -52,6 +50,7 @@ from bullpen.drivers.qemu_parameters import (
 from bullpen.drivers.qemu_ports import ForwardedPort, forwarded_ports
 from bullpen.drivers.qemu_power import QemuPower, Qmp
 from bullpen.drivers.sandbox import Access
+from bullpen.drivers.target_files import File, MachineSite
 
 DEFAULT_CPUS = 2
 """CPUs of a machine that no class declares, as in the published driver."""

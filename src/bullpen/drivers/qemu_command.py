@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bullpen.drivers.qemu_parameters import Accel, MachineSite, NetworkAccess, QemuParameters
+from bullpen.drivers.qemu_parameters import Accel, NetworkAccess, QemuParameters
+from bullpen.drivers.target_files import MachineSite
 
 DEFAULT_MACHINES = {
     "aarch64": "virt",

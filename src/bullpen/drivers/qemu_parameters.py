@@ -6,18 +6,18 @@ new parameter needs this module, the command line that uses it and the reference
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Rule, Struct, about
+from bullpen.drivers.target_files import File
 from bullpen.kit import quantities
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
 """A Kubernetes quantity of bytes, without sign or fractional suffixes."""
 
-_DIGEST = r"^sha256:[0-9a-f]{64}$"
 _NAME = r"^[a-z][a-z0-9_]*$"
 
 UNDECLARED_DISK_BYTES_MAX = 16 << 30
@@ -50,22 +50,6 @@ class NetworkAccess(StrEnum):
 class ImageFormat(StrEnum):
     QCOW2 = "qcow2"
     RAW = "raw"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File(Struct):
-    """A file on the host, or one to fetch."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(rule="has(self.path) != has(self.url)", message="give either a path or a url"),
-        Rule(rule="!has(self.url) || has(self.digest)", message="a url needs a digest"),
-    )
-
-    path: str = field(default="", metadata=about("Absolute path on the host.", pattern="^/"))
-    url: str = field(
-        default="", metadata=about("URL to fetch the file from.", pattern="^(https?|file)://[^ ]+$")
-    )
-    digest: str = field(default="", metadata=about("Digest of the fetched file.", pattern=_DIGEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,38 +181,6 @@ class QemuParameters(Struct):
             "Additional QEMU arguments, at the end of its command line.", max_items=ARGUMENTS_MAX
         ),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineSite(Struct):
-    """What the place where a machine runs provides; known when its exporter is started."""
-
-    arch: str = field(default="", metadata=about("Architecture of the host."))
-    kvm: bool = field(default=False, metadata=about("KVM was verified to work."))
-    launcher: str = field(
-        default="",
-        metadata=about("Socket of the launcher of a machine in another container, or empty."),
-    )
-    files: Mapping[str, str] = field(
-        default_factory=dict, metadata=about("Paths of fetched files by their digests.")
-    )
-
-    def path(self, file: File) -> str:
-        return file.path or self.files[file.digest]
-
-
-def files(part: object) -> Iterator[File]:
-    """Every file the parameters name, in order of definition."""
-    if isinstance(part, File):
-        yield part
-    if isinstance(part, Struct):
-        for found in fields(part):
-            yield from files(getattr(part, found.name))
-    elif isinstance(part, tuple):
-        for item in part:
-            yield from files(item)
-    elif isinstance(part, Mapping):
-        yield from files(tuple(part.values()))
 
 
 def all_disks(parameters: QemuParameters) -> tuple[Disk, ...]:

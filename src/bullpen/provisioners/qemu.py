@@ -14,13 +14,11 @@ from bullpen.drivers import sizes
 from bullpen.drivers.qemu_parameters import (
     UNDECLARED_DISK_BYTES_MAX,
     Accel,
-    File,
-    MachineSite,
     QemuParameters,
     all_disks,
-    files,
     size_bytes,
 )
+from bullpen.drivers.target_files import File, MachineSite, files
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site

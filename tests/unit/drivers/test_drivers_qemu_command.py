@@ -8,14 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bullpen.drivers.qemu_command import Drive, Forward, Machine, command
-from bullpen.drivers.qemu_parameters import (
-    Accel,
-    File,
-    MachineSite,
-    NetworkAccess,
-    QemuParameters,
-)
+from bullpen.drivers.qemu_parameters import Accel, NetworkAccess, QemuParameters
 from bullpen.drivers.qemu_ports import forwarded_ports
+from bullpen.drivers.target_files import File, MachineSite
 
 BOARD = QemuParameters(machine_type="vexpress-a9")
 UBOOT = Machine(

@@ -10,7 +10,8 @@ from typing import Any
 
 from bullpen.api import schema
 from bullpen.api.fields import Struct, about
-from bullpen.drivers.qemu_parameters import File, QemuParameters
+from bullpen.drivers.qemu_parameters import QemuParameters
+from bullpen.drivers.target_files import File
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import (
     ExitReason,

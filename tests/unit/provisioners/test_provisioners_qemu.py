@@ -19,13 +19,8 @@ from bullpen.api.paths import encode
 from bullpen.drivers.qemu import Qemu
 from bullpen.drivers.qemu_command import Machine
 from bullpen.drivers.qemu_images import Disk
-from bullpen.drivers.qemu_parameters import (
-    Accel,
-    File,
-    HostForward,
-    NetworkAccess,
-    QemuParameters,
-)
+from bullpen.drivers.qemu_parameters import Accel, HostForward, NetworkAccess, QemuParameters
+from bullpen.drivers.target_files import File
 from bullpen.provisioners.base import Artifact, Needs, Profile, Site
 from bullpen.provisioners.qemu import (
     DRIVER,
