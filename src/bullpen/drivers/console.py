@@ -25,18 +25,27 @@ BEHIND_BYTES_MAX = 1 << 18
 """How far a reader may fall behind before the machine has to wait for it."""
 
 
-class SerialLine(asyncio.Protocol):
+class SerialLine:
     """The host's end of a serial line, across power cycles."""
 
     def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
+        self._machine: _Machine | None = None
         self._unread = bytearray()
         self._streams: list[ConsoleStream] = []
 
     async def plug(self, machine: socket.socket) -> None:
         """Connect a machine that is about to start. Unread output of the last run is dropped."""
+        self.unplug()
         self._unread.clear()
-        await asyncio.get_running_loop().create_connection(lambda: self, sock=machine)
+        connection = _Machine(self)
+        await asyncio.get_running_loop().create_connection(lambda: connection, sock=machine)
+        self._machine = connection
+
+    def unplug(self) -> None:
+        """Disconnect the machine. A later end of its connection does not concern the next one."""
+        if self._machine is not None:
+            self._machine.transport.abort()
+            self._machine = None
 
     def open(self) -> ConsoleStream:
         stream = ConsoleStream(self, bytes(self._unread))
@@ -50,32 +59,48 @@ class SerialLine(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Input while the machine is off is discarded."""
-        if self._transport is not None:
-            self._transport.write(data)
+        if self._machine is not None:
+            self._machine.transport.write(data)
 
     def resume(self) -> None:
         """Let the machine go on once no reader is far behind."""
-        if self._transport is not None and not self._is_behind():
-            self._transport.resume_reading()
+        if self._machine is not None and not self._is_behind():
+            self._machine.transport.resume_reading()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-
-    def data_received(self, data: bytes) -> None:
+    def receive(self, machine: _Machine, data: bytes) -> None:
         for stream in self._streams:
             stream.feed(data)
         if not self._streams:
             self._unread += data
             del self._unread[:-UNREAD_BYTES_MAX]
-        elif self._transport is not None and self._is_behind():
-            self._transport.pause_reading()
+        elif self._is_behind():
+            machine.transport.pause_reading()
+
+    def lose(self, machine: _Machine) -> None:
+        if self._machine is machine:
+            self._machine = None
 
     def _is_behind(self) -> bool:
         return any(stream.behind > BEHIND_BYTES_MAX for stream in self._streams)
+
+
+class _Machine(asyncio.Protocol):
+    """The connection to the machine in one of its runs."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, line: SerialLine) -> None:
+        self._line = line
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._line.lose(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._line.receive(self, data)
 
 
 class ConsoleStream(ObjectStream[bytes]):

@@ -69,6 +69,17 @@ async def test_what_was_printed_before_it_was_opened_is_there(machine: Machine) 
     assert await all_of(stream) == b"banner\r\nprompt"
 
 
+async def test_the_end_of_the_last_run_does_not_disconnect_the_next(machine: Machine) -> None:
+    stream = machine.line.open()
+    # The loop has not noticed the end of the first run when the second one is connected.
+    await machine.switch_on()
+    await asyncio.sleep(0.01)
+
+    await stream.send(b"boot")
+
+    assert await asyncio.wait_for(machine.hears(), 10) == b"boot"
+
+
 async def test_what_was_read_is_not_read_again(machine: Machine) -> None:
     await machine.prints(b"banner")
     assert await all_of(machine.line.open()) == b"banner"
