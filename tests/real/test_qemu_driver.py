@@ -47,6 +47,15 @@ def test_what_is_flashed_replaces_the_disk(tmp_path: Path) -> None:
             assert "8.0 MB" in told(console, "virtio info"), "and is as large as declared"
 
 
+def test_what_was_flashed_can_be_read_back(tmp_path: Path) -> None:
+    image, dumped = tmp_path / "image", tmp_path / "dumped"
+    image.write_bytes(b"flashed!" + bytes(MIB - 8))
+    with machine(disks=[{"name": "root", "size": 8 * MIB}]) as client:
+        client.flasher.flash(str(image), target="root")
+        client.flasher.dump(str(dumped), target="root")
+    assert dumped.read_bytes() == image.read_bytes()
+
+
 def test_a_machine_that_does_not_start_says_what_qemu_said() -> None:
     with (
         machine(extra_args=["-no-such-option"]) as client,

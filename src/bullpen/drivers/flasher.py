@@ -15,19 +15,22 @@ import lzma
 import os
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from jumpstarter.driver import export
+from anyio.streams.file import FileReadStream
+from jumpstarter.driver import Driver, export
 from jumpstarter.streams.encoding import (
     SIGNATURE_BUFFER_SIZE,
     Compression,
+    compress_stream,
     create_decompressor,
     detect_compression_from_signature,
 )
+from jumpstarter_driver_opendal.driver import FlasherInterface
 from jumpstarter_driver_qemu import driver as published
 
 from bullpen.drivers.downloads import FetchRefused, Sources, requested
@@ -38,9 +41,11 @@ if TYPE_CHECKING:
     from bullpen.drivers.qemu import Qemu
 
 FIRMWARE_BYTES_MAX = 64 << 20
-"""Maximum size of a partition that holds firmware or its variables."""
+"""Maximum size of a partition that holds firmware, its variables or a kernel."""
 
-FIRMWARE_PARTITIONS = ("bios", "OVMF_CODE.fd", "OVMF_VARS.fd")
+FIRMWARE_PARTITIONS = ("bios", "kernel", "OVMF_CODE.fd", "OVMF_VARS.fd")
+"""Partitions that are loaded as they are, whatever their format."""
+
 PRIVATE = 0o600
 
 PIECE_BYTES_MAX = 1 << 20
@@ -90,8 +95,12 @@ class Occupation:
 class FlashStore:
     """The flashed partitions of one machine."""
 
-    def __init__(self, directory: Callable[[], Path]) -> None:
+    def __init__(
+        self, directory: Callable[[], Path], *, verbatim: Collection[str] = FIRMWARE_PARTITIONS
+    ) -> None:
+        """``verbatim``: partitions that are loaded as they are, whatever their format."""
         self._directory = directory
+        self._verbatim = verbatim
         self._flashed: dict[str, Flashed] = {}
         self._files_made = 0
 
@@ -116,7 +125,7 @@ class FlashStore:
         path = self._new_path(partition)
         try:
             await _written(path, content, partition=partition, bytes_max=bytes_max)
-            found = _examined(path, firmware=partition in FIRMWARE_PARTITIONS)
+            found = _examined(path, verbatim=partition in self._verbatim)
             if found.virtual_bytes > bytes_max:
                 raise too_large(partition, found.virtual_bytes, bytes_max)
         except BaseException:
@@ -156,26 +165,44 @@ async def _written(
             file.write(chunk)
 
 
-def _examined(path: Path, *, firmware: bool = False) -> Flashed:
+def _examined(path: Path, *, verbatim: bool = False) -> Flashed:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if firmware:  # loaded verbatim, whatever its format
+        if verbatim:
             return Flashed(path=path, format="raw", virtual_bytes=size)
         header = read_header(file.read(HEADER_BYTES_MAX), file_bytes=size)
     return Flashed(path=path, format=header.format, virtual_bytes=header.virtual_bytes)
 
 
-@dataclass(kw_only=True)
-class QemuFlasher(published.QemuFlasher):
-    """The flasher of a machine. Clients see the published one."""
+class Flashable(Protocol):
+    """A target whose partitions can be flashed."""
 
-    parent: Qemu
+    occupation: Occupation
+    flashed: FlashStore
+
+    def sources(self) -> Sources:
+        """Where an image may be fetched from."""
+
+    def is_on(self) -> bool: ...
+
+    def partition_name(self, partition: str | None) -> str:
+        """The full partition name; raises ``ValueError`` if there is no such partition."""
+
+    async def granted_bytes(self, partition: str) -> int:
+        """The maximum size of a partition."""
+
+
+@dataclass(kw_only=True)
+class ImageFlasher(FlasherInterface, Driver):
+    """Flashes images that a client sends, or names by URL."""
+
+    parent: Flashable
 
     @export  # type: ignore[untyped-decorator]
     async def flash(self, source: Any, partition: str | None = None) -> None:
         if str(source).startswith("oci://"):
-            raise _no_registry()
+            raise no_registry()
         # Opened first, so that a refused stream is closed too and its sender does not hang.
         async with self.resource(source) as stream:
             name = self.parent.partition_name(partition)
@@ -188,15 +215,29 @@ class QemuFlasher(published.QemuFlasher):
                 bytes_max = await self.parent.granted_bytes(name)
                 await self.parent.flashed.write(name, unpacked(stream), bytes_max=bytes_max)
 
+    @export  # type: ignore[untyped-decorator]
+    async def dump(self, target: Any, partition: str | None = None) -> None:
+        """Send back what was flashed."""
+        async with self.resource(target) as stream:
+            name = self.parent.partition_name(partition)
+            found = self.parent.flashed.get(name)
+            if self.parent.is_on():
+                raise RuntimeError(f"{name} cannot be dumped while the machine is switched on")
+            if found is None:
+                raise ValueError(f"there is nothing to dump: {name} was not flashed in this lease")
+            async with await FileReadStream.from_path(found.path) as content:
+                async for chunk in content:
+                    await stream.send(chunk)
+
     @contextlib.asynccontextmanager
     async def _resource_from_client_stream(
         self, resource_uuid: UUID, content_encoding: str | None
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    ) -> AsyncIterator[Any]:
         """As published, but decompressed in bounded pieces."""
         compression = Compression(content_encoding) if content_encoding else None
         async with self.resources[resource_uuid] as stream:
             try:
-                yield decompressed(stream, compression)
+                yield _ClientStream(stream, compression)
             finally:
                 del self.resources[resource_uuid]
 
@@ -208,9 +249,15 @@ class QemuFlasher(published.QemuFlasher):
         method: str,
         timeout: int,
     ) -> AsyncIterator[Any]:
-        sources = Sources.of(self.parent.parameters.fetch_from)
-        async with requested(sources, headers, url, method, timeout) as stream:
+        async with requested(self.parent.sources(), headers, url, method, timeout) as stream:
             yield stream
+
+
+@dataclass(kw_only=True)
+class QemuFlasher(ImageFlasher, published.QemuFlasher):
+    """The flasher of a machine. Clients see the published one."""
+
+    parent: Qemu
 
     @export  # type: ignore[untyped-decorator]
     async def flash_oci(
@@ -221,15 +268,29 @@ class QemuFlasher(published.QemuFlasher):
         oci_password: str | None = None,
     ) -> AsyncIterator[tuple[str, str, int | None]]:
         """Refused: the program that would fetch it follows any redirect of a registry."""
-        raise _no_registry()
+        raise no_registry()
         yield  # makes this a streaming call, as published
 
 
-def _no_registry() -> FetchRefused:
+def no_registry() -> FetchRefused:
     return FetchRefused(
         "images are not fetched from registries here; pull it, for example with oras or skopeo,"
         " and flash the file instead"
     )
+
+
+class _ClientStream:
+    """A client's end of a transfer: images are read from it, and dumps are sent to it."""
+
+    def __init__(self, stream: Any, compression: Compression | None) -> None:
+        self._content = decompressed(stream, compression)
+        self._sent = compress_stream(stream, compression)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._content
+
+    async def send(self, data: bytes) -> None:
+        await self._sent.send(data)
 
 
 class Decompressor(Protocol):

@@ -24,6 +24,7 @@ from xdg_base_dirs import xdg_runtime_dir
 from bullpen.api import codec
 from bullpen.drivers import launcher_client, sandbox, sizes
 from bullpen.drivers.console import Console
+from bullpen.drivers.downloads import Sources
 from bullpen.drivers.flasher import (
     FIRMWARE_BYTES_MAX,
     FIRMWARE_PARTITIONS,
@@ -33,7 +34,14 @@ from bullpen.drivers.flasher import (
     QemuFlasher,
     too_large,
 )
-from bullpen.drivers.qemu_command import LOOPBACK, Drive, Forward, Machine
+from bullpen.drivers.qemu_command import (
+    LOOPBACK,
+    Drive,
+    Forward,
+    Machine,
+    board_of,
+    is_configurable,
+)
 from bullpen.drivers.qemu_files import image_chain, named_paths
 from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qemu_parameters import (
@@ -126,6 +134,7 @@ class Qemu(published.Qemu):
     def __post_init__(self) -> None:
         self.parameters = self._parameters()
         self.machine_site = codec.decode(MachineSite, self.site)
+        self._memory_is_set = bool(self.mem)
         self._settle()
         super().__post_init__()  # type: ignore[no-untyped-call]
         self._sockets = TemporaryDirectory(dir=xdg_runtime_dir(), prefix="qemu-")
@@ -206,6 +215,9 @@ class Qemu(published.Qemu):
         """Whether the machine is in the host's network, as configured in its class."""
         return self.parameters.network is NetworkAccess.USER or bool(self.hostfwd)
 
+    def sources(self) -> Sources:
+        return Sources.of(self.parameters.fetch_from)
+
     def access(self, machine: Machine) -> Access:
         """The files the machine needs, and no others."""
         wanted = self.parameters
@@ -215,7 +227,8 @@ class Qemu(published.Qemu):
         return Access(
             readable=(
                 *((machine.bios,) if machine.bios else ()),
-                *(self.machine_site.path(file) for file in (wanted.kernel, wanted.initrd) if file),
+                *((machine.kernel,) if machine.kernel else ()),
+                *((self.machine_site.path(wanted.initrd),) if wanted.initrd else ()),
                 *((machine.flash[0],) if machine.flash else ()),
                 *(str(file) for image in images for file in image_chain(image)),
                 *named_paths(wanted.extra_arguments),
@@ -277,18 +290,21 @@ class Qemu(published.Qemu):
                 " raise resources.memory"
             )
         self.mem = f"{-(-asked // sizes.MIB)}M"
+        self._memory_is_set = True
 
     async def machine(self, *, qmp: int, serial: int, cidata: str) -> Machine:
         """The machine to be switched on now, with its disks ready."""
         vsock = isinstance(self.children.get("ssh"), VsockNetwork)
+        flashed = self.flashed.get("kernel")
         forwards = self.parameters.hostfwd.values()
         return Machine(
             parameters=self.parameters,
             site=self.machine_site,
             arch=self.arch,
             smp=self.smp,
-            memory=f"{-(-sizes.memory_bytes(self.mem) // sizes.MIB)}M",
+            memory=self._memory(),
             bios=self._present("bios"),
+            flashed_kernel=str(flashed.path) if flashed else "",
             flash=await self._flash(),
             drives=await self._drives(),
             cidata=cidata,
@@ -304,6 +320,15 @@ class Qemu(published.Qemu):
             qmp=qmp,
             serial=serial,
         )
+
+    def _memory(self) -> str:
+        """The memory to set; empty for a board that has its own, unless somebody names another."""
+        resources = (self.target or {}).get("resources", {})
+        named = self._memory_is_set or "memory" in resources or self.target is None
+        board = board_of(self.parameters, self.arch)
+        if not named and not is_configurable(board):
+            return ""
+        return f"{-(-sizes.memory_bytes(self.mem) // sizes.MIB)}M"
 
     async def connect(self, qmp: Qmp) -> None:
         """Connect the networks to the ports the kernel chose."""

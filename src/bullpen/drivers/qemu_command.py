@@ -12,6 +12,7 @@ from bullpen.drivers.target_files import MachineSite
 DEFAULT_MACHINES = {
     "aarch64": "virt",
     "arm": "virt",
+    "avr": "uno",
     "riscv64": "virt",
     "x86_64": "q35",
 }
@@ -62,7 +63,12 @@ class Machine:
     arch: str
     smp: int = 1
     memory: str = "512M"
+    """Empty for the memory that the board has."""
+
     bios: str = ""
+    flashed_kernel: str = ""
+    """Replaces the kernel of the parameters."""
+
     flash: tuple[str, str] | None = None
     """Firmware code, read-only, and its variables, writable."""
 
@@ -80,15 +86,29 @@ class Machine:
     """Open socket of the machine's first serial line."""
 
     @property
+    def kernel(self) -> str:
+        own = self.parameters.kernel
+        return self.flashed_kernel or (self.site.path(own) if own else "")
+
+    @property
     def kvm(self) -> bool:
         accel = self.parameters.accel
         return accel is Accel.KVM or (accel is Accel.AUTO and self.site.kvm)
 
 
+def board_of(wanted: QemuParameters, arch: str) -> str:
+    return wanted.machine_type or DEFAULT_MACHINES[arch]
+
+
+def is_configurable(board: str) -> bool:
+    """Whether the board has slots. Others model real hardware, with the memory that it has."""
+    return board.startswith(_WITH_PCI)
+
+
 def command(machine: Machine) -> tuple[str, ...]:
     """Program and arguments. The guest is paused until it is told to continue."""
     wanted = machine.parameters
-    board = wanted.machine_type or DEFAULT_MACHINES[machine.arch]
+    board = board_of(wanted, machine.arch)
     cpu = wanted.cpu or ("host" if machine.kvm else DEFAULT_CPUS.get(machine.arch, ""))
     return (
         f"qemu-system-{machine.arch}",
@@ -98,14 +118,14 @@ def command(machine: Machine) -> tuple[str, ...]:
         *("-accel", "kvm" if machine.kvm else f"tcg,tb-size={TRANSLATION_MIB_MAX}"),
         *(("-cpu", cpu) if cpu else ()),
         *("-smp", str(machine.smp)),
-        *("-m", machine.memory),
+        *(("-m", machine.memory) if machine.memory else ()),
         *("-chardev", f"socket,id=qmp,fd={machine.qmp}"),
         *("-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=serial0,fd={machine.serial}"),
         *("-serial", "chardev:serial0"),
         *(("-vnc", f"unix:{machine.vnc}") if machine.vnc else ()),
         *_firmware(machine),
-        *(_with_pci(machine) if board.startswith(_WITH_PCI) else _on_board(machine)),
+        *(_with_pci(machine) if is_configurable(board) else _on_board(machine)),
         *wanted.extra_arguments,
     )
 
@@ -118,9 +138,10 @@ def _firmware(machine: Machine) -> Iterator[str]:
         code, variables = map(_escaped, machine.flash)
         yield from ("-drive", f"file={code},if=pflash,format=raw,unit=0,readonly=on")
         yield from ("-drive", f"file={variables},if=pflash,format=raw,unit=1")
-    for option, file in (("-kernel", wanted.kernel), ("-initrd", wanted.initrd)):
-        if file is not None:
-            yield from (option, machine.site.path(file))
+    if machine.kernel:
+        yield from ("-kernel", machine.kernel)
+    if wanted.initrd is not None:
+        yield from ("-initrd", machine.site.path(wanted.initrd))
     if wanted.append:
         yield from ("-append", wanted.append)
 

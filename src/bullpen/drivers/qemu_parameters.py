@@ -32,6 +32,7 @@ SOURCES_MAX = 64
 class Arch(StrEnum):
     AARCH64 = "aarch64"
     ARM = "arm"
+    AVR = "avr"
     RISCV64 = "riscv64"
     X86_64 = "x86_64"
 
