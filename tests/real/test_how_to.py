@@ -72,6 +72,10 @@ def test_the_pool_of_u_boot_boards(tmp_path: Path) -> None:
     assert "by rule MinAvailable" in said
 
 
+def test_the_pool_of_simulators(tmp_path: Path) -> None:
+    assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
+
+
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:
     said = follow("pool-linux.md", tmp_path)
     assert said.count("Linux booted, and its disk was empty.") == 2

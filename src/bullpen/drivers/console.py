@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from anyio import EndOfStream
@@ -32,6 +32,16 @@ class SerialLine:
         self._machine: _Machine | None = None
         self._unread = bytearray()
         self._streams: list[ConsoleStream] = []
+        self._listener: Callable[[bytes], None] | None = None
+
+    @contextlib.contextmanager
+    def overheard(self, listener: Callable[[bytes], None]) -> Iterator[None]:
+        """Call ``listener`` with all output meanwhile; consoles get it all the same."""
+        self._listener = listener
+        try:
+            yield
+        finally:
+            self._listener = None
 
     async def plug(self, machine: socket.socket) -> None:
         """Connect a machine that is about to start. Unread output of the last run is dropped."""
@@ -68,6 +78,8 @@ class SerialLine:
             self._machine.transport.resume_reading()
 
     def receive(self, machine: _Machine, data: bytes) -> None:
+        if self._listener is not None:
+            self._listener(data)
         for stream in self._streams:
             stream.feed(data)
         if not self._streams:

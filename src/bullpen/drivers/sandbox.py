@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -89,10 +90,12 @@ class NetworkRoom(threading.Thread):
 class Program:
     """A started program, with the part of ``subprocess.Popen`` that drivers use."""
 
-    def __init__(self, outer: subprocess.Popen[bytes], inner: int | None) -> None:
+    def __init__(self, outer: subprocess.Popen[bytes], inner: int | None = None) -> None:
+        """``inner``: pid of the program inside its wrapper, which forwards no signals."""
         self._outer = outer
-        self._inner = inner
-        """A pidfd of the program inside its wrapper; the wrapper forwards no signals."""
+        self._inner = _opened(inner) if inner is not None else None
+        self.root = f"/proc/{inner}/root" if self._inner is not None else ""
+        """Prefix under which the program's own file system is seen while it runs."""
 
         assert outer.stderr is not None
         self.stderr: IO[bytes] = outer.stderr
@@ -135,15 +138,15 @@ class Sandbox:
         *,
         access: Access,
         inherited: tuple[int, ...] = (),
+        stdin: int | None = None,
+        stdout: int | None = None,
         connected: bool = False,
     ) -> Program:
         """Start a program that ends with this process. ``connected``: in the host's network."""
         room = None if connected else self.room
-        return (
-            room.call(lambda: self._start(line, access, inherited))
-            if room
-            else self._start(line, access, inherited)
-        )
+        streams = (subprocess.DEVNULL if stdin is None else stdin, stdout)
+        start = partial(self._start, line, access, inherited, streams)
+        return room.call(start) if room else start()
 
     async def run(self, line: Sequence[str], *, access: Access) -> bytes:
         """The output of a program. Raises ``RuntimeError`` with its error output if it failed."""
@@ -165,21 +168,28 @@ class Sandbox:
         )
         return self.room.call(make) if self.room else make()
 
-    def _start(self, line: Sequence[str], access: Access, inherited: tuple[int, ...]) -> Program:
+    def _start(
+        self,
+        line: Sequence[str],
+        access: Access,
+        inherited: tuple[int, ...],
+        streams: tuple[int, int | None],
+    ) -> Program:
         if not self.wrapper:
-            return Program(_guarded(line, inherited), None)
+            return Program(_guarded(line, inherited, streams))
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as told:
             try:
                 process = subprocess.Popen(
                     (*self._prefix(access), "--info-fd", str(writing), "--", *line),
-                    stdin=subprocess.DEVNULL,
+                    stdin=streams[0],
+                    stdout=streams[1],
                     stderr=subprocess.PIPE,
                     pass_fds=(*inherited, writing),
                 )
             finally:
                 os.close(writing)
-            return Program(process, _opened(told.read()))
+            return Program(process, _inner_pid(told.read()))
 
     def _prefix(self, access: Access) -> tuple[str, ...]:
         if not self.wrapper:
@@ -233,18 +243,32 @@ def _binds(option: str, paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(part for path in dict.fromkeys(paths) for part in (option, path, path))
 
 
-def _opened(told: bytes) -> int | None:
-    """A pidfd of the program that bubblewrap started; None if it started none."""
+def _inner_pid(told: bytes) -> int | None:
+    """The pid of the program that bubblewrap started; None if it started none."""
     try:
-        return os.pidfd_open(int(json.loads(told)["child-pid"]))
-    except (ValueError, KeyError, OSError):
+        return int(json.loads(told)["child-pid"])
+    except (ValueError, KeyError):
         return None
 
 
-def _guarded(line: Sequence[str], inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
+def _opened(pid: int) -> int | None:
+    """A pidfd; None if the program has ended already."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _guarded(
+    line: Sequence[str], inherited: tuple[int, ...], streams: tuple[int, int | None]
+) -> subprocess.Popen[bytes]:
     # A program must not outlive its exporter, however the exporter ends.
     guard = shutil.which("setpriv")
     prefix = (guard, "--pdeathsig", "KILL", "--") if guard else ()
     return subprocess.Popen(
-        (*prefix, *line), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=inherited
+        (*prefix, *line),
+        stdin=streams[0],
+        stdout=streams[1],
+        stderr=subprocess.PIPE,
+        pass_fds=inherited,
     )

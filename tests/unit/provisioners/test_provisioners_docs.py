@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bullpen.api import schema
 from bullpen.api.fields import Struct, about
+from bullpen.drivers.program_parameters import ProgramParameters
 from bullpen.drivers.qemu_parameters import QemuParameters
 from bullpen.drivers.target_files import File
 from bullpen.provisioners import parameters
@@ -44,9 +47,13 @@ def leaves(part: Mapping[str, Any], path: str = "") -> Iterator[str]:
         yield path
 
 
-def test_every_parameter_of_qemu_is_documented() -> None:
-    text = (DOCS / "reference" / "qemu-parameters.md").read_text()
-    names = list(leaves(schema.of(QemuParameters)))
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [("qemu-parameters.md", QemuParameters), ("program-parameters.md", ProgramParameters)],
+)
+def test_every_parameter_is_documented(page: str, kind: type[Struct]) -> None:
+    text = (DOCS / "reference" / page).read_text()
+    names = list(leaves(schema.of(kind)))
 
     assert len(names) > 15
     assert [name for name in names if f"`{name}`" not in text] == []
