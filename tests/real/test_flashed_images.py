@@ -224,6 +224,6 @@ def test_a_guest_that_turns_its_raw_disk_into_a_referring_image_reads_back_what_
 
 def test_only_partitions_of_the_machine_can_be_flashed(plain: str) -> None:
     with machine(**ROOT) as client:
-        for name in ("../root", "/etc/passwd", "root.overlay", "kernel", "root.flashed-1"):
+        for name in ("../root", "/etc/passwd", "root.overlay", "initrd", "root.flashed-1"):
             with refusal("invalid partition name"):
                 client.flasher.flash(plain, target=name)

@@ -27,7 +27,8 @@ def test_the_line_of_every_pipeline_takes_a_target_and_gives_it_back(service: Se
 def test_the_ceiling_moves_by_the_scale_subresource(service: Service) -> None:
     page = (HOW_TO / "autoscale.md").read_text()
     service.kubectl("apply", "-f", str(ROOT / "examples" / "uboot-pool.yaml"))
-    (script,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert service.run("bash", "-euc", script).stdout.endswith("8")
+    scale, pause = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert service.run("bash", "-euc", scale).stdout.endswith("8")
+    service.run("bash", "-euc", pause)
     service.kubectl("delete", "-f", str(ROOT / "examples" / "uboot-pool.yaml"))
     eventually(lambda: not service.get("exporters")["items"], seconds=30, what="an empty lab")

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from anyio.streams.file import FileReadStream
 from jumpstarter.driver import Driver, export
+from jumpstarter.driver.flasher import FlasherInterface
 from jumpstarter.streams.encoding import (
     SIGNATURE_BUFFER_SIZE,
     Compression,
@@ -30,7 +31,6 @@ from jumpstarter.streams.encoding import (
     create_decompressor,
     detect_compression_from_signature,
 )
-from jumpstarter_driver_opendal.driver import FlasherInterface
 from jumpstarter_driver_qemu import driver as published
 
 from bullpen.drivers.downloads import FetchRefused, Sources, requested

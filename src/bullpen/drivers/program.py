@@ -44,19 +44,17 @@ from bullpen.drivers.program_parameters import (
     uses_firmware,
 )
 from bullpen.drivers.qemu_command import LOOPBACK
-from bullpen.drivers.qemu_ports import ForwardedPort
-from bullpen.drivers.sandbox import Access
+from bullpen.drivers.qemu_ports import CONNECT_PAUSE_SECONDS, ForwardedPort
+from bullpen.drivers.sandbox import LAST_LINES_MAX, LAST_WORDS_SECONDS_MAX, Access
 from bullpen.drivers.target_files import MachineSite
 from bullpen.drivers.terminals import bridged, opened_terminal
 from bullpen.kit import quantities
 
 FIRMWARE = "firmware"
 OFF_SECONDS_MAX = 5.0
-LAST_LINES_MAX = 5
 SEARCHED_BYTES_MAX = 1 << 16
 """How much of the latest output is searched for a pattern."""
 
-CONNECT_PAUSE_SECONDS = 0.05
 LOOK_SECONDS_MAX = 1.0
 """How long it takes at most to notice that the program has ended."""
 
@@ -90,6 +88,7 @@ class Program(Driver):
             children["flasher"] = ImageFlasher(parent=self)  # type: ignore[abstract]
         for name in self.parameters.ports:
             port = ForwardedPort(host=LOOPBACK, port=0)  # type: ignore[abstract]
+            port.opens_late = True
             if not self.is_connected():
                 port.sandbox = self.sandbox
                 port.enable_address = self.sandbox.room is None
@@ -194,14 +193,19 @@ class _Output:
         self._log = log
         self._recent = bytearray()
         self._lock = threading.Lock()
+        self._listeners: list[threading.Thread] = []
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
 
-    @property
-    def last_lines(self) -> str:
+    def last_lines(self, *, ended: bool) -> str:
+        """The last lines; all of them if the program has ended."""
+        for listener in self._listeners if ended else ():
+            listener.join(LAST_WORDS_SECONDS_MAX)
         return " ".join(self._last_lines)
 
     def follow(self, stream: IO[bytes]) -> None:
-        threading.Thread(target=self._listen, args=(stream,), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(stream,), daemon=True)
+        self._listeners.append(listener)
+        listener.start()
 
     def find(self, pattern: str) -> str:
         """The first group of the first match so far, or an empty text."""
@@ -353,5 +357,7 @@ class ProgramPower(PowerInterface, Driver):
         while (left := deadline - time.monotonic()) > 0 and self.is_on():
             yield left
         seconds = self.parent.parameters.ready_seconds
-        what = f"{problem} within {seconds} s" if self.is_on() else "the program ended"
-        raise RuntimeError(f"the target did not start: {what}. {self._output.last_lines}".strip())
+        ended = not self.is_on()
+        what = "the program ended" if ended else f"{problem} within {seconds} s"
+        said = self._output.last_lines(ended=ended)
+        raise RuntimeError(f"the target did not start: {what}. {said}".strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from jumpstarter_driver_network.driver import TcpNetwork
 from bullpen.drivers.sandbox import Sandbox
 
 CONNECT_SECONDS_MAX = 10.0
+CONNECT_PAUSE_SECONDS = 0.05
 
 
 @dataclass(kw_only=True)
@@ -25,20 +27,31 @@ class ForwardedPort(TcpNetwork):
         self.sandbox = Sandbox()
         """The sandbox in which the machine was started."""
 
+        self.opens_late = False
+        """Whether the port may refuse connections for a while after the start."""
+
     @exportstream  # type: ignore[untyped-decorator]
     @contextlib.asynccontextmanager
     async def connect(self) -> AsyncIterator[SocketStream]:
         if not self.port:
             raise RuntimeError("the machine is off; switch it on first")
-        made = self.sandbox.stream_socket()
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                await asyncio.get_running_loop().sock_connect(made, (self.host, self.port))
-        except BaseException:
-            made.close()
-            raise
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            made = await self._connected()
         async with await SocketStream.from_socket(made) as stream:
             yield stream
+
+    async def _connected(self) -> socket.socket:
+        while True:
+            made = self.sandbox.stream_socket()
+            try:
+                await asyncio.get_running_loop().sock_connect(made, (self.host, self.port))
+            except BaseException as error:
+                made.close()
+                if not (self.opens_late and isinstance(error, ConnectionRefusedError)):
+                    raise
+                await asyncio.sleep(CONNECT_PAUSE_SECONDS)
+            else:
+                return made
 
 
 def forwarded_ports(shown: str) -> dict[int, int]:

@@ -19,7 +19,12 @@ from jumpstarter_driver_qemu import driver as published
 
 from bullpen.drivers.launcher_client import Launched
 from bullpen.drivers.qemu_command import command
-from bullpen.drivers.sandbox import Access, Program
+from bullpen.drivers.sandbox import (
+    LAST_LINES_MAX,
+    LAST_WORDS_SECONDS_MAX,
+    Access,
+    Program,
+)
 
 if TYPE_CHECKING:
     from bullpen.drivers.qemu import Qemu
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
 ANSWER_SECONDS_MAX = 10.0
 LINE_BYTES_MAX = 1 << 20
 OFF_SECONDS_MAX = 5.0
-LAST_LINES_MAX = 5
 
 
 class QmpError(RuntimeError):
@@ -93,6 +97,7 @@ class QemuPower(published.QemuPower):
         super().__post_init__()  # type: ignore[no-untyped-call]
         self._running: Program | Launched | None = None
         self._cloud_init: TemporaryDirectory[str] | None = None
+        self._listener: threading.Thread | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
 
     def is_on(self) -> bool:
@@ -133,6 +138,8 @@ class QemuPower(published.QemuPower):
                 await qmp.execute("cont")
         except (QmpError, OSError) as error:
             self.off()
+            if self._listener is not None:
+                self._listener.join(LAST_WORDS_SECONDS_MAX)
             said = " ".join(self._last_lines)
             raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
 
@@ -151,7 +158,8 @@ class QemuPower(published.QemuPower):
                 inherited=inherited,
                 connected=self.parent.is_connected(),
             )
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
+        self._listener.start()
         return process
 
     def _listen(self, process: Program | Launched) -> None:

@@ -31,6 +31,11 @@ SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 
 SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/qemu")
 START_SECONDS_MAX = 10.0
+LAST_LINES_MAX = 5
+"""Lines of a program's error output that are part of an error."""
+
+LAST_WORDS_SECONDS_MAX = 5.0
+"""How long the output of a program that has ended is waited for."""
 
 T = TypeVar("T")
 
