@@ -93,10 +93,10 @@ def test_status_tells_what_is_going_on(service: Service) -> None:
         (("scale", "client/x", "--replicas", "1"), 2, "cannot be scaled"),
         (("scale", "x", "--replicas", "1"), 2, "RESOURCE/NAME"),
         (("delete", "client"), 2, "specify which objects to delete"),
-        (("apply", "-f", "/nonexistent.yaml"), 5, "cannot be read"),
+        (("apply", "-f", "/nonexistent.yaml"), 3, "does not exist"),
         (("get", "exporters", "-l", "a in"), 5, "selector"),
         (("events", "--for", "x"), 2, "RESOURCE/NAME"),
-        (("frobnicate",), 2, "No such command"),
+        (("frobnicate",), 2, "there is no command"),
     ],
 )
 def test_mistakes_get_a_sentence_and_a_code(

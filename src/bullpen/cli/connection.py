@@ -10,7 +10,7 @@ import http.client
 import json
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -22,6 +22,7 @@ from bullpen.errors import Cause
 
 TIMEOUT_SECONDS = 30.0
 PROBLEM_BYTES_MAX = 1_000
+MERGE_PATCH = "application/merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
@@ -36,13 +37,13 @@ def default_data_directory() -> Path:
 class Api:
     """One server, one credential."""
 
-    def __init__(self, server: str, *, ca_pem: str, token: str) -> None:
+    def __init__(self, server: str, *, tls: ssl.SSLContext, authorization: str) -> None:
         parts = urlsplit(server)
         assert parts.hostname is not None
         self.server = server
         self._host, self._port = parts.hostname, parts.port or 443
-        self._token = token
-        self._tls = ssl.create_default_context(cadata=ca_pem)
+        self._authorization = authorization
+        self._tls = tls
         self._connection: http.client.HTTPSConnection | None = None
 
     @classmethod
@@ -54,10 +55,25 @@ class Api:
                 f"{data} has no kubeconfig: no service was started with this data directory."
                 " Run 'bullpen up', or name its data directory with --data or $BULLPEN_DATA"
             )
-        return cls.from_kubeconfig(path)
+        return cls._of_service(path)
 
     @classmethod
     def from_kubeconfig(cls, path: Path) -> Api:
+        """The current context of any kubeconfig, with certificates, tokens and plug-ins."""
+        import asyncio
+
+        from bullpen.cluster.kubeconfig import Surroundings, load
+        from bullpen.kit.clock import SystemClock
+
+        if not path.exists():
+            raise errors.NotFound(f"the kubeconfig {path} does not exist")
+        access = load(path, surroundings=Surroundings(clock=SystemClock(), environment=os.environ))
+        authorization = asyncio.run(access.credentials.authorization())
+        return cls(access.server, tls=access.tls, authorization=authorization)
+
+    @classmethod
+    def _of_service(cls, path: Path) -> Api:
+        """The kubeconfig that the service writes, which is read without further modules."""
         from bullpen.api import yaml
 
         try:
@@ -68,7 +84,8 @@ class Api:
             server = cluster["server"]
         except (OSError, KeyError, IndexError, TypeError, ValueError) as error:
             raise errors.Refused(f"{path} cannot be used as a kubeconfig: {error}") from None
-        return cls(server, ca_pem=ca_pem, token=token)
+        tls = ssl.create_default_context(cadata=ca_pem)
+        return cls(server, tls=tls, authorization=f"Bearer {token}")
 
     def request(
         self,
@@ -120,11 +137,9 @@ class Api:
                 self._host, self._port, timeout=TIMEOUT_SECONDS, context=self._tls
             )
         target = f"{path}?{urlencode(query)}" if query else path
-        headers = {
-            "Authorization": f"Bearer {self._token}",
-            "Accept": accept,
-            "User-Agent": "bullpen",
-        }
+        headers = {"Accept": accept, "User-Agent": "bullpen"}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
         payload = None if body is None else json.dumps(body).encode()
         if payload is not None:
             headers["Content-Type"] = content_type
@@ -174,5 +189,14 @@ def resource_named(word: str) -> Resource:
         names = {resource.plural, resource.singular, resource.kind.lower(), *resource.short_names}
         if wanted in names and (not group or resource.group == group):
             return resource
-    known = ", ".join(dict.fromkeys(resource.plural for resource in RESOURCES))
-    raise errors.NotFound(f"there is no resource {word!r}; the known resources are {known}")
+    known = tuple(dict.fromkeys(resource.plural for resource in RESOURCES))
+    hint = suggestion(wanted, known) or f"the known resources are {', '.join(known)}"
+    raise errors.NotFound(f"there is no resource {word!r}; {hint}")
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``did you mean x?``, or an empty text if no known word is similar."""
+    import difflib
+
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {found[0]}?" if found else ""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from bullpen.cli import manifests
-from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.connection import Api, path_of
 from bullpen.cli.get import list_all
+from bullpen.cli.objects import chosen, complete
 from bullpen.cli.options import connected, namespaced
 from bullpen.errors import NotFound
 
 
 @click.command()
-@click.argument("resource", required=False)
-@click.argument("names", nargs=-1)
+@click.argument("words", nargs=-1, metavar="[RESOURCE [NAME]…]", shell_complete=complete)
 @connected
 @namespaced
 @click.option("-f", "--filename", "paths", multiple=True, help="Delete the objects in a file.")
@@ -28,8 +28,7 @@ from bullpen.errors import NotFound
     help="What happens to owned objects.",
 )
 def delete(
-    resource: str | None,
-    names: tuple[str, ...],
+    words: tuple[str, ...],
     api: Api,
     namespace: str,
     paths: tuple[str, ...],
@@ -38,22 +37,25 @@ def delete(
     ignore_not_found: bool,
     cascade: str,
 ) -> None:
-    """Delete objects of RESOURCE by name or by label, or the objects in manifests."""
+    """Delete objects: "exporter NAME", exporter/NAME, -l SELECTOR, or those in manifests."""
     targets: list[tuple[str, str]] = []
     if paths:
         for kind, document in manifests.read(paths):
             where = manifests.namespace_of(kind, document, namespace)
             name = document["metadata"]["name"]
             targets.append((path_of(kind, where, name), manifests.label(kind, name)))
-    elif resource:
-        kind = resource_named(resource)
-        chosen = list(names)
-        if not chosen and (selector or everything):
-            query = {"labelSelector": selector} if selector else None
-            chosen = [item["metadata"]["name"] for item in list_all(api, kind, namespace, query)]
-        elif not chosen:
-            raise click.UsageError("specify which objects to delete: NAMES, -l SELECTOR or --all")
-        targets = [(path_of(kind, namespace, n), manifests.label(kind, n)) for n in chosen]
+    elif words:
+        for part in chosen(words):
+            kind, names = part.resource, part.names
+            if not names and (selector or everything):
+                query = {"labelSelector": selector} if selector else None
+                found = list_all(api, kind, namespace, query)
+                names = tuple(item["metadata"]["name"] for item in found)
+            elif not names:
+                raise click.UsageError(
+                    "specify which objects to delete: NAMES, -l SELECTOR or --all"
+                )
+            targets += [(path_of(kind, namespace, n), manifests.label(kind, n)) for n in names]
     else:
         raise click.UsageError("specify what to delete: RESOURCE NAME…, or -f FILE")
     body = {"propagationPolicy": cascade.capitalize()}

@@ -9,6 +9,7 @@ from bullpen.api.paths import Document
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.events import HEADERS, row, when
 from bullpen.cli.get import list_all
+from bullpen.cli.objects import complete, one
 from bullpen.cli.options import connected, namespaced, output
 from bullpen.cli.output import echo_document, table
 
@@ -22,14 +23,13 @@ _HIDDEN = frozenset({"apiVersion", "kind", "metadata"})
 
 
 @click.command()
-@click.argument("resource")
-@click.argument("name")
+@click.argument("words", nargs=-1, required=True, metavar="RESOURCE NAME", shell_complete=complete)
 @connected
 @namespaced
 @output("table", "json", "yaml")
-def describe(resource: str, name: str, api: Api, namespace: str, output: str) -> None:
-    """Show one object of RESOURCE and its events."""
-    kind = resource_named(resource)
+def describe(words: tuple[str, ...], api: Api, namespace: str, output: str) -> None:
+    """Show one object and its events: "exporter NAME" or exporter/NAME."""
+    kind, name = one(words)
     document = api.request("GET", path_of(kind, namespace, name))
     about = f"involvedObject.uid={document['metadata']['uid']}"
     query = {"fieldSelector": about}

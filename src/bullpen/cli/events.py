@@ -11,6 +11,7 @@ from bullpen.api.paths import Document
 from bullpen.api.printing import human_duration
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.get import list_all
+from bullpen.cli.objects import pair
 from bullpen.cli.options import connected, namespaced, output
 from bullpen.cli.output import echo_document, table
 from bullpen.kit import times
@@ -49,10 +50,8 @@ def events(
 
 
 def _about(target: str) -> str:
-    word, slash, name = target.partition("/")
-    if not slash or not name:
-        raise click.UsageError("write --for as RESOURCE/NAME, such as lease/x")
-    return f"involvedObject.kind={resource_named(word).kind},involvedObject.name={name}"
+    resource, name = pair(target)
+    return f"involvedObject.kind={resource.kind},involvedObject.name={name}"
 
 
 def when(event: Document) -> str:

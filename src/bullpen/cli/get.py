@@ -7,96 +7,126 @@ from typing import Any
 import click
 
 from bullpen.api.resources import Resource
-from bullpen.cli.connection import TABLE, Api, path_of, resource_named
-from bullpen.cli.options import connected, namespaced, output
-from bullpen.cli.output import echo_document, server_table
+from bullpen.cli import jsonpath
+from bullpen.cli.connection import TABLE, Api, path_of
+from bullpen.cli.manifests import label
+from bullpen.cli.objects import Chosen, chosen, complete
+from bullpen.cli.options import connected, namespaced
+from bullpen.cli.output import AlignedTable, echo_document
 
 PAGE = 500
+FORMS = ("table", "wide", "json", "yaml", "name")
+JSONPATH = "jsonpath="
+
+
+class Form(click.ParamType[str]):
+    """One of the output formats, or ``jsonpath=TEMPLATE``."""
+
+    name = "|".join((*FORMS, f"{JSONPATH}TEMPLATE"))
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in FORMS or value.startswith(JSONPATH):
+            return value
+        self.fail(f"{value!r} is not one of {self.name.replace('|', ', ')}", param, ctx)
 
 
 @click.command()
-@click.argument("resource")
-@click.argument("names", nargs=-1)
+@click.argument(
+    "words", nargs=-1, required=True, metavar="RESOURCE [NAME]…", shell_complete=complete
+)
 @connected
 @namespaced
 @click.option("-A", "--all-namespaces", is_flag=True, help="Across all namespaces.")
 @click.option("-l", "--selector", default="", help="Label selector, such as board=rpi4,!broken.")
 @click.option("--field-selector", default="", help="Field selector, such as metadata.name=x.")
+@click.option("-L", "--label-columns", multiple=True, help="Show this label as a column.")
+@click.option("--show-labels", is_flag=True, help="Show all labels in a column.")
 @click.option("-w", "--watch", is_flag=True, help="Then show changes as they happen.")
-@output("table", "wide", "json", "yaml", "name")
+@click.option("-o", "--output", type=Form(), default="table", show_default=True, help="Format.")
 def get(
-    resource: str,
-    names: tuple[str, ...],
+    words: tuple[str, ...],
     api: Api,
     namespace: str,
     all_namespaces: bool,
     selector: str,
     field_selector: str,
+    label_columns: tuple[str, ...],
+    show_labels: bool,
     watch: bool,
     output: str,
 ) -> None:
-    """Show all objects of RESOURCE, or the named ones."""
-    kind = resource_named(resource)
+    """Show objects: exporters, "exporters NAME", exporters,leases or exporter/NAME."""
     where = None if all_namespaces else namespace
     query = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v}
-    if output in ("json", "yaml", "name"):
-        _documents(api, kind, where, names, query, output)
+    found = chosen(words)
+    if output not in ("table", "wide"):
+        _documents(api, found, where, query, output)
         return
-    _tables(api, kind, where, names, query, wide=output == "wide", watch=watch)
+    if watch and len(found) > 1:
+        raise click.UsageError("only one resource can be watched at a time")
+    labels = tuple(name for given in label_columns for name in given.split(",") if name)
+    for index, part in enumerate(found):
+        if index:
+            click.echo()
+        shape = AlignedTable(
+            wide=output == "wide",
+            namespaces=where is None and part.resource.namespaced,
+            labels=labels,
+            show_labels=show_labels,
+            prefix=part.resource.singular if len(found) > 1 else "",
+        )
+        _table(api, part, where, query, shape, watch=watch)
 
 
 def _documents(
-    api: Api,
-    kind: Resource,
-    namespace: str | None,
-    names: tuple[str, ...],
-    query: dict[str, str],
-    form: str,
+    api: Api, found: tuple[Chosen, ...], namespace: str | None, query: dict[str, str], form: str
 ) -> None:
-    if len(names) == 1:
-        found: Any = api.request("GET", path_of(kind, namespace, names[0]))
-        items = [found]
-    else:
-        items = [api.request("GET", path_of(kind, namespace, name)) for name in names]
-        items = items or list_all(api, kind, namespace, query)
-        found = {"apiVersion": "v1", "kind": "List", "items": items}
+    items: list[tuple[Resource, Any]] = []
+    for part in found:
+        if part.names:
+            paths = [path_of(part.resource, namespace, name) for name in part.names]
+            items += [(part.resource, api.request("GET", path)) for path in paths]
+        else:
+            items += [
+                (part.resource, item) for item in list_all(api, part.resource, namespace, query)
+            ]
     if form == "name":
-        suffix = f".{kind.group}" if kind.group else ""
-        for item in items:
-            click.echo(f"{kind.singular}{suffix}/{item['metadata']['name']}")
+        for resource, item in items:
+            click.echo(label(resource, item["metadata"]["name"]))
         return
-    echo_document(found, form)
+    single = len(items) == 1 and sum(len(part.names) for part in found) == 1
+    documents = [item for _, item in items]
+    whole = documents[0] if single else {"apiVersion": "v1", "kind": "List", "items": documents}
+    if form.startswith(JSONPATH):
+        click.echo(jsonpath.rendered(form.removeprefix(JSONPATH), whole), nl=False)
+    else:
+        echo_document(whole, form)
 
 
-def _tables(
+def _table(
     api: Api,
-    kind: Resource,
+    part: Chosen,
     namespace: str | None,
-    names: tuple[str, ...],
     query: dict[str, str],
+    shape: AlignedTable,
     *,
-    wide: bool,
     watch: bool,
 ) -> None:
-    namespaces = namespace is None and kind.namespaced
-    paths = [path_of(kind, namespace, name) for name in names] or [path_of(kind, namespace)]
-    version = ""
-    for index, path in enumerate(paths):
-        answer = api.request("GET", path, query=query, accept=TABLE)
-        version = answer["metadata"].get("resourceVersion", "")
-        if not answer["rows"] and not watch:
-            where = "" if namespace is None or not kind.namespaced else f" in namespace {namespace}"
-            click.echo(f"No {kind.plural} found{where}.", err=True)
-            return
-        click.echo(server_table(answer, wide=wide, namespaces=namespaces, header=index == 0))
+    kind = part.resource
+    paths = [path_of(kind, namespace, name) for name in part.names] or [path_of(kind, namespace)]
+    answers = [api.request("GET", path, query=query, accept=TABLE) for path in paths]
+    if not any(answer["rows"] for answer in answers) and not watch:
+        where = "" if namespace is None or not kind.namespaced else f" in namespace {namespace}"
+        click.echo(f"No {kind.plural} found{where}.", err=True)
+        return
+    click.echo(shape.beginning(answers))
     if watch:
+        version = answers[-1]["metadata"].get("resourceVersion", "")
         follow = {**query, "watch": "true", "resourceVersion": version}
         for event in api.lines(path_of(kind, namespace), query=follow, accept=TABLE):
-            if names and event["object"]["rows"][0]["object"]["metadata"]["name"] not in names:
-                continue
-            click.echo(
-                server_table(event["object"], wide=wide, namespaces=namespaces, header=False)
-            )
+            rows = event["object"]["rows"]
+            if not part.names or rows[0]["object"]["metadata"]["name"] in part.names:
+                click.echo(shape.more(event["object"]))
 
 
 def list_all(

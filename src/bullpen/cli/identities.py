@@ -1,4 +1,7 @@
-"""``bullpen client`` and ``bullpen exporter``: create one, with a config for its program."""
+"""``bullpen client`` and ``bullpen exporter``: create one, with a config for its program.
+
+An exporter's token is rotated, and it is taken out of service, here too.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from bullpen.api.paths import Document
-from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.connection import MERGE_PATCH, Api, path_of, resource_named
 from bullpen.cli.options import connected, namespaced, output, wait_for
 from bullpen.cli.output import echo_document
-from bullpen.errors import NotFound
+from bullpen.errors import Conflict, NotFound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +41,7 @@ def _create_options(function: F) -> F:
         click.option(
             "--out", type=click.Path(path_type=Path), help="Where to write the config for jmp."
         ),
+        click.option("--force", is_flag=True, help="Overwrite an existing file."),
         click.option("--username", default="", help="External identity, such as oidc:alice."),
         click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label."),
         namespaced,
@@ -62,6 +66,71 @@ def create_exporter(**options: Any) -> None:
     _create("exporters", **options)
 
 
+@exporter.command("config")
+@click.argument("name")
+@connected
+@namespaced
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write it.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def write_exporter_config(
+    name: str, api: Api, namespace: str, out: Path | None, force: bool
+) -> None:
+    """Write the config that ``jmp run`` needs, for an exporter that exists."""
+    resource = resource_named("exporters")
+    path = out or Path(f"{name}-{resource.singular}.yaml")
+    _refuse_overwriting(path, force=force)
+    found = _with_credential(api, path_of(resource, namespace, name))
+    _write(path, _config(api, found))
+    click.echo(f"config written to {path}; it contains a secret token, keep it private")
+
+
+@exporter.command()
+@click.argument("name")
+@connected
+@namespaced
+def rotate(name: str, api: Api, namespace: str) -> None:
+    """Replace an exporter's token. The old one is invalid at once; write a new config."""
+    path = path_of(resource_named("exporters"), namespace, name)
+    secret = _with_credential(api, path)["status"]["credential"]["name"]
+    where = path_of(resource_named("secrets"), namespace, secret)
+    old = api.request("GET", where)["metadata"]["uid"]
+    api.request("DELETE", where)
+
+    def renewed() -> bool:
+        try:
+            return bool(api.request("GET", where)["metadata"]["uid"] != old)
+        except NotFound:
+            return False
+
+    wait_for(renewed, seconds=CREDENTIAL_SECONDS_MAX, what="the new token")
+    click.echo(f"exporter {name} has a new token; write its config with:")
+    click.echo(f"  bullpen exporter config {name} --force")
+
+
+@exporter.command()
+@click.argument("name")
+@connected
+@namespaced
+def disable(name: str, api: Api, namespace: str) -> None:
+    """Take an exporter out of service. A running lease keeps it until it ends."""
+    _enable(api, namespace, name, enabled=False)
+
+
+@exporter.command()
+@click.argument("name")
+@connected
+@namespaced
+def enable(name: str, api: Api, namespace: str) -> None:
+    """Put an exporter back into service."""
+    _enable(api, namespace, name, enabled=True)
+
+
+def _enable(api: Api, namespace: str, name: str, *, enabled: bool) -> None:
+    path = path_of(resource_named("exporters"), namespace, name)
+    api.request("PATCH", path, body={"spec": {"enabled": enabled}}, content_type=MERGE_PATCH)
+    click.echo(f"exporter {name} {'enabled' if enabled else 'disabled'}")
+
+
 def _create(
     plural: str,
     *,
@@ -71,6 +140,7 @@ def _create(
     labels: tuple[str, ...],
     username: str,
     out: Path | None,
+    force: bool,
     output: str,
 ) -> None:
     """Create the object, wait for its token, write the config, print its path."""
@@ -81,9 +151,10 @@ def _create(
         "metadata": {"name": name, "labels": _labels(labels)},
         "spec": {"username": username} if username else {},
     }
+    path = out or Path(f"{name}-{resource.singular}.yaml")
+    _refuse_overwriting(path, force=force)
     api.request("POST", path_of(resource, namespace), body=document)
     found = _with_credential(api, path_of(resource, namespace, name))
-    path = out or Path(f"{name}-{resource.singular}.yaml")
     _write(path, _config(api, found))
     if output in ("json", "yaml"):
         echo_document(found, output)
@@ -145,6 +216,11 @@ def _config(api: Api, found: Document) -> str:
         ca_pem=authority["data"].get(CA_KEY, "").encode(),
         token=base64.b64decode(secret["data"]["token"]).decode(),
     )
+
+
+def _refuse_overwriting(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise Conflict(f"{path} exists; choose another file with --out, or overwrite it: --force")
 
 
 def _write(path: Path, content: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import click
 
 from bullpen import __version__
+from bullpen.cli.connection import suggestion
 from bullpen.cli.options import Exit, exit_for
 from bullpen.errors import LabError
 
@@ -20,13 +21,16 @@ COMMANDS = {
     "get": ("bullpen.cli.get:get", "Show objects."),
     "describe": ("bullpen.cli.describe:describe", "Show one object and its events."),
     "scale": ("bullpen.cli.scale:scale", "Set a pool's ceiling."),
+    "pause": ("bullpen.cli.changes:pause", "Stop a pool."),
+    "resume": ("bullpen.cli.changes:resume", "Let a paused pool work again."),
+    "lease": ("bullpen.cli.changes:lease", "Release, extend or transfer leases."),
     "delete": ("bullpen.cli.delete:delete", "Delete objects."),
     "events": ("bullpen.cli.events:events", "Show events."),
     "audit": ("bullpen.cli.audit:audit", "Show changes and refused requests."),
     "logs": ("bullpen.cli.logs:logs", "Show the log of a virtual target's exporter."),
     "retained": ("bullpen.cli.retained:retained", "List or delete retained disks and logs."),
     "client": ("bullpen.cli.identities:client", "Create clients, with a config for jmp."),
-    "exporter": ("bullpen.cli.identities:exporter", "Create exporters, with a config for jmp run."),
+    "exporter": ("bullpen.cli.identities:exporter", "Create, disable and rotate exporters."),
     "controller": ("bullpen.cli.controller:controller", "Run the controller of a cluster."),
     "provisioner": (
         "bullpen.cli.provisioner:provisioner",
@@ -36,6 +40,7 @@ COMMANDS = {
     "service": ("bullpen.cli.service:service", "Install systemd units for this machine."),
     "restore": ("bullpen.cli.restore:restore", "List backups, or restore one."),
     "doctor": ("bullpen.cli.doctor:doctor", "Check this machine, and show how to fix problems."),
+    "completion": ("bullpen.cli.completion:completion", "Print a shell's completion script."),
     "crds": ("bullpen.cli.install:crds", "Print the CustomResourceDefinitions."),
     "manifests": ("bullpen.cli.install:manifests", "Print the manifests for a cluster."),
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
@@ -71,6 +76,15 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = suggestion(name, self.list_commands(ctx)) or "bullpen --help lists the commands"
+            raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

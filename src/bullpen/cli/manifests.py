@@ -1,9 +1,4 @@
-"""Manifests from files, directories, standard input and the shipped examples.
-
-Locates the example manifests and programs: in the installed package or the checkout.
-
-Manifests from files, directories and standard input.
-"""
+"""Manifests from files, directories, standard input and the shipped examples."""
 
 from __future__ import annotations
 
@@ -34,12 +29,16 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 def read(paths: tuple[str, ...]) -> list[tuple[Resource, Document]]:
     """Every object in ``paths`` with its resource, in file order; ``-`` is standard input."""
-    return [
+    found = [
         _resolved(document, source)
         for path in paths
         for source, content in _contents(path)
         for document in _flattened(yaml.load_manifests(content), source)
     ]
+    if not found:
+        names = ", ".join("standard input" if path == "-" else path for path in paths)
+        raise BadRequest(f"{names} has no objects")
+    return found
 
 
 def _contents(path: str) -> Iterator[tuple[str, bytes]]:
@@ -55,6 +54,8 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
     for file in files:
         try:
             yield str(file), file.read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"{file} does not exist") from None
         except OSError as error:
             raise BadRequest(f"{file} cannot be read: {error.strerror}") from None
 
@@ -71,6 +72,9 @@ def _flattened(documents: tuple[object, ...], source: str) -> Iterator[Document]
 
 def _resolved(document: Document, source: str) -> tuple[Resource, Document]:
     api_version, kind = document.get("apiVersion"), document.get("kind")
+    for field, value in (("kind", kind), ("apiVersion", api_version)):
+        if not value:
+            raise BadRequest(f"{source}: a document has no {field}; is it a manifest?")
     resource = RESOURCES.of_kind(str(api_version), str(kind))
     if resource is None:
         raise BadRequest(f"{source}: no kind {kind!r} in version {api_version!r} is served here")

@@ -1,11 +1,4 @@
-"""Options, exit codes and waiting, shared by the commands.
-
-Exit codes; docs/reference/exit-codes.md explains each.
-
-Waiting in a command, with a time limit and a message.
-
-Options that many commands share.
-"""
+"""What the commands share: options, exit codes (docs/reference/exit-codes.md), waiting."""
 
 from __future__ import annotations
 
@@ -72,10 +65,17 @@ def wait_for(done: Callable[[], bool], *, seconds: float, what: str) -> None:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+KUBECONFIG = "bullpen.kubeconfig"
+"""Where the value of ``--kubeconfig`` is kept until the connection is made."""
+
+
+def _keep_kubeconfig(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    ctx.meta[KUBECONFIG] = value
+
 
 def _connect(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Api:
-    if ctx.params.get("kubeconfig"):
-        return Api.from_kubeconfig(ctx.params["kubeconfig"])
+    if kubeconfig := ctx.meta.get(KUBECONFIG):
+        return Api.from_kubeconfig(kubeconfig)
     return Api.from_data(value or default_data_directory())
 
 
@@ -90,7 +90,15 @@ def data_option(function: F) -> F:
 
 
 def connected(function: F) -> F:
-    """``--data DIR`` as an ``Api`` to the service running there."""
+    """``--data DIR`` or ``--kubeconfig FILE`` as an ``Api`` to the service."""
+    function = click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_kubeconfig,
+        help="Kubeconfig of a service or cluster, instead of a data directory.",
+    )(function)
     return click.option(
         "--data",
         "api",

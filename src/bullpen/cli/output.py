@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -42,17 +42,60 @@ def echo_document(document: object, form: str) -> None:
         click.echo(yaml.dump(document), nl=False)
 
 
-def server_table(answer: Document, *, wide: bool, namespaces: bool, header: bool = True) -> str:
-    """A Table response of the API server as text."""
-    columns = answer.get("columnDefinitions") or []
-    shown = [i for i, c in enumerate(columns) if wide or not c.get("priority")]
-    headers = [columns[i]["name"] for i in shown]
-    rows = []
-    for row in answer.get("rows") or []:
-        cells = [row["cells"][i] for i in shown]
-        if namespaces:
-            cells.insert(0, row["object"]["metadata"].get("namespace", ""))
-        rows.append(cells)
-    if namespaces:
-        headers.insert(0, "namespace")
-    return table(headers, rows, header=header)
+class AlignedTable:
+    """Table responses of the API server as text; later rows keep the columns of the first."""
+
+    def __init__(
+        self,
+        *,
+        wide: bool = False,
+        namespaces: bool = False,
+        labels: tuple[str, ...] = (),
+        show_labels: bool = False,
+        prefix: str = "",
+    ) -> None:
+        """``prefix``: the resource, where several are shown; names are then RESOURCE/NAME."""
+        self._wide = wide
+        self._namespaces = namespaces
+        self._labels = labels
+        self._show_labels = show_labels
+        self._prefix = prefix
+        self._shown: list[int] = []
+        self._widths: list[int] = []
+
+    def beginning(self, answers: Sequence[Document]) -> str:
+        """Headers and rows."""
+        columns = answers[0].get("columnDefinitions") or []
+        self._shown = [i for i, c in enumerate(columns) if self._wide or not c.get("priority")]
+        headers = [str(columns[i]["name"]).upper() for i in self._shown]
+        if self._namespaces:
+            headers.insert(0, "NAMESPACE")
+        headers += [name.rpartition("/")[2].upper() for name in self._labels]
+        headers += ["LABELS"] if self._show_labels else []
+        lines = [headers, *(line for answer in answers for line in self._lines(answer))]
+        self._widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(map(self._aligned, lines))
+
+    def more(self, answer: Document) -> str:
+        """Rows that changed, below the rows before."""
+        return "\n".join(map(self._aligned, self._lines(answer)))
+
+    def _lines(self, answer: Document) -> Iterator[list[str]]:
+        for row in answer.get("rows") or []:
+            meta = row["object"]["metadata"]
+            cells = [_cell(row["cells"][i]) for i in self._shown]
+            if self._prefix:
+                cells[0] = f"{self._prefix}/{cells[0]}"
+            if self._namespaces:
+                cells.insert(0, meta.get("namespace", ""))
+            labels = meta.get("labels") or {}
+            cells += [labels.get(name, "<none>") for name in self._labels]
+            if self._show_labels:
+                pairs = [f"{key}={value}" for key, value in sorted(labels.items())]
+                cells.append(",".join(pairs) or "<none>")
+            yield cells
+
+    def _aligned(self, cells: list[str]) -> str:
+        return GAP.join(
+            cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)
+        ).rstrip()
