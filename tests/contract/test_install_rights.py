@@ -39,6 +39,7 @@ PROCESSES = {
     "bullpen.controllers.authority": ("controller",),
     "bullpen.controllers.exporters.credentials": ("controller",),
     "bullpen.controllers.leases.lease_actions": ("controller",),
+    "bullpen.controllers.leases.lease_retention": ("controller",),
     "bullpen.controllers.exporters.presence_reconciler": ("controller",),
     "bullpen.controllers.leases.session_recorder": ("controller", "router"),
     "bullpen.services.callers": ("controller",),

@@ -11,10 +11,12 @@ import pytest
 from bullpen.api.client import Client
 from bullpen.api.core import Event
 from bullpen.api.exporter import Exporter, ExporterStatusValue
-from bullpen.api.lease import Lease
+from bullpen.api.lease import ENDED_LABEL, Lease
 from bullpen.api.meta import LocalObjectReference
+from bullpen.controllers.leases import lease_retention
 from bullpen.core.leases import lifecycle
-from bullpen.core.leases.lifecycle import ENDED_LABEL
+from bullpen.errors import NotFound
+from bullpen.kit.selectors import EVERYTHING
 from support.lab_world import RETENTION, SPACE, LabWorld
 
 S = ExporterStatusValue
@@ -236,9 +238,63 @@ def test_ended_leases_are_kept_for_their_time_and_then_forgotten(world: LabWorld
             await world.edit_lease("one", release=True)
             await world.ended("one")
             await asyncio.sleep(RETENTION.total_seconds() - 60)
-            assert world.views.leases.get(SPACE, "one") is not None
-            await asyncio.sleep(120)
-            assert world.views.leases.get(SPACE, "one") is None
+            assert world.lease("one").status.ended
+            await asyncio.sleep(lease_retention.pause(RETENTION).total_seconds() + 60)
+            with pytest.raises(NotFound):
+                world.lease("one")
+
+    world.run(story)
+
+
+def test_ended_leases_leave_the_view_and_are_not_loaded_at_the_start(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.service(), world.player():
+            await world.make_lease("one")
+            await world.assigned("one")
+            await world.edit_lease("one", release=True)
+            await world.ended("one")
+            await world.until(lambda: not tuple(world.views.leases.all()))
+        async with world.service():
+            assert not tuple(world.views.leases.all())
+            found = await world.leases.get(SPACE, "one")
+            assert found.status.ended
+            assert found.metadata.labels[ENDED_LABEL] == "true"
+            listed = await world.leases.list(
+                SPACE, labels=EVERYTHING, tags=EVERYTHING, active=False
+            )
+            assert [lease.metadata.name for lease in listed] == ["one"]
+
+    world.run_without_service(story)
+
+
+def test_an_open_lease_that_is_labelled_as_ended_is_ended_nevertheless(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.make_lease("one", duration=timedelta(hours=2))
+            await world.assigned("one")
+            await world.settle()
+            mislabelled = world.lease("one")
+            labels = {**mislabelled.metadata.labels, ENDED_LABEL: "true"}
+            meta = replace(mislabelled.metadata, labels=labels)
+            await world.objects.update(replace(mislabelled, metadata=meta))
+            await world.until(lambda: ENDED_LABEL not in world.lease("one").metadata.labels)
+            await asyncio.sleep(timedelta(hours=2).total_seconds())
+            assert await world.ended("one") == "Expired"
+
+    world.run(story)
+
+
+def test_a_waiting_lease_that_is_labelled_as_ended_is_served_nevertheless(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        await world.make_exporter()
+        await world.make_lease("one", duration=timedelta(days=1))
+        await world.settle()
+        lease = world.lease("one")
+        meta = replace(lease.metadata, labels={ENDED_LABEL: "true"})
+        await world.objects.update(replace(lease, metadata=meta))
+        await asyncio.sleep(lease_retention.FIRST_PAUSE_MAX.total_seconds() + 1)
+        async with world.player():
+            assert await world.assigned("one") == "e1"
 
     world.run(story)
 

@@ -377,22 +377,20 @@ def test_leases_are_found_by_labels_tags_and_whether_they_are_over(world: LabWor
             await create(world, lease_id="b", tags={"run": "2"})
             await world.leases.release(world.client(), "a")
 
-            def found(labels: str = "", tags: str = "", *, active: bool = False) -> list[str]:
-                return [
-                    lease.metadata.name
-                    for lease in world.leases.list(
-                        SPACE,
-                        labels=parse_labels(labels) if labels else EVERYTHING,
-                        tags=parse_labels(tags) if tags else EVERYTHING,
-                        active=active,
-                    )
-                ]
+            async def found(labels: str = "", tags: str = "", *, active: bool = False) -> list[str]:
+                listed = await world.leases.list(
+                    SPACE,
+                    labels=parse_labels(labels) if labels else EVERYTHING,
+                    tags=parse_labels(tags) if tags else EVERYTHING,
+                    active=active,
+                )
+                return [lease.metadata.name for lease in listed]
 
-            assert found() == ["a", "b"]
-            assert found(active=True) == ["b"]
-            assert found("board=x", "run=1") == ["a"]
-            assert found("metadata.jumpstarter.dev/run=2") == ["b"]
-            assert found("board=y") == []
+            assert await found() == ["a", "b"]
+            assert await found(active=True) == ["b"]
+            assert await found("board=x", "run=1") == ["a"]
+            assert await found("metadata.jumpstarter.dev/run=2") == ["b"]
+            assert await found("board=y") == []
 
     world.run(story)
 

@@ -27,14 +27,14 @@ FLOOD = 1_000
 """More than any client may have waiting."""
 
 WRITES = {
-    "jumpstarter.dev/leases": 4,  # created, assigned, released, ended
+    "jumpstarter.dev/leases": 5,  # created, assigned, released, ended, labelled
     "jumpstarter.dev/exporters": 2,  # taken, freed
     "core/events": 2,
 }
 
 
 @pytest.mark.parametrize("others", [0, 100])
-def test_a_lease_is_six_writes_and_two_events_however_large_the_lab(
+def test_a_lease_is_seven_writes_and_two_events_however_large_the_lab(
     monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     world = LabWorld()

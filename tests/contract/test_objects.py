@@ -22,7 +22,7 @@ from bullpen.api.core import (
     Secret,
 )
 from bullpen.api.exporter import Exporter, ExporterSpec
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.lease import ENDED_LABEL, Lease, LeaseSpec
 from bullpen.api.meta import (
     LabelSelector,
     LocalObjectReference,
@@ -32,6 +32,7 @@ from bullpen.api.meta import (
 from bullpen.api.objects import Feed, Seen
 from bullpen.cluster import objects as cluster_objects
 from bullpen.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound, Rejected
+from bullpen.registry import objects as registry_objects
 from support.objects_homes import HISTORY_MAX, Home, cluster_home, http_home, registry_home
 from support.objects_homes import install_definitions as install
 
@@ -142,6 +143,44 @@ class TestCreating:
 async def test_what_is_not_there_is_not_found(home: Home) -> None:
     with pytest.raises(NotFound):
         await home.objects.get(Exporter, home.namespace, "nobody")
+
+
+class TestSelectedKinds:
+    async def test_an_object_that_is_no_longer_selected_is_neither_listed_nor_watched(
+        self, home: Home
+    ) -> None:
+        made = [await home.objects.create(lease(home, name)) for name in ("l1", "l2")]
+        listing = await home.objects.list(Lease)
+        feed = home.objects.watch(Lease, since=listing.revision)
+        labelled = replace(made[0].metadata, labels={ENDED_LABEL: "true"})
+        await home.objects.update(replace(made[0], metadata=labelled))
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                (seen,) = [seen for seen in await feed.next() if seen.value.metadata.name == "l1"]
+        finally:
+            feed.close()
+        assert seen.gone
+        left = {item.metadata.name for item in (await home.objects.list(Lease)).items}
+        assert "l2" in left
+        assert "l1" not in left
+        assert (await home.objects.get(Lease, home.namespace, "l1")).metadata.labels
+
+    async def test_pages_have_every_object_once_selected_or_not(
+        self, home: Home, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cluster_objects, "PAGE", 2)
+        monkeypatch.setattr(registry_objects, "PAGE", 2)
+        for number in range(5):
+            made = lease(home, f"l{number}")
+            labels = {ENDED_LABEL: "true"} if number else {}
+            await home.objects.create(replace(made, metadata=replace(made.metadata, labels=labels)))
+        pages = [
+            [item.metadata.name for item in page]
+            async for page in home.objects.pages(
+                Lease, namespace=home.namespace, labels=ENDED_LABEL
+            )
+        ]
+        assert pages == [["l1", "l2"], ["l3", "l4"]]
 
 
 class TestUpdating:

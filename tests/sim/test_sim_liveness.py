@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.controllers.leases.lease_reconciler import LeaseReconciler
+from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.core.exporters import presence
 from bullpen.core.pools import sizes
 from bullpen.kit.clock import VirtualClock
@@ -133,7 +133,7 @@ def test_leases_that_are_kept_for_ever_are_found(monkeypatch: pytest.MonkeyPatch
     async def keep(*_: object) -> None:
         """Forget nothing."""
 
-    monkeypatch.setattr(LeaseReconciler, "_forget", keep)
+    monkeypatch.setattr(LeaseRetentionReconciler, "_sweep", keep)
     assert broken_promise(QUIET) in ("ended leases are forgotten", "the lab comes to rest")
 
 

@@ -52,6 +52,7 @@ from bullpen.runtime.loop import Outcome
 from bullpen.sim import virtual_time
 from bullpen.sim.keys import cheap_keys
 from bullpen.store.journaled import MemoryStore
+from support.lab_world import stored_lease
 
 NAMESPACE = "default"
 LABELS = {"board": "qemu"}
@@ -60,6 +61,7 @@ CONTROLLERS: tuple[MakeController, ...] = (
     controllers.credentials,
     controllers.exporters,
     controllers.leases,
+    controllers.lease_retention,
     *controllers.POOLS,
 )
 
@@ -332,9 +334,9 @@ class World:
         return sorted(name for _, name in self.provisioner._machines)
 
     def lease(self, name: str) -> Lease:
+        """The lease as the view has it; the view leaves out ended leases, which are stored."""
         found = self.views.leases.get(NAMESPACE, name)
-        assert found is not None
-        return found
+        return found or stored_lease(self.registry, NAMESPACE, name)
 
     def got(self, lease: str) -> str:
         """The exporter a lease has or had."""

@@ -124,7 +124,7 @@ class Kind(Struct):
     api_version: ClassVar[str]
     kind: ClassVar[str]
     selected: ClassVar[str] = ""
-    """Label selector of the only objects of this kind that are ours; empty for all."""
+    """Label selector of the objects of this kind that are listed and watched; empty for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

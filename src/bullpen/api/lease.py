@@ -178,12 +178,18 @@ class LeaseStatus(Struct):
     )
 
 
+ENDED_LABEL = "jumpstarter.dev/lease-ended"
+"""The label of ended leases. It is written after the status that says so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease(Kind):
     """Exclusive use of one exporter by one client for a limited time."""
 
     api_version: ClassVar[str] = GROUP_VERSION
     kind: ClassVar[str] = "Lease"
+    selected: ClassVar[str] = f"!{ENDED_LABEL}"
+    # There are a thousand times as many ended leases as open ones, and no decision needs them.
 
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
     spec: LeaseSpec = field(metadata=about("What the client asks for.", required=True))

@@ -7,7 +7,7 @@ transactions, because a Kubernetes cluster has none, only an order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -60,10 +60,22 @@ class Objects(Protocol):
         """Raises ``NotFound``."""
 
     async def list(self, kind: type[K]) -> Listing[K]:
-        """Every object of the kind, in all namespaces."""
+        """Every object of the kind that ``Kind.selected`` selects, in all namespaces."""
 
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
-        """Changes after a revision that ``list`` returned. Raises ``Gone``."""
+        """Changes of those objects after a revision that ``list`` returned. Raises ``Gone``.
+
+        An object that is no longer selected is reported as gone.
+        """
+
+    def pages(
+        self, kind: type[K], *, namespace: str = "", labels: str = ""
+    ) -> AsyncIterator[tuple[K, ...]]:
+        """All objects with these labels, selected or not, a bounded number at a time.
+
+        For kinds with more objects than a process should hold. ``namespace`` is empty for all.
+        Objects that change meanwhile may be missing. Raises ``Gone`` if it takes too long.
+        """
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
         """Call ``listener`` for each write as soon as all later writes are ordered after it.

@@ -22,6 +22,7 @@ from bullpen.controllers.exporters.credentials import Holder, watch_holders
 from bullpen.controllers.exporters.presence_reconciler import PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
+from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.controllers.pools.pool_triggers import watch_pools
 from bullpen.controllers.rbac.clusterroles import ClusterRoleAggregator, watch_cluster_roles
 from bullpen.controllers.targets import instance_reconciler
@@ -125,6 +126,20 @@ def leases(lab: Lab) -> Controller[str]:
     )
 
 
+def lease_retention(lab: Lab) -> Controller[str]:
+    """Deletes ended leases whose retention is over."""
+
+    def from_the_start(add: Callable[[str], None]) -> None:
+        add("")
+
+    return Controller(
+        reconciler=LeaseRetentionReconciler(
+            lab.objects, lab.views, retention=lab.settings.retention, clock=lab.clock
+        ),
+        watches=(from_the_start,),
+    )
+
+
 def provisioners(lab: Lab) -> Controller[str]:
     """Lists the instances of each provisioner."""
     return Controller(
@@ -182,6 +197,7 @@ LEASES: tuple[MakeController, ...] = (
     target_classes,
     exporters,
     leases,
+    lease_retention,
 )
 """The controllers of ``bullpen controller``."""
 

@@ -162,7 +162,6 @@ class Lab:
             objects,
             self.views,
             connected=self._is_online if role is Role.POOLS else self.connections.connected,
-            retention=None if role is Role.POOLS else settings.retention,
             idle_timeout=settings.idle_timeout,
         )
         self.connections.listen(self.labs.connection_changed)
@@ -226,6 +225,7 @@ class Lab:
         self.routers.set_local(routing.Router(endpoint, lambda: router.load))
         self.views.leases.listen(fencing(router))
         router.on_session = self.sessions.saw
+        router.admit_only(self.sessions.knows)
 
     # Parts of pools
 
@@ -335,7 +335,7 @@ def scopes_of(namespace: str, watched: str, *, bundles: bool = False) -> dict[ty
         # Neither service account tokens nor Helm releases.
         Secret: Scope(namespace=watched, fields="type=Opaque"),
         ConfigMap: Scope(namespace=watched, fields=own),
-        Pod: Scope(namespace=watched, labels=Pod.selected),
+        Pod: Scope(namespace=watched),
     }
     if watched:
         scopes[Namespace] = Scope(fields=f"metadata.name={watched}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
-from bullpen.api.lease import Lease
+from bullpen.api.lease import ENDED_LABEL, Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.app import certificates, keys, process
@@ -31,7 +31,7 @@ from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.core.leases.sessions import Session
-from bullpen.errors import Conflict, NotFound, Refused, Unavailable
+from bullpen.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock
 from bullpen.runtime.connections import Door
@@ -122,7 +122,9 @@ class RouterLab:
     ) -> None:
         clock, retry = sources.clock, sources.retry
         self._leases: Informer[Lease] = Informer(objects, Lease, retry=retry)
-        self._leases.listen(fencing(router))
+        self._objects, self._retry = objects, retry
+        self._fence = fencing(router)
+        self._leases.listen(self._fence)
         self._presence = Presence(
             objects, name, endpoint, lambda: router.load, clock, namespace=namespace
         )
@@ -146,6 +148,20 @@ class RouterLab:
         Before it knows which leases have ended, a router would admit their tokens.
         """
         await self._leases.synced()
+        failures = 0
+        while True:
+            try:
+                return await self._fence_ended()
+            except (Gone, Unavailable) as error:
+                failures += 1
+                log.warning("ended leases not read", extra={"key": "", "cause": error.message})
+                await asyncio.sleep(self._retry(failures).total_seconds())
+
+    async def _fence_ended(self) -> None:
+        """Fence the leases that ended before this process began; the view leaves them out."""
+        async for page in self._objects.pages(Lease, labels=ENDED_LABEL):
+            for lease in page:
+                self._fence(None, lease)
 
     @contextlib.asynccontextmanager
     async def announced(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:

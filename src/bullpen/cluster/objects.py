@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Generic, TypeVar
@@ -85,18 +85,31 @@ class ClusterObjects:
 
     async def list(self, kind: type[K]) -> Listing[K]:
         items: list[K] = []
-        path, query = self._place(kind)
-        query["limit"] = str(PAGE)
+        revision = 0
+        async for page in self._listed(kind, *self._place(kind)):
+            items += page.items
+            revision = page.revision
+        return Listing(tuple(items), revision)
+
+    async def pages(
+        self, kind: type[K], *, namespace: str = "", labels: str = ""
+    ) -> AsyncIterator[tuple[K, ...]]:
+        path = _path(_of(kind), namespace or self._namespace or None)
+        async for page in self._listed(kind, path, {"labelSelector": labels} if labels else {}):
+            yield page.items
+
+    async def _listed(
+        self, kind: type[K], path: str, query: dict[str, str]
+    ) -> AsyncIterator[Listing[K]]:
+        query = {**query, "limit": str(PAGE)}
         while True:
             page = await self._call("list", kind, "GET", path, query)
-            items += [
-                value
-                for item in page["items"]
-                if (value := codec.decode_or_none(kind, item)) is not None
-            ]
+            found = (codec.decode_or_none(kind, item) for item in page["items"])
+            items = tuple(value for value in found if value is not None)
+            yield Listing(items, int(page["metadata"]["resourceVersion"]))
             token = page["metadata"].get("continue")
             if not token:
-                return Listing(tuple(items), int(page["metadata"]["resourceVersion"]))
+                return
             query = {**query, "continue": token}
 
     def watch(self, kind: type[K], *, since: int) -> ClusterFeed[K]:
@@ -173,7 +186,8 @@ class ClusterObjects:
     def _place(self, kind: type[Kind]) -> tuple[str, dict[str, str]]:
         """The path and the selectors under which the kind is listed and watched."""
         scope = self._scopes.get(kind, Scope(namespace=self._namespace))
-        query = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
+        labels = ",".join(text for text in (scope.labels, kind.selected) if text)
+        query = {"labelSelector": labels, "fieldSelector": scope.fields}
         path = _path(_of(kind), scope.namespace or None)
         return path, {name: text for name, text in query.items() if text}
 

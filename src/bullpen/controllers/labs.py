@@ -32,18 +32,15 @@ class Labs:
         views: Views,
         *,
         connected: Callable[[Key], bool],
-        retention: timedelta | None = None,
         idle_timeout: timedelta | None = None,
     ) -> None:
         """``connected``: whether an exporter is connected.
 
-        ``retention``: how long ended leases are kept, in the process that deletes them.
         ``idle_timeout``: how long leases may be without a connection, if no policy says so.
         """
         self.leases = Newest(objects, Lease, views.leases)
         self._views = views
         self._connected = connected
-        self._retention = retention
         self._idle_timeout = idle_timeout
         self._indexes: dict[str, LabIndex] = {}
         self._policies: dict[str, Policies] = {}
@@ -55,7 +52,7 @@ class Labs:
     def of(self, namespace: str) -> LabIndex:
         found = self._indexes.get(namespace)
         if found is None:
-            found = self._indexes[namespace] = LabIndex(self._retention)
+            found = self._indexes[namespace] = LabIndex()
         return found
 
     def connection_changed(self, key: Key) -> None:

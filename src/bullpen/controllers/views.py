@@ -14,6 +14,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.errors import NotFound
 from bullpen.runtime.informer import Informers
 from bullpen.runtime.loop import Retry
 
@@ -21,6 +22,7 @@ from bullpen.runtime.loop import Retry
 class Views(Informers):
     def __init__(self, objects: Objects, *, retry: Retry) -> None:
         super().__init__(objects, retry=retry)
+        self._objects = objects
         self.clients = self[Client]
         self.exporters = self[Exporter]
         self.leases = self[Lease]
@@ -31,3 +33,13 @@ class Views(Informers):
         self.namespaces = self[Namespace]
         self.configmaps = self[ConfigMap]
         self.coordination = self[CoordinationLease]
+
+    async def find_lease(self, namespace: str, name: str) -> Lease:
+        """The lease, open or ended: the view holds only the open ones. Raises ``NotFound``."""
+        found = self.leases.get(namespace, name)
+        if found is not None:
+            return found
+        try:
+            return await self._objects.get(Lease, namespace, name)
+        except NotFound:
+            raise NotFound(f"there is no lease {name} in namespace {namespace}") from None

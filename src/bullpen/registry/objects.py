@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -14,6 +14,7 @@ from bullpen.api.objects import Foresight, Listing, Seen, meta_of
 from bullpen.api.paths import Document, decode
 from bullpen.api.resources import Resource
 from bullpen.errors import LabError, NotFound
+from bullpen.kit.selectors import parse_labels
 from bullpen.registry.options import DeleteOptions, FieldValidation, PatchType, WriteOptions
 from bullpen.registry.registry import Registry
 from bullpen.registry.watches import ObjectWatch
@@ -27,6 +28,8 @@ B = TypeVar("B", bound=Kind)
 
 
 RECENT_MAX = 1_000
+PAGE = 200
+"""Objects decoded at once by ``pages``."""
 
 
 class RegistryObjects:
@@ -43,13 +46,29 @@ class RegistryObjects:
         return self._value(kind, value)
 
     async def list(self, kind: type[K]) -> Listing[K]:
-        listed = self._registry.list(self._resource(kind), None)
-        found = (codec.decode_or_none(kind, decode(entry.value)) for entry in listed.entries)
-        return Listing(tuple(item for item in found if item is not None), listed.revision)
+        selected = parse_labels(kind.selected)
+        listed = self._registry.list(self._resource(kind), None, labels=selected)
+        return Listing(_decoded(kind, listed.entries), listed.revision)
 
     def watch(self, kind: type[K], *, since: int) -> _Feed[K]:
-        watch = self._registry.watch(self._resource(kind), None, since=since)
+        selected = parse_labels(kind.selected)
+        watch = self._registry.watch(self._resource(kind), None, labels=selected, since=since)
         return _Feed(watch, lambda value: self._readable(kind, value))
+
+    async def pages(
+        self, kind: type[K], *, namespace: str = "", labels: str = ""
+    ) -> AsyncIterator[tuple[K, ...]]:
+        resource, selector, token = self._resource(kind), parse_labels(labels), ""
+        while True:
+            page = self._registry.list(
+                resource, namespace or None, labels=selector, limit=PAGE, continue_token=token
+            )
+            yield _decoded(kind, page.entries)
+            token = page.continue_token
+            if not token:
+                return
+            # Other tasks must not wait for all pages.
+            await asyncio.sleep(0)
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
         prefix = self._resource(kind).prefix
@@ -168,6 +187,11 @@ class RegistryObjects:
             field_manager=self._manager,
             field_validation=FieldValidation.IGNORE,
         )
+
+
+def _decoded(kind: type[K], entries: Iterable[Entry]) -> tuple[K, ...]:
+    found = (codec.decode_or_none(kind, decode(entry.value)) for entry in entries)
+    return tuple(item for item in found if item is not None)
 
 
 async def _outcome(act: Awaitable[K]) -> K | LabError:

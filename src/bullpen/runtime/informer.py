@@ -4,6 +4,9 @@ A cached view of all objects of one kind, kept current by list and watch. Reads 
 synchronous and local. The owner's own writes update the cache at once (``observe``), so
 that a pass never decides on a state it has already changed itself.
 
+A view leaves out objects that ``Kind.selected`` does not select. When an object ceases to be
+selected, listeners are told that there is no object any more.
+
 A listener that raises affects only the object it was called for: the exception is recorded
 in ``faults`` and the other listeners and objects go on.
 
@@ -26,6 +29,7 @@ from typing import Any, Generic, TypeVar, cast
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Objects, meta_of
 from bullpen.errors import Gone, Unavailable
+from bullpen.kit.selectors import parse_labels
 from bullpen.runtime.faults import Faults
 from bullpen.runtime.loop import Retry
 
@@ -59,6 +63,7 @@ class Informer(Generic[K]):
         self._objects = objects
         self._faults = faults or Faults()
         self._kind = kind
+        self._selected = parse_labels(kind.selected)
         self._retry = retry
         self._spaces: dict[str, dict[str, K]] = defaultdict(dict)
         self._position = 0
@@ -83,6 +88,10 @@ class Informer(Generic[K]):
             return
         for space in self._spaces.values():
             yield from space.values()
+
+    def holds(self, value: K) -> bool:
+        """Whether the view holds such an object, or leaves it out by ``Kind.selected``."""
+        return self._selected.matches(meta_of(value).labels)
 
     def namespaces(self) -> tuple[str, ...]:
         return tuple(sorted(name for name, space in self._spaces.items() if space))
@@ -157,6 +166,10 @@ class Informer(Generic[K]):
         space = self._spaces[namespace]
         old = space.get(name)
         if old is not None and revision_of(old) >= revision_of(value):
+            return
+        if not self.holds(value):
+            if old is not None:
+                self._drop(old)
             return
         if old is not None and meta_of(old).uid != meta_of(value).uid:
             # Another object of the same name: listeners see a deletion and a creation.
@@ -263,6 +276,7 @@ class Newest(Generic[K]):
 
     def _foreseen(self, namespace: str, name: str, new: K | None) -> None:
         key, old = (namespace, name), self.get(namespace, name)
+        new = new if new is not None and self._view.holds(new) else None
         seen = self._view.get(namespace, name)
         if _revision(new) == _revision(seen):
             # An announced write was lost, so the state in the view is current.

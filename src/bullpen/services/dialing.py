@@ -6,6 +6,7 @@ notice its lease. Each side's token names the lease, its epoch and the side.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -102,13 +103,7 @@ class Switchboard:
 
     async def listen(self, exporter: Exporter, lease_name: str) -> AsyncGenerator[Call, None]:
         """Calls for this lease, until the exporter hangs up or a newer stream takes over."""
-        namespace = exporter.metadata.namespace
-        lease = self._views.leases.get(namespace, lease_name)
-        held = lease.status.exporter_ref if lease else None
-        if lease is None or held is None or held.name != exporter.metadata.name:
-            raise PermissionDenied(
-                f"permission denied: lease {lease_name} is not assigned to this exporter"
-            )
+        lease = await self._assigned(exporter, lease_name)
         uid = lease.metadata.uid
         line = self._lines.setdefault(uid, Line())
         line.listener = me = object()
@@ -126,6 +121,17 @@ class Switchboard:
         finally:
             self._hang_up(uid, line, me)
 
+    async def _assigned(self, exporter: Exporter, lease_name: str) -> Lease:
+        """The lease, which may have ended; raises ``PermissionDenied`` for one of others."""
+        with contextlib.suppress(NotFound):
+            lease = await self._views.find_lease(exporter.metadata.namespace, lease_name)
+            held = lease.status.exporter_ref
+            if held is not None and held.name == exporter.metadata.name:
+                return lease
+        raise PermissionDenied(
+            f"permission denied: lease {lease_name} is not assigned to this exporter"
+        )
+
     def _hang_up(self, uid: str, line: Line, listener: object) -> None:
         if line.listener is listener:
             line.listener = None
@@ -135,13 +141,11 @@ class Switchboard:
     async def dial(self, client: Client, lease_name: str) -> Call:
         """Connect the client to its exporter, waiting a bounded time until that is possible."""
         key = (client.metadata.namespace, lease_name)
-        gate = await self._signals.until(
-            lambda: self._keys(key),
-            lambda: self._final(key, client),
-            DIAL_SECONDS_MAX,
+        await self._signals.until(
+            lambda: self._keys(key), lambda: self._is_final(key, client), DIAL_SECONDS_MAX
         )
-        lease = self._lease(key)
-        gate = gate or self._gate(lease, client)
+        lease = await self._views.find_lease(*key)
+        gate = self._gate(lease, client)
         match gate.verdict:
             case Verdict.PROCEED:
                 return self._connect(lease)
@@ -153,21 +157,19 @@ class Switchboard:
                 raise Precondition(gate.message)
 
     def _keys(self, key: tuple[str, str]) -> tuple[tuple[str, ...], ...]:
-        lease = self._lease(key)
+        lease = self._views.leases.get(*key)
+        assert lease is not None, "a dial waits only for an open lease"
         keys: list[tuple[str, ...]] = [("lease", *key), ("line", lease.metadata.uid)]
         if lease.status.exporter_ref:
             keys.append(("exporter", key[0], lease.status.exporter_ref.name))
         return tuple(keys)
 
-    def _final(self, key: tuple[str, str], client: Client) -> Gate | None:
-        gate = self._gate(self._lease(key), client)
-        return None if gate.verdict is Verdict.WAIT else gate
-
-    def _lease(self, key: tuple[str, str]) -> Lease:
+    def _is_final(self, key: tuple[str, str], client: Client) -> bool | None:
+        """True if waiting would change nothing, else None; the view holds no ended leases."""
         lease = self._views.leases.get(*key)
-        if lease is None:
-            raise NotFound(f"there is no lease {key[1]}")
-        return lease
+        if lease is None or self._gate(lease, client).verdict is not Verdict.WAIT:
+            return True
+        return None
 
     def _gate(self, lease: Lease, client: Client) -> Gate:
         held = lease.status.exporter_ref

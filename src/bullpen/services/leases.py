@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from bullpen.api.client import Client
 from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.lease import ENDED_LABEL, Lease, LeaseSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change
@@ -116,7 +116,7 @@ class Leases:
 
     async def get(self, namespace: str, name: str) -> Lease:
         """The lease; while the lease waits, the response is held back until the wait ends."""
-        lease = self._find(namespace, name)
+        lease = await self._views.find_lease(namespace, name)
         now = self._clock.now()
         if lifecycle.phase(lease, now=now) is not Phase.WAITING or self._just_asked(lease, now):
             return lease
@@ -144,35 +144,30 @@ class Leases:
         return lifecycle.phase(lease, now=self._clock.now()) in (Phase.ACTIVE, Phase.ENDED)
 
     async def _held(self, lease: Lease, seconds: float, done: Callable[[Lease], bool]) -> Lease:
+        """The lease as soon as it is ``done``, has left the view or ``seconds`` have passed."""
         key = key_of(lease)
 
-        def look() -> Lease | None:
+        def look() -> bool | None:
             found = self._views.leases.get(*key)
-            if found is None:
-                raise NotFound(f"there is no lease {key[1]}")
-            return found if done(found) else None
+            return True if found is None or done(found) else None
 
-        found = await self._signals.until(lambda: (("lease", *key),), look, seconds)
-        return found or self._find(*key)
+        await self._signals.until(lambda: (("lease", *key),), look, seconds)
+        return self._views.leases.get(*key) or await self._views.find_lease(*key)
 
-    def _find(self, namespace: str, name: str) -> Lease:
-        lease = self._views.leases.get(namespace, name)
-        if lease is None:
-            raise NotFound(f"there is no lease {name} in namespace {namespace}")
-        return lease
-
-    def list(
+    async def list(
         self, namespace: str, *, labels: Selector, tags: Selector, active: bool
     ) -> tuple[Lease, ...]:
         """Leases of all clients in the namespace, in name order."""
-        found = (
-            lease
+        found = {
+            lease.metadata.name: lease
             for lease in self._views.leases.all(namespace)
-            if not (active and lease.status.ended)
-            and labels.matches(lease.metadata.labels)
-            and tags.matches(lease.spec.tags)
-        )
-        return tuple(sorted(found, key=lambda lease: lease.metadata.name))
+            if not (active and lease.status.ended) and _matches(lease, labels, tags)
+        }
+        if not active:
+            ended = self._objects.pages(Lease, namespace=namespace, labels=ENDED_LABEL)
+            async for page in ended:
+                found |= {x.metadata.name: x for x in page if _matches(x, labels, tags)}
+        return tuple(found[name] for name in sorted(found))
 
     async def update(self, client: Client, name: str, edit: Edit) -> Lease:
         """Change times, or transfer the lease to another client of the namespace."""
@@ -181,7 +176,7 @@ class Leases:
             _check_owner(client, newest)
             return replace(newest, spec=self._edited(client, newest, edit))
 
-        lease = self._find(client.metadata.namespace, name)
+        lease = await self._views.find_lease(client.metadata.namespace, name)
         written = await change(self._objects, self._views.leases, lease, edited)
         return await self._held(written, DECIDE_SECONDS_MAX, _handed_over)
 
@@ -257,14 +252,15 @@ class Leases:
 
     async def release(self, client: Client, name: str, *, idempotent: bool = False) -> None:
         """Release the lease. A second release is refused unless ``idempotent``."""
-        lease = self._owned(client, name)
+        lease = await self._views.find_lease(client.metadata.namespace, name)
+        _check_owner(client, lease)
         if lease.spec.release and not idempotent:
             raise Precondition(f"lease {name} was already released")
         await self._release(lease)
 
     async def release_as_exporter(self, exporter: Exporter, name: str) -> None:
         """The exporter itself ends its lease, after a hook."""
-        lease = self._find(exporter.metadata.namespace, name)
+        lease = await self._views.find_lease(exporter.metadata.namespace, name)
         held = lease.status.exporter_ref
         if held is None or held.name != exporter.metadata.name:
             raise Precondition(f"lease {name} is not assigned to this exporter")
@@ -274,18 +270,14 @@ class Leases:
         def released(newest: Lease) -> Lease:
             if newest.status.ended:
                 return newest
-            # Labelled in the same write, so that a released lease is marked as ended at once.
-            return lifecycle.labelled_ended(
-                replace(newest, spec=replace(newest.spec, release=True))
-            )
+            return replace(newest, spec=replace(newest.spec, release=True))
 
         await change(self._objects, self._views.leases, lease, released)
         await self._held(lease, DECIDE_SECONDS_MAX, lambda found: found.status.ended)
 
-    def _owned(self, client: Client, name: str) -> Lease:
-        lease = self._find(client.metadata.namespace, name)
-        _check_owner(client, lease)
-        return lease
+
+def _matches(lease: Lease, labels: Selector, tags: Selector) -> bool:
+    return labels.matches(lease.metadata.labels) and tags.matches(lease.spec.tags)
 
 
 def _check_owner(client: Client, lease: Lease) -> None:

@@ -211,6 +211,14 @@ class ApiObjects:
         await self._api.hop(self._process)
         return found
 
+    async def pages(
+        self, kind: type[K], *, namespace: str = "", labels: str = ""
+    ) -> AsyncIterator[tuple[K, ...]]:
+        async for page in self._objects().pages(kind, namespace=namespace, labels=labels):
+            await self._api.hop(self._process)
+            await self._api.age()
+            yield page
+
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
         feed = self._objects().watch(kind, since=self._api.since(since))
         return _LaggingFeed(feed, self._process, self._api)

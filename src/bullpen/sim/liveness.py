@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from bullpen.app.services import Services
+from bullpen.controllers.leases import lease_retention
 from bullpen.errors import LabError
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
@@ -47,7 +48,8 @@ async def _forgotten(world: World) -> None:
     """Ended leases are kept as long as promised, and no longer."""
     # Its announcements every two seconds would be the only activity from now on.
     world.stop_router()
-    await asyncio.sleep(SETTINGS.retention.total_seconds() + LOOK)
+    longest = SETTINGS.retention + lease_retention.pause(SETTINGS.retention)
+    await asyncio.sleep(longest.total_seconds() + LOOK)
     for lease in world.truth.all("Lease"):
         if "clientRef" in lease["spec"] and status(lease).get("ended"):
             text = f"lease {lease['metadata']['name']} ended long ago and is still there"

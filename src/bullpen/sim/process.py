@@ -227,6 +227,11 @@ class Eventless:
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
         return self._objects.watch(kind, since=since)
 
+    def pages(
+        self, kind: type[K], *, namespace: str = "", labels: str = ""
+    ) -> AsyncIterator[tuple[K, ...]]:
+        return self._objects.pages(kind, namespace=namespace, labels=labels)
+
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:
         self._objects.foresee(kind, listener)
 

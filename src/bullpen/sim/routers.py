@@ -67,6 +67,9 @@ class PlayedRouter:
         if peer is not None:
             self.leave(peer)
 
+    def admit_only(self, knows: Callable[[str], bool]) -> None:
+        self._pairing.knows = knows
+
     def fence(self, lease: str, epoch: int) -> None:
         for leg in self._pairing.fence(lease, epoch):
             self.leave(leg)

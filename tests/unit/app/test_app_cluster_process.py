@@ -69,7 +69,7 @@ class TestScopes:
         assert scopes[CoordinationLease] == Scope(namespace="bullpen", labels="bullpen.dev/router")
         assert scopes[Secret].fields == "type=Opaque"
         assert scopes[ConfigMap].fields == "metadata.name=jumpstarter-service-ca-cert"
-        assert scopes[Pod].labels == Pod.selected
+        assert Pod.selected == "app.kubernetes.io/managed-by=bullpen"
         assert Namespace not in scopes
 
     def test_classes_may_refer_to_any_config_map(self) -> None:

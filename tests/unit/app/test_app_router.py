@@ -7,17 +7,22 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app import certificates
 from bullpen.app.cluster_process import JoinSettings
 from bullpen.app.health import Health
-from bullpen.app.router import Home, RouterSettings, route
+from bullpen.app.router import Home, RouterLab, RouterSettings, route
 from bullpen.app.sources import Sources
+from bullpen.core.leases import lifecycle
+from bullpen.core.leases.sessions import Session
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
@@ -133,3 +138,37 @@ def test_a_router_process_imports_neither_the_api_server_nor_the_provisioners() 
     assert "bullpen.services.router.server" in imported
     unneeded = tuple(f"{name}." for name in UNNEEDED)
     assert [name for name in imported if f"{name}.".startswith(unneeded)] == []
+
+
+class Fences:
+    """Notes what a router is told to fence."""
+
+    def __init__(self) -> None:
+        self.on_session: Callable[[Session], None] = lambda _: None
+        self.load = 0
+        self.fenced: dict[str, int] = {}
+
+    def fence(self, lease: str, epoch: int) -> None:
+        self.fenced[lease] = epoch
+
+    def admit_only(self, knows: Callable[[str], bool]) -> None:
+        raise AssertionError("a router of its own process may not know a new lease yet")
+
+
+async def test_a_router_admits_no_tokens_of_leases_that_ended_before_it_began(
+    objects: SlowObjects,
+) -> None:
+    spec = LeaseSpec(
+        client_ref=LocalObjectReference(name="me"),
+        selector=LabelSelector(match_labels={"board": "x"}),
+    )
+    meta = ObjectMeta(name="ended", namespace=NAMESPACE)
+    made = await objects.create(Lease(metadata=meta, spec=spec))
+    made = await objects.update_status(replace(made, status=LeaseStatus(ended=True, epoch=3)))
+    await objects.update(lifecycle.labelled_ended(made))
+    objects.allowed.set()
+    router = Fences()
+    lab = RouterLab(router, objects, Sources.real(), name="r", endpoint="r:1")
+    async with asyncio.timeout(30), lab.following():
+        await lab.synced()
+        assert router.fenced == {made.metadata.uid: 3}

@@ -18,7 +18,7 @@ WAITING = Lease(
 
 
 def test_a_waiting_lease_that_asks_for_the_same_changes_nothing_wanted() -> None:
-    index = LabIndex(None)
+    index = LabIndex()
     index.put_lease("a", None, WAITING, late=True)
     version, (want,) = index.version, index.wanted
     again = replace(WAITING, metadata=replace(WAITING.metadata, annotations={"seen": "yes"}))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
+
+import pytest
 
 from bullpen.api.client import Client
 from bullpen.api.meta import ObjectMeta
@@ -239,3 +242,17 @@ async def test_a_watch_that_fails_unexpectedly_is_started_again() -> None:
         await found.changes(RuntimeError("a bug in the feed"))
         assert found.revisions == {"a": "2", "b": "8"}
         assert found.source.lists == 2
+
+
+async def test_an_object_that_is_no_longer_selected_leaves_the_view_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Client, "selected", "!left-out")
+    async with running(client("a", 3)) as it:
+        meta = replace(client("a", 6).metadata, labels={"left-out": "yes"})
+        it.view.observe(replace(client("a", 6), metadata=meta))
+        assert it.revisions == {}
+        meta = replace(meta, resource_version="7")
+        it.view.observe(replace(client("a", 7), metadata=meta))
+        assert it.revisions == {}
+        assert it.seen == [(None, "3"), ("3", None)]

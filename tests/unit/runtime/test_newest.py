@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -38,6 +39,9 @@ class Home:
 
     def get(self, namespace: str, name: str) -> Client | None:
         return self.seen
+
+    def holds(self, value: Client) -> bool:
+        return value.metadata.labels.get("left-out") is None
 
     def foresees(self, new: Client | None) -> None:
         assert self._foresight is not None
@@ -119,3 +123,13 @@ def test_what_the_api_shows_gives_way_to_what_is_on_its_way_to_disk(home: Home) 
     assert home.newest.after(client(7)) == client(7)
     home.foresees(None)
     assert home.newest.after(client(6)) is None
+
+
+def test_an_object_that_the_view_leaves_out_is_gone_and_nothing_is_kept_of_it(home: Home) -> None:
+    home.sees(client(5))
+    meta = replace(client(6).metadata, labels={"left-out": "yes"})
+    home.foresees(replace(client(6), metadata=meta))
+    assert home.newest.get("lab", "a") is None
+    home.sees(None)
+    assert home.told == [(0, 5), (5, 0)]
+    assert not home.newest._ahead

@@ -259,3 +259,18 @@ def test_any_bytes_are_taken_or_refused(said: list[bytes], polite: bool) -> None
         peer.say(piece)
     peer.connection.connection_lost(None)
     assert peer.router.load == 0
+
+
+def test_a_token_from_before_a_restart_opens_nothing_once_its_lease_has_ended() -> None:
+    """The process that issues tokens knows every open lease, and holds no ended ones."""
+    pairing: Pairing[object] = Pairing()
+    pairing.knows = {"open"}.__contains__
+    now, steady = CLOCK.now(), CLOCK.steady()
+
+    def ticket(lease: str) -> Ticket:
+        expires = now + STREAM_LIFETIME
+        return Ticket(stream="s", lease=lease, epoch=1, role=Role.CLIENT, expires=expires)
+
+    with pytest.raises(Unauthorized, match="the lease of this stream has ended"):
+        pairing.arrive(ticket("ended"), object(), now=now, steady=steady)
+    assert pairing.arrive(ticket("open"), object(), now=now, steady=steady) is None

@@ -15,13 +15,13 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.labs import Labs
+from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
-from bullpen.core.lab_index import LabIndex, holder_of
+from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import assignment, lifecycle
 from bullpen.core.leases.access import Approval
 from bullpen.core.leases.assignment import Mend, Part, Plan, Write, mend_exporter
-from bullpen.core.leases.lifecycle import ENDED_LABEL
 from bullpen.core.leases.requests import Refuse, Wait
 from bullpen.errors import Conflict, LabError, NotFound
 from bullpen.runtime.events import Events
@@ -69,7 +69,6 @@ class LeaseActions:
         )
         lease = await self._put_lease(lease, status)
         self._events.emit(lease, reason=decision.reason, message=decision.message, warning=True)
-        await self.label(lease)
 
     async def limit(self, lease: Lease, status: LeaseStatus) -> None:
         """Write the limited duration of a lease."""
@@ -86,8 +85,6 @@ class LeaseActions:
         lease = _only_lease(await self.perform(plan))
         message = lifecycle.end_message(reason)
         self._events.emit(lease, reason=f"Lease{reason}", message=message)
-        if ENDED_LABEL not in lease.metadata.labels:
-            await self.label(lease)
 
     async def _mistaken(self, lease: Lease, reason: str) -> bool:
         """Whether a lease only seems to have lost what it needs, because a view is stale.
@@ -110,15 +107,8 @@ class LeaseActions:
         return False
 
     async def label(self, lease: Lease) -> None:
-        """Add the label by which lists exclude ended leases."""
-        value = lifecycle.labelled_ended(lease)
-        self._views.leases.observe(await self._objects.update(value))
-
-    async def delete(self, lab: LabIndex, lease: Lease) -> None:
-        await self._objects.delete(lease)
-        # Removed here and not when the watch delivers the deletion: until then it would be due
-        # again.
-        lab.ended.remove(lease)
+        """Add the label by which lists and watches leave out ended leases."""
+        await change(self._objects, self._views.leases, lease, lifecycle.labelled_ended)
 
     async def repair_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
         if mend is Mend.FREE:
@@ -155,6 +145,9 @@ class LeaseActions:
             found = await self._objects.get(Lease, namespace, name)
         except NotFound:
             return None
+        found = await change(
+            self._objects, self._views.leases, found, lifecycle.without_ended_label
+        )
         self._views.leases.observe(found)
         return self._labs.leases.after(found)
 

@@ -1,4 +1,4 @@
-"""Keeps leases and exporters consistent: assigns, ends, repairs and deletes leases.
+"""Keeps leases and exporters consistent: assigns, ends, repairs and labels leases.
 
 One pass decides for a whole namespace, because assignments can only be decided over all
 requests, but it looks only at what changed. Passes are started by events and by time, never
@@ -83,7 +83,7 @@ class LeaseReconciler:
             await self._repair(namespace, lab, news, now)
             await self._hand_over(lab, news)
             await self._schedule(namespace, lab, news, now)
-            await self._forget(lab, now)
+            await self._label_ended(lab)
         except BaseException:
             lab.give_back(news)
             lab.requests.everything()
@@ -91,7 +91,7 @@ class LeaseReconciler:
         retry_at = now + FAULT_RETRY if self._give_back_faulty(namespace) else None
         over = lab.holding_times.next_due()
         over_at = times.shifted(now, over - steady) if over is not None else None
-        moments = (lab.ended.next_due(), lab.next_moment(), over_at, retry_at)
+        moments = (lab.next_moment(), over_at, retry_at)
         return Outcome(wake_at=min((m for m in moments if m is not None), default=None))
 
     def _give_back_faulty(self, namespace: str) -> bool:
@@ -159,7 +159,6 @@ class LeaseReconciler:
         await _all(
             self._guarded(lease, actions.repair_lease(mend, lease, now)) for mend, lease in leases
         )
-        await _all(self._guarded(lease, actions.label(lease)) for lease in lab.ended.unlabelled())
 
     async def _hand_over(self, lab: LabIndex, news: News) -> None:
         """Transfer leases to the clients their specs name."""
@@ -251,10 +250,14 @@ class LeaseReconciler:
             case _:
                 assert_never(decision)
 
-    async def _forget(self, lab: LabIndex, now: datetime) -> None:
-        """Delete leases whose retention is over."""
-        due, actions = lab.ended.due(now), self._actions
-        await _all(self._guarded(lease, actions.delete(lab, lease)) for lease in due)
+    async def _label_ended(self, lab: LabIndex) -> None:
+        """Label ended leases, which removes them from all views: the last step of their life.
+
+        It comes last in a pass, so that no waiting lease waits for it, and everything that an end
+        starts has seen the ended lease.
+        """
+        ended = tuple(lab.ended.values())
+        await _all(self._guarded(lease, self._actions.label(lease)) for lease in ended)
 
 
 def _told(decision: Wait, lease: Lease) -> bool:

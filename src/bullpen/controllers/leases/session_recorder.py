@@ -69,6 +69,10 @@ class SessionRecorder:
         self._reconciler.seen(session)
         self._loop.add_at(session.lease, self._clock.now() + PAUSE)
 
+    def knows(self, uid: str) -> bool:
+        """Whether this is the uid of an open lease, or of one that ended a moment ago."""
+        return self._reconciler.knows(uid)
+
     async def run(self) -> None:
         """Write until cancelled."""
         await self._loop.run()
@@ -90,9 +94,13 @@ class SessionReconciler:
     def _changed(self, old: Lease | None, new: Lease | None) -> None:
         if new is not None:
             self._leases[new.metadata.uid] = new
-        elif old is not None:
+        elif old is not None and old.metadata.uid not in self._unwritten:
+            # An ended lease leaves the view before its last sessions are written.
             self._leases.pop(old.metadata.uid, None)
-            self._unwritten.pop(old.metadata.uid, None)
+
+    def knows(self, uid: str) -> bool:
+        """Whether this is the uid of an open lease, or of one that ended a moment ago."""
+        return uid in self._leases
 
     def seen(self, session: Session) -> None:
         """Record a router's report; nothing is written yet."""
@@ -120,9 +128,19 @@ class SessionReconciler:
         try:
             written = await change_status(self._objects, self._view, lease, learnt)
         except NotFound:
+            self._unwritten.pop(uid, None)
+            self._forget(lease)
             return Outcome()
         self._tell(written, unwritten, news)
+        if uid not in self._unwritten:
+            self._forget(lease)
         return Outcome()
+
+    def _forget(self, lease: Lease) -> None:
+        """Forget a lease that has left the view."""
+        found = self._view.get(lease.metadata.namespace, lease.metadata.name)
+        if found is None or found.metadata.uid != lease.metadata.uid:
+            self._leases.pop(lease.metadata.uid, None)
 
     def _tell(self, lease: Lease, unwritten: _Unwritten, written: tuple[LeaseSession, ...]) -> None:
         """Emit events about opened and closed sessions; forget sessions that are fully written."""

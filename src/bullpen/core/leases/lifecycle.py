@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from bullpen.api.lease import IDLE_TAG, Lease, LeaseSpec, LeaseStatus, idle_problem
+from bullpen.api.lease import ENDED_LABEL, IDLE_TAG, Lease, LeaseSpec, LeaseStatus, idle_problem
 from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.conditions import condition, last
@@ -22,7 +22,6 @@ from bullpen.core.leases import sessions
 from bullpen.core.leases.access import Approval
 from bullpen.kit import durations, times
 
-ENDED_LABEL = "jumpstarter.dev/lease-ended"
 TAG_PREFIX = "metadata.jumpstarter.dev/"
 
 
@@ -324,9 +323,27 @@ def ended(lease: Lease, *, reason: str, message: str, now: datetime) -> LeaseSta
 
 
 def labelled_ended(lease: Lease) -> Lease:
-    """The lease with the label by which lists exclude ended leases."""
+    """The lease with the label by which lists and watches leave out ended leases.
+
+    An open lease never gets it: every process would take it for deleted.
+    """
+    assert lease.status.ended
     labels = {**lease.metadata.labels, ENDED_LABEL: "true"}
     return replace(lease, metadata=replace(lease.metadata, labels=labels))
+
+
+def without_ended_label(lease: Lease) -> Lease:
+    """An open lease without the label that somebody else gave it; others are unchanged."""
+    if lease.status.ended or ENDED_LABEL not in lease.metadata.labels:
+        return lease
+    labels = {key: text for key, text in lease.metadata.labels.items() if key != ENDED_LABEL}
+    return replace(lease, metadata=replace(lease.metadata, labels=labels))
+
+
+def kept_until(lease: Lease, retention: timedelta) -> datetime:
+    """When an ended lease may be deleted."""
+    assert lease.metadata.creation_timestamp is not None
+    return times.shifted(lease.status.end_time or lease.metadata.creation_timestamp, retention)
 
 
 def refused(lease: Lease, *, type: str, reason: str, message: str, now: datetime) -> LeaseStatus:

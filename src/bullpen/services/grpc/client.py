@@ -98,7 +98,7 @@ class ClientServicer:
     async def ListLeases(self, client: Client, request: Any) -> Any:  # noqa: N802
         namespace = _within(request.parent, client)
         active = request.only_active if request.HasField("only_active") else True
-        found = self._leases.list(
+        found = await self._leases.list(
             namespace,
             labels=parse_labels(request.filter),
             tags=_optional(request.tag_filter),

@@ -128,7 +128,7 @@ class ControllerServicer:
 
     @method(Admits.CLIENT)
     async def ListLeases(self, client: Client, request: Any) -> Any:  # noqa: N802
-        found = self._leases.list(
+        found = await self._leases.list(
             client.metadata.namespace, labels=EVERYTHING, tags=EVERYTHING, active=True
         )
         own = [

@@ -27,6 +27,13 @@ class Fenced(Protocol):
     def fence(self, lease: str, epoch: int) -> object:
         """Close the lease's streams up to an epoch, and admit no more of them."""
 
+    def admit_only(self, knows: Callable[[str], bool]) -> None:
+        """Admit only streams of leases that ``knows`` by their uid.
+
+        For the router of a process that issues the tokens and holds all open leases: a token of any
+        other lease is from before a restart, and its lease has ended.
+        """
+
 
 def fencing(router: Fenced) -> Callable[[Lease | None, Lease | None], None]:
     """Close a lease's streams as soon as it ends, is deleted, or goes to another client."""
@@ -67,6 +74,8 @@ class Pairing(Generic[L]):
         """Counts by lease and by what is counted."""
 
         self._fences: dict[str, int] = {}
+        self.knows: Callable[[str], bool] = lambda _: True
+        """Whether a lease is open, by its uid, in a process that knows all open leases."""
 
     @property
     def legs(self) -> int:
@@ -79,7 +88,8 @@ class Pairing(Generic[L]):
         whose lease has ended.
         """
         self._forget(now, steady)
-        if self._fences.get(ticket.lease, -1) >= ticket.epoch:
+        fenced = self._fences.get(ticket.lease, -1) >= ticket.epoch
+        if fenced or not self.knows(ticket.lease):
             raise Unauthorized("the lease of this stream has ended")
         use = (ticket.stream, ticket.role)
         if use in self._used:

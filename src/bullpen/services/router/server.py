@@ -90,6 +90,9 @@ class Router:
             log.info("streams cut", extra={"key": lease, "legs": len(legs)})
         return len(legs)
 
+    def admit_only(self, knows: Callable[[str], bool]) -> None:
+        self._pairing.knows = knows
+
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
 
