@@ -10,11 +10,16 @@ import pytest
 from bullpen.store.base import Store
 from bullpen.store.history import DEFAULT_LIMITS, Limits
 from bullpen.store.journaled import MemoryStore
+from bullpen.store.packing import nothing_is_cold
 from bullpen.store.sqlite import SqliteStore
 from support.store_helpers import OpenStore
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+def everything_is_cold(key: str, value: bytes) -> bool:
+    return True
+
+
+@pytest.fixture(params=["memory", "sqlite", "packed"])
 async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
     opened: list[Store] = []
 
@@ -23,7 +28,8 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
             opened.append(MemoryStore(limits=limits))
         else:
             path = tmp_path / f"{len(opened)}.db"
-            opened.append(await SqliteStore.open(path, limits=limits))
+            cold = nothing_is_cold if request.param == "sqlite" else everything_is_cold
+            opened.append(await SqliteStore.open(path, limits=limits, cold=cold))
         return opened[-1]
 
     yield open_one

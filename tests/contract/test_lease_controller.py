@@ -17,6 +17,8 @@ from bullpen.controllers.leases import lease_retention
 from bullpen.core.leases import lifecycle
 from bullpen.errors import NotFound
 from bullpen.kit.selectors import EVERYTHING
+from bullpen.registry.lists import is_cold
+from bullpen.store.packing import Packed, kept
 from support.lab_world import RETENTION, SPACE, LabWorld
 
 S = ExporterStatusValue
@@ -265,6 +267,27 @@ def test_ended_leases_leave_the_view_and_are_not_loaded_at_the_start(world: LabW
             assert [lease.metadata.name for lease in listed] == ["one"]
 
     world.run_without_service(story)
+
+
+def test_an_ended_lease_is_cold_and_takes_little_room(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.make_lease("one")
+            await world.assigned("one")
+            key = world.registry.resources.of(Lease).key(SPACE, "one")
+            entry = world.registry.store.get(key)
+            assert entry is not None
+            assert kept(entry, is_cold) is entry
+            await world.edit_lease("one", release=True)
+            await world.ended("one")
+            await world.until(lambda: not tuple(world.views.leases.all()))
+            entry = world.registry.store.get(key)
+            assert entry is not None
+            packed = kept(entry, is_cold)
+            assert isinstance(packed, Packed)
+            assert len(packed.data) < 400
+
+    world.run(story)
 
 
 def test_an_open_lease_that_is_labelled_as_ended_is_ended_nevertheless(world: LabWorld) -> None:

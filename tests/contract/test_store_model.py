@@ -188,9 +188,14 @@ class StoreMachine(RuleBasedStateMachine):
         return await asyncio.gather(*pending)
 
 
+def every_other_is_cold(key: str, value: bytes) -> bool:
+    return sum(value) % 2 == 0
+
+
 class SqliteMachine(StoreMachine):
     async def open(self) -> Store:
-        return await SqliteStore.open(self.directory / "store.db", limits=LIMITS)
+        path = self.directory / "store.db"
+        return await SqliteStore.open(path, limits=LIMITS, cold=every_other_is_cold)
 
     @rule()
     def restart(self) -> None:

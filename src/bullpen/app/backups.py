@@ -25,6 +25,7 @@ from bullpen.app.datadir import DataDirectory, Layout
 from bullpen.errors import Damaged, LabError, NotFound, Refused
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
+from bullpen.registry.lists import is_cold
 from bullpen.store import copies as store_restoring
 from bullpen.store.copies import Content, inspect
 from bullpen.store.file import move_into_place
@@ -92,7 +93,7 @@ async def open_store(layout: Layout) -> SqliteStore:
             f" to start with an empty lab, move {layout.backups} away"
         )
     try:
-        return await SqliteStore.open(layout.database, check=readable)
+        return await SqliteStore.open(layout.database, check=readable, cold=is_cold)
     except Damaged as error:
         raise Damaged(f"{error}. {_way_back(layout, kept)}") from error
 

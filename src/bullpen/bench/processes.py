@@ -37,8 +37,13 @@ class Served:
 
     def resident(self) -> int:
         """Resident memory in bytes."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * 4096
+        return resident(self.pid)
+
+
+def resident(pid: int) -> int:
+    """Resident memory of a process in bytes."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
 
 
 Serve = Callable[..., Coroutine[Any, Any, None]]

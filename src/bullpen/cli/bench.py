@@ -19,7 +19,7 @@ BENCHMARKS = {
     "growth": "Cost of a lease by the size of the lab and the length of the queue.",
     "pool": "Exporters of a pool, against starting them by hand; cost by the size of a pool.",
     "router": "Bytes through the router, against a plain TCP relay.",
-    "startup": "Start of the command, and of the service after kill -9 with 1,000 exporters.",
+    "startup": "Start of the command, and of the service after kill -9; cost of ended leases.",
     "shell": "A complete jmp shell, against one without a service.",
 }
 

@@ -60,7 +60,6 @@ class Kinship:
         self._nodes: dict[str, Node] = {}
         # Dicts instead of sets, because iteration must have a fixed order.
         self._dependents: dict[str, dict[str, None]] = {}
-        self._contents: dict[str, dict[str, None]] = {}
         self._keys: dict[str, str] = {}
 
     def suspects(self) -> Iterator[str]:
@@ -96,8 +95,14 @@ class Kinship:
         return node is not None and node.deleting
 
     def contents(self, namespace: str) -> tuple[str, ...]:
-        """The keys of all objects in a namespace."""
-        return tuple(self._contents.get(namespace, ()))
+        """The keys of all objects in a namespace. Looks at all keys: namespaces rarely change."""
+        return tuple(
+            key
+            for key in self._nodes
+            if (place := self.place(key)) is not None
+            and place.resource.namespaced
+            and place.namespace == namespace
+        )
 
     def put(self, key: str, value: bytes) -> tuple[str, ...]:
         """Add or update an object; returns the keys to examine because of it."""
@@ -110,8 +115,6 @@ class Kinship:
         touched = self.remove(key) if old else ()
         self._nodes[key] = node
         self._keys[node.uid] = key
-        if place.resource.namespaced:
-            self._contents.setdefault(place.namespace, {})[key] = None
         for owner in node.owners:
             self._dependents.setdefault(owner.uid, {})[key] = None
         return tuple(dict.fromkeys((*touched, key, *self._kin(place, node))))
@@ -124,8 +127,6 @@ class Kinship:
         self._keys.pop(node.uid, None)
         for owner in node.owners:
             _discard(self._dependents, owner.uid, key)
-        if place.resource.namespaced:
-            _discard(self._contents, place.namespace, key)
         return self._kin(place, node)
 
     def _kin(self, place: Place, node: Node) -> tuple[str, ...]:
@@ -301,6 +302,9 @@ log = logging.getLogger("bullpen.registry.garbage")
 AT_ONCE_MAX = 64
 """Objects processed concurrently, so that their commits can share a sync."""
 
+READ_AT_ONCE_MAX = 500
+"""Objects in memory at once while the index is built."""
+
 RETRY_SECONDS = 5.0
 """Delay of a retry after a failure, if no change comes first."""
 
@@ -331,10 +335,16 @@ class GarbageCollector:
 
     def _start(self) -> Watch:
         """Index all objects, and examine those that have owners or are being deleted."""
-        page = self._store.scan("")
         self._kinship = Kinship(self._registry.resources)
-        for entry in page.entries:
-            self._learn(entry.key, entry.value)
+        after = ""
+        while True:
+            # There is no await in between, so every step sees the same state.
+            page = self._store.scan("", after=after, limit=READ_AT_ONCE_MAX)
+            for entry in page.entries:
+                self._learn(entry.key, entry.value)
+            if not page.remaining:
+                break
+            after = page.entries[-1].key
         self._failed.clear()
         self._retry_at = None
         self._due = dict.fromkeys(self._kinship.suspects())

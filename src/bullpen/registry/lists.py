@@ -22,13 +22,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from bullpen.api.lease import Lease
 from bullpen.api.paths import Document, decode
-from bullpen.api.resources import Resource
+from bullpen.api.resources import RESOURCES, Resource
 from bullpen.errors import BadRequest, Cause, Gone, Invalid, TimedOut
-from bullpen.kit.selectors import FieldSelector, FieldTerm, Selector
+from bullpen.kit.selectors import FieldSelector, FieldTerm, Selector, parse_labels
 from bullpen.registry.messages import invalid_kind
 from bullpen.registry.options import Listed
 from bullpen.store.base import Entry, Page, Store
+from bullpen.store.keys import bucket
 
 LATEST = -1
 """The revision in a token that continues from the newest state, consistent or not."""
@@ -247,8 +249,23 @@ def _offered(resource: Resource, term: FieldTerm) -> FieldTerm:
     return replace(term, field=_ALIASES.get((resource.kind, term.field), term.field))
 
 
+_SELECTED = {RESOURCES.of(kind).prefix: parse_labels(kind.selected) for kind in (Lease,)}
+"""By prefix, the objects that views hold of kinds that have many others."""
+
+
+def is_cold(key: str, value: bytes) -> bool:
+    """Whether a stored object is left out by its ``Kind.selected``: it is hardly ever read."""
+    selected = _SELECTED.get(bucket(key))
+    if selected is None:
+        return False
+    try:
+        return not selected.matches(labels_of(value))
+    except msgspec.DecodeError:
+        return False
+
+
 SCANNED_AT_ONCE_MAX = 500
-"""Entries examined per step of a list with both a filter and a limit."""
+"""Entries examined per step of a list with a filter: cold ones are unpacked for it."""
 
 
 def list_entries(
@@ -292,10 +309,9 @@ def _plain(store: Store, prefix: str, begun: Start, limit: int) -> Listed:
 def _filtered(store: Store, prefix: str, wanted: Filter, begun: Start, limit: int) -> Listed:
     # There is no await in between, so every step sees the same state.
     after = begun.after
-    step = SCANNED_AT_ONCE_MAX if limit else None
     found: list[Entry] = []
     while True:
-        page = store.scan(prefix, after=after, limit=step, at=begun.at)
+        page = store.scan(prefix, after=after, limit=SCANNED_AT_ONCE_MAX, at=begun.at)
         revision = _revision(page, begun)
         found += [entry for entry in page.entries if wanted.matches(entry.key, entry.value)]
         if limit and len(found) > limit:

@@ -15,6 +15,7 @@ from bullpen.api.paths import Document, decode
 from bullpen.api.resources import Resource
 from bullpen.errors import LabError, NotFound
 from bullpen.kit.selectors import parse_labels
+from bullpen.registry.lists import Filter
 from bullpen.registry.options import DeleteOptions, FieldValidation, PatchType, WriteOptions
 from bullpen.registry.registry import Registry
 from bullpen.registry.watches import ObjectWatch
@@ -46,9 +47,11 @@ class RegistryObjects:
         return self._value(kind, value)
 
     async def list(self, kind: type[K]) -> Listing[K]:
-        selected = parse_labels(kind.selected)
-        listed = self._registry.list(self._resource(kind), None, labels=selected)
-        return Listing(_decoded(kind, listed.entries), listed.revision)
+        resource = self._resource(kind)
+        page = self._registry.store.warm(resource.prefix)
+        selected = Filter(resource, parse_labels(kind.selected), None)
+        found = (e for e in page.entries if not selected or selected.matches(e.key, e.value))
+        return Listing(_decoded(kind, found), page.revision)
 
     def watch(self, kind: type[K], *, since: int) -> _Feed[K]:
         selected = parse_labels(kind.selected)

@@ -11,10 +11,11 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from bullpen.store.base import Change, Entry, Verb
-from bullpen.store.history import Limits, Write
+from bullpen.store.base import Change, Verb
+from bullpen.store.history import Limits, Past
 from bullpen.store.journaled import Batch, JournaledStore, Listener
 from bullpen.store.ledger import Ledger
+from bullpen.store.packing import Kept
 
 Committed = Callable[[list[Change]], None]
 
@@ -29,8 +30,8 @@ class Disk:
         self.full_until = 0.0
         self._chance = chance
         self._committed = committed
-        self._entries: dict[str, Entry] = {}
-        self._history: deque[Write] = deque(maxlen=history)
+        self._entries: dict[str, Kept] = {}
+        self._history: deque[Past] = deque(maxlen=history)
         self._oldest = 0
 
     def open(self) -> DiskStore:
@@ -58,10 +59,10 @@ class Disk:
             if write.change.verb is Verb.DELETED:
                 del self._entries[write.change.key]
             else:
-                self._entries[write.change.key] = write.entry
+                self._entries[write.change.key] = write.kept
             if self._history.maxlen and len(self._history) == self._history.maxlen:
-                self._oldest = self._history[0].change.revision
-            self._history.append(write)
+                self._oldest = self._history[0].revision
+            self._history.append(write.past)
         self._committed([write.change for write in batch.writes])
 
     def crash(self, pending: deque[Batch]) -> None:

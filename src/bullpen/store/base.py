@@ -121,6 +121,9 @@ class Store(Protocol):
         retained, ``Unavailable`` if it lies in the future.
         """
 
+    def warm(self, prefix: str) -> Page:
+        """All entries under ``prefix`` in key order, without cold ones, which cost nothing."""
+
     def put(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
         """Write a key whose newest accepted revision is ``expect``.
 

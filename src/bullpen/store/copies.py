@@ -36,6 +36,7 @@ from bullpen.errors import LabError, Refused, StorageFailed
 from bullpen.store import file
 from bullpen.store.history import DEFAULT_LIMITS, Limits
 from bullpen.store.ledger import Check, Ledger, anything, replay
+from bullpen.store.packing import Cold, nothing_is_cold
 
 _SELECT_OLDEST = "SELECT value FROM meta WHERE name = 'oldest'"
 _SELECT_LOG = "SELECT revision, key, verb, value FROM log ORDER BY revision"
@@ -64,12 +65,18 @@ def inspect(path: Path, *, check: Check = anything) -> Content:
     return Content(revision=ledger.revision, keys=page.remaining)
 
 
-def load(connection: apsw.Connection, path: Path, limits: Limits, check: Check) -> Ledger:
+def load(
+    connection: apsw.Connection,
+    path: Path,
+    limits: Limits,
+    check: Check,
+    cold: Cold = nothing_is_cold,
+) -> Ledger:
     """Everything in the log. Raises ``Refused``."""
     with file.refusals(path):
         oldest = connection.execute(_SELECT_OLDEST).get
         rows = connection.execute(_SELECT_LOG)
-        return replay(rows, oldest=oldest, limits=limits, check=check)
+        return replay(rows, oldest=oldest, limits=limits, check=check, cold=cold)
 
 
 _PRUNE = """

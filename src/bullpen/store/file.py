@@ -113,7 +113,12 @@ def _checksum(data: bytes, *, big: bool) -> tuple[int, int]:
 APPLICATION_ID = 0x42_4C_50_4E
 """``BLPN`` in ASCII, in the application id field of SQLite files."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+SCHEMA_VERSION_MIN = 1
+"""Older versions that can be read; opening one makes it a file of this version.
+
+Version 2 has packed values, which version 1 has not.
+"""
 
 WAL_BYTES_MAX = 32 * MIB
 """The write-ahead log is truncated to this size after a burst."""
@@ -175,6 +180,8 @@ def open_or_create(path: Path, vfs: str | None) -> apsw.Connection:
 def trust(connection: apsw.Connection) -> None:
     """From now on the file may be modified: it is ours and valid."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    if connection.pragma("user_version") != SCHEMA_VERSION:
+        connection.pragma("user_version", SCHEMA_VERSION)
 
 
 def leave(connection: apsw.Connection, path: Path) -> None:
@@ -188,7 +195,7 @@ def leave(connection: apsw.Connection, path: Path) -> None:
 def check_content(connection: apsw.Connection, path: Path) -> None:
     """Raise ``Refused`` unless the database is valid and of a known version."""
     version = connection.pragma("user_version")
-    if version != SCHEMA_VERSION:
+    if not isinstance(version, int) or not SCHEMA_VERSION_MIN <= version <= SCHEMA_VERSION:
         raise _wrong_version(path, version)
     problems = [text for (text,) in connection.execute("PRAGMA quick_check(3)")]
     if problems != ["ok"]:

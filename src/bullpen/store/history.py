@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from bullpen.store.base import Change, Entry, Verb
+from bullpen.store.packing import Kept, entry_of, size_of
 
 MIB = 1 << 20
 
@@ -63,12 +64,36 @@ class Write(NamedTuple):
     change: Change
     entry: Entry
     before: Entry | None
+    kept: Kept
+    """``entry`` as it is kept."""
+
+    @property
+    def past(self) -> Past:
+        return Past(self.change.verb, self.kept, self.before)
+
+
+class Past(NamedTuple):
+    """One change of the past, in as little memory as its values are kept in."""
+
+    verb: Verb
+    entry: Kept
+    before: Kept | None
+
+    @property
+    def revision(self) -> int:
+        return self.entry.revision
+
+    @property
+    def change(self) -> Change:
+        entry, before = entry_of(self.entry), self.before
+        previous = entry_of(before).value if before else None
+        return Change(entry.revision, entry.key, self.verb, entry.value, previous)
 
     @property
     def superseded_bytes(self) -> int:
         """Bytes that only this change keeps alive."""
-        superseded = len(self.before.value) if self.before else 0
-        return superseded + len(self.change.value) * (self.change.verb is Verb.DELETED)
+        superseded = size_of(self.before) if self.before else 0
+        return superseded + size_of(self.entry) * (self.verb is Verb.DELETED)
 
 
 class Forgotten(NamedTuple):
@@ -80,39 +105,39 @@ class Forgotten(NamedTuple):
 
 
 class History:
-    def __init__(self, limits: Limits, *, oldest: int, writes: Iterable[Write]) -> None:
+    def __init__(self, limits: Limits, *, oldest: int, past: Iterable[Past]) -> None:
         self.oldest = oldest
         self._limits = limits
-        self._writes = deque(writes)
-        self._bytes = sum(write.superseded_bytes for write in self._writes)
+        self._past = deque(past)
+        self._bytes = sum(each.superseded_bytes for each in self._past)
 
     def extend(self, writes: list[Write]) -> None:
-        self._writes.extend(writes)
-        self._bytes += sum(write.superseded_bytes for write in writes)
+        past = [write.past for write in writes]
+        self._past.extend(past)
+        self._bytes += sum(each.superseded_bytes for each in past)
 
     def trim(self) -> list[Forgotten]:
         """Drop the changes beyond the limits, and return them, oldest first."""
         forgotten = []
         while self._excessive():
-            write = self._writes.popleft()
-            self._bytes -= write.superseded_bytes
-            self.oldest = write.change.revision
-            forgotten.append(_forgotten(write))
+            oldest = self._past.popleft()
+            self._bytes -= oldest.superseded_bytes
+            self.oldest = oldest.revision
+            forgotten.append(_forgotten(oldest))
         return forgotten
 
-    def newest_first(self, after: int) -> Iterator[Write]:
+    def newest_first(self, after: int) -> Iterator[Past]:
         """Every change after a revision, newest first; visits nothing older."""
-        return takewhile(lambda write: write.change.revision > after, reversed(self._writes))
+        return takewhile(lambda each: each.revision > after, reversed(self._past))
 
     def _excessive(self) -> bool:
         limits = self._limits
-        return len(self._writes) > limits.history_count_max or (
+        return len(self._past) > limits.history_count_max or (
             self._bytes > limits.history_bytes_max
         )
 
 
-def _forgotten(write: Write) -> Forgotten:
-    revision = write.change.revision
-    superseded = (write.before.revision,) if write.before else ()
-    deleted = (revision,) if write.change.verb is Verb.DELETED else ()
-    return Forgotten(revision, superseded + deleted)
+def _forgotten(past: Past) -> Forgotten:
+    superseded = (past.before.revision,) if past.before else ()
+    deleted = (past.revision,) if past.verb is Verb.DELETED else ()
+    return Forgotten(past.revision, superseded + deleted)

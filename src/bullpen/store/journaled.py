@@ -90,6 +90,9 @@ class JournaledStore:
     ) -> Page:
         return self._ledger.scan(prefix, after, limit, at)
 
+    def warm(self, prefix: str) -> Page:
+        return self._ledger.warm(prefix)
+
     def put(self, key: str, encode: Encode, *, expect: int) -> Awaitable[Entry]:
         self._check_open()
         return self._enqueue(self._ledger.put(key, encode, expect))

@@ -29,8 +29,9 @@ from bullpen.errors import (
     Unavailable,
 )
 from bullpen.store.base import ABSENT, Change, Encode, Entry, Page, Verb
-from bullpen.store.history import Forgotten, History, Limits, Write
+from bullpen.store.history import Forgotten, History, Limits, Past, Write
 from bullpen.store.keys import Keys
+from bullpen.store.packing import Cold, Kept, Packed, entry_of, kept, nothing_is_cold, unpacked
 
 
 class Ledger:
@@ -39,15 +40,17 @@ class Ledger:
         limits: Limits,
         *,
         oldest: int = 0,
-        entries: dict[str, Entry] | None = None,
-        history: Iterable[Write] = (),
+        entries: dict[str, Kept] | None = None,
+        history: Iterable[Past] = (),
+        cold: Cold = nothing_is_cold,
     ) -> None:
         self._limits = limits
+        self._cold = cold
         self._entries = {} if entries is None else entries
         self._keys = Keys(self._entries)
-        self._history = History(limits, oldest=oldest, writes=history)
+        self._history = History(limits, oldest=oldest, past=history)
         newest = next(self._history.newest_first(oldest), None)
-        self.revision = newest.change.revision if newest else oldest
+        self.revision = newest.revision if newest else oldest
         self._accepted = self.revision
         self._pending: deque[Write] = deque()
         self._pending_bytes = 0
@@ -58,12 +61,13 @@ class Ledger:
         return self._history.oldest
 
     def get(self, key: str) -> Entry | None:
-        return self._entries.get(key)
+        found = self._entries.get(key)
+        return entry_of(found) if found else None
 
     def head(self, key: str) -> Entry | None:
         write = self._heads.get(key)
         if write is None:
-            return self._entries.get(key)
+            return self.get(key)
         return None if write.change.verb is Verb.DELETED else write.entry
 
     def put(self, key: str, encode: Encode, expect: int) -> Write:
@@ -109,7 +113,7 @@ class Ledger:
     def since(self, revision: int) -> list[Change]:
         """Every durable change after a revision, oldest first. Raises ``Gone``."""
         self._check_retained(revision)
-        changes = [write.change for write in self._history.newest_first(revision)]
+        changes = [past.change for past in self._history.newest_first(revision)]
         changes.reverse()
         return changes
 
@@ -117,9 +121,16 @@ class Ledger:
         """A page of the current state, or of the state at a retained revision."""
         if at is None or at == self.revision:
             keys = self._keys.under(prefix, after)
-            entries = tuple(map(self._entries.__getitem__, islice(keys, limit)))
+            found = map(self._entries.__getitem__, islice(keys, limit))
+            entries = tuple(map(entry_of, found))
             return Page(entries, self.revision, len(keys) - len(entries))
         return self._scan_past(prefix, after, limit, at)
+
+    def warm(self, prefix: str) -> Page:
+        """The current state without cold values."""
+        found = map(self._entries.__getitem__, self._keys.under(prefix, ""))
+        entries = tuple(entry for entry in found if isinstance(entry, Entry))
+        return Page(entries, self.revision, 0)
 
     def _accept(self, key: str, verb: Verb, encode: Encode, before: Entry | None) -> Write:
         self._check_room()
@@ -127,7 +138,9 @@ class Ledger:
         value = encode(revision)
         assert self._accepted == revision - 1, "encode must not write to the store"
         change = Change(revision, key, verb, value, before.value if before else None)
-        write = Write(change, Entry(key, value, revision), before)
+        entry = Entry(key, value, revision)
+        keep = entry if verb is Verb.DELETED else kept(entry, self._cold)
+        write = Write(change, entry, before, keep)
         self._accepted = revision
         self._pending.append(write)
         self._pending_bytes += len(value)
@@ -145,7 +158,7 @@ class Ledger:
             return
         if change.verb is Verb.CREATED:
             self._keys.add(key)
-        self._entries[key] = write.entry
+        self._entries[key] = write.kept
 
     def _scan_past(self, prefix: str, after: str, limit: int | None, at: int) -> Page:
         self._check_retained(at)
@@ -154,17 +167,18 @@ class Ledger:
         new = {key for key, entry in past.items() if entry is None and key in self._entries}
         present = self._keys.under(prefix, after)
         keys = (key for key in merge(present, gone) if key not in new)
-        entries = tuple(past.get(key) or self._entries[key] for key in islice(keys, limit))
+        found = (past.get(key) or self._entries[key] for key in islice(keys, limit))
+        entries = tuple(map(entry_of, found))
         remaining = len(present) + len(gone) - len(new) - len(entries)
         return Page(entries, at, remaining)
 
-    def _undo(self, prefix: str, after: str, at: int) -> dict[str, Entry | None]:
+    def _undo(self, prefix: str, after: str, at: int) -> dict[str, Kept | None]:
         """The value at ``at`` of each key that changed since; None if it did not exist."""
-        past: dict[str, Entry | None] = {}
-        for write in self._history.newest_first(at):
-            key = write.change.key
+        past: dict[str, Kept | None] = {}
+        for each in self._history.newest_first(at):
+            key = each.entry.key
             if key > after and key.startswith(prefix):
-                past[key] = write.before
+                past[key] = each.before
         return past
 
     def _check_retained(self, revision: int) -> None:
@@ -211,7 +225,7 @@ def _check_text(key: str) -> None:
 
 
 Row = tuple[int, str, int, bytes]
-"""Revision, key, code of the verb, value."""
+"""Revision, key, code of the verb, value; the value of a code with ``PACKED`` is packed."""
 
 Check = Callable[[bytes], object]
 """Raises ``ValueError`` for bytes that cannot be a value."""
@@ -219,11 +233,16 @@ Check = Callable[[bytes], object]
 VERBS = (Verb.CREATED, Verb.UPDATED, Verb.DELETED)
 """The verbs in the order of their codes."""
 
+PACKED = 4
+"""Added to the code of a verb."""
+
 
 def row(write: Write) -> Row:
     """The row of a write in the log."""
     change = write.change
     code = 2 if change.verb is Verb.DELETED else 1 if write.before else 0
+    if isinstance(write.kept, Packed):
+        return change.revision, change.key, code + PACKED, write.kept.data
     return change.revision, change.key, code, change.value
 
 
@@ -237,17 +256,24 @@ def anything(value: bytes) -> object:
 
 
 def replay(
-    rows: Iterable[Row], *, oldest: int | None, limits: Limits, check: Check = anything
+    rows: Iterable[Row],
+    *,
+    oldest: int | None,
+    limits: Limits,
+    check: Check = anything,
+    cold: Cold = nothing_is_cold,
 ) -> Ledger:
     """The ledger that wrote ``rows``. Raises ``Contradiction``."""
     if oldest is None:
         raise Contradiction("the log does not say where it begins")
-    entries: dict[str, Entry] = {}
-    history: list[Write] = []
-    for revision, key, code, value in rows:
-        _check_value(check, key, revision, value)
+    entries: dict[str, Kept] = {}
+    history: list[Past] = []
+    for revision, key, stored, value in rows:
+        packed = stored >= PACKED
+        code = stored - PACKED if packed else stored
+        _check_value(unpacked if packed else check, key, revision, value)
         before = entries.get(key)
-        entry = Entry(key, value, revision)
+        entry = _read(key, value, revision, packed=packed, cold=cold)
         if revision > oldest:
             history.append(_retained(entry, code, before))
         elif before is not None or code == 2:
@@ -256,15 +282,20 @@ def replay(
             del entries[key]
         else:
             entries[key] = entry
-    return Ledger(limits, oldest=oldest, entries=entries, history=history)
+    return Ledger(limits, oldest=oldest, entries=entries, history=history, cold=cold)
 
 
-def _retained(entry: Entry, code: int, before: Entry | None) -> Write:
+def _read(key: str, value: bytes, revision: int, *, packed: bool, cold: Cold) -> Kept:
+    """A row as it is kept; a cold value of an older version may not be packed yet."""
+    if packed:
+        return Packed(key, value, revision)
+    return kept(Entry(key, value, revision), cold)
+
+
+def _retained(entry: Kept, code: int, before: Kept | None) -> Past:
     if code not in range(len(VERBS)) or (code == 0) is not (before is None):
         raise Contradiction(f"{entry.key} cannot have changed so at revision {entry.revision}")
-    previous = before.value if before else None
-    change = Change(entry.revision, entry.key, VERBS[code], entry.value, previous)
-    return Write(change, entry, before)
+    return Past(VERBS[code], entry, before)
 
 
 def _check_value(check: Check, key: str, revision: int, value: bytes) -> None:

@@ -38,6 +38,7 @@ from bullpen.store.file import FileLock
 from bullpen.store.history import DEFAULT_LIMITS, Forgotten, Limits, Write
 from bullpen.store.journaled import Batch, JournaledStore, Listener
 from bullpen.store.ledger import Check, Ledger, anything, row
+from bullpen.store.packing import Cold, nothing_is_cold
 
 TRIM_AHEAD_MAX = 500
 """Forgotten changes a commit deletes beyond the number it adds, at two rows each."""
@@ -63,7 +64,13 @@ class Database:
 
     @classmethod
     def open(
-        cls, path: Path, *, limits: Limits, vfs: str | None = None, check: Check = anything
+        cls,
+        path: Path,
+        *,
+        limits: Limits,
+        vfs: str | None = None,
+        check: Check = anything,
+        cold: Cold = nothing_is_cold,
     ) -> tuple[Database, Ledger]:
         """Open or create the database at ``path`` exclusively, and load it.
 
@@ -74,7 +81,7 @@ class Database:
             undo.callback(lock.release)
             connection = file.open_or_create(path, vfs)
             undo.callback(file.leave, connection, path)
-            ledger = copies.load(connection, path, limits, check)
+            ledger = copies.load(connection, path, limits, check, cold)
             file.trust(connection)
             undo.pop_all()
         return cls(connection, lock), ledger
@@ -310,14 +317,16 @@ class SqliteStore(JournaledStore):
         limits: Limits = DEFAULT_LIMITS,
         vfs: str | None = None,
         check: Check = anything,
+        cold: Cold = nothing_is_cold,
     ) -> SqliteStore:
         """Open or create the database at ``path`` exclusively.
 
         Raises ``Refused``, with advice, when the file is in use or was created by another version,
         and ``Damaged`` when it is damaged or not ours; every value in it has to pass ``check``.
-        ``vfs`` names the SQLite file system to use instead of the operating system's.
+        ``vfs`` names the SQLite file system to use instead of the operating system's. ``cold``
+        values are compressed.
         """
-        load = partial(Database.open, path, limits=limits, vfs=vfs, check=check)
+        load = partial(Database.open, path, limits=limits, vfs=vfs, check=check, cold=cold)
         opening = asyncio.get_running_loop().run_in_executor(None, load)
         try:
             database, ledger = await asyncio.shield(opening)

@@ -199,7 +199,6 @@ class TestKinship:
         kin.remove(self.A)
         assert (kin.node(self.A), kin.dependents("x"), kin.find("a")) == (None, (), None)
         assert not (kin._dependents)
-        assert not (kin._contents)
         assert not (kin._keys)
 
     def test_a_recreated_object_is_another_one(self) -> None:

@@ -52,7 +52,7 @@ def somebody_elses_database(path: Path) -> None:
 
 
 def a_newer_version(path: Path) -> None:
-    sql(path, "PRAGMA user_version = 2")
+    sql(path, "PRAGMA user_version = 3")
 
 
 def an_older_version(path: Path) -> None:
@@ -289,3 +289,13 @@ async def test_rows_that_break_a_rule_of_their_table_are_damage(tmp_path: Path) 
     connection.close()
     with pytest.raises(Damaged, match="CHECK constraint failed"):
         await SqliteStore.open(path)
+
+
+async def test_a_file_of_version_1_is_read_and_becomes_one_of_this_version(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await a_store(path)
+    sql(path, "PRAGMA user_version = 1")
+    async with opened(path) as store:
+        assert store.revision == 200
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        assert connection.pragma("user_version") == 2

@@ -227,7 +227,7 @@ async def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
     async with opened(path):
         pass
     assert query(path, "PRAGMA application_id") == [(int.from_bytes(b"BLPN", "big"),)]
-    assert query(path, "PRAGMA user_version") == [(1,)]
+    assert query(path, "PRAGMA user_version") == [(2,)]
     assert query(path, "PRAGMA page_size") == [(8192,)]
 
 
