@@ -43,11 +43,11 @@ def test_no_module_is_longer_than_500_lines() -> None:
     assert not {path: lines for path, lines in long.items() if lines > MODULE_LINES_MAX}
 
 
-def test_controllers_have_the_rooms_of_core() -> None:
+def test_every_room_of_controllers_is_one_of_core() -> None:
     def rooms(package: str) -> set[str]:
         return {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
 
-    assert rooms("controllers") == rooms("core")
+    assert rooms("controllers") <= rooms("core")
 
 
 def test_every_word_of_the_glossary_is_used_where_it_says() -> None:

@@ -1,0 +1,105 @@
+"""What a claim asks for, as values: requests with alternatives, and constraints across them.
+
+The whole description can be hashed: claims that ask for the same thing are decided once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bullpen.api.device_selectors import Expression
+from bullpen.core.claims.inventory import Amounts, Toleration
+from bullpen.kit.selectors import EVERYTHING, Selector
+
+DEVICES_MAX = 64
+"""Devices of one claim. The work of a matching grows with the square of their number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criteria:
+    """Conditions on one device that must all hold: labels and CEL expressions."""
+
+    labels: Selector = EVERYTHING
+    expressions: tuple[Expression, ...] = ()
+
+
+EVERY_DEVICE = Criteria()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Devices of one description that would satisfy a request."""
+
+    name: str = ""
+    device_class: str = ""
+    """Empty for devices of every class."""
+
+    criteria: Criteria = EVERY_DEVICE
+    count: int = 1
+    every: bool = False
+    """All matching devices, at least one, instead of ``count``."""
+
+    capacity: Amounts = ()
+    """What each device must offer; of a shareable device only this share is taken."""
+
+    totals: Amounts = ()
+    """What all devices together must offer; as few devices as possible are taken."""
+
+    count_max: int = 0
+    """With ``totals``, how many devices may be taken to reach them; zero for ``count``."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    after: timedelta = timedelta(0)
+    """The alternative is open only after the claim has waited so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A part of a claim. The first alternative that leads to a complete claim is taken."""
+
+    name: str
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """A condition on one attribute across devices; a device without the attribute fails it."""
+
+    attribute: str
+    distinct: bool = False
+    """All devices differ in the attribute; otherwise all have a value of it in common."""
+
+    requests: tuple[str, ...] = ()
+    """Names of requests, or ``request/alternative``; empty for all requests."""
+
+    prefer: bool = False
+    """Kept if possible, after the alternatives have been chosen."""
+
+    def covers(self, request: Request, alternative: Alternative) -> bool:
+        if not self.requests:
+            return True
+        return request.name in self.requests or (
+            f"{request.name}/{alternative.name}" in self.requests
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Everything a claim asks for. The same devices serve claims with equal terms."""
+
+    requests: tuple[Request, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+
+def due_terms(terms: Terms, waited: timedelta) -> Terms | None:
+    """The terms with the alternatives that are open by now; None if a request has none yet."""
+    if all(a.after <= timedelta(0) for r in terms.requests for a in r.alternatives):
+        return terms
+    requests = []
+    for request in terms.requests:
+        due = tuple(a for a in request.alternatives if a.after <= waited)
+        if not due:
+            return None
+        requests.append(Request(name=request.name, alternatives=due))
+    return Terms(requests=tuple(requests), constraints=terms.constraints)

@@ -1,0 +1,131 @@
+"""Which devices a class or a selector means: sets of device numbers, computed once for each text.
+
+A comparison is answered by the index. A device on which an expression cannot be evaluated does
+not match, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bullpen.api.device_selectors import Comparison, Expression, Presence, Term
+from bullpen.core.claims import bitsets
+from bullpen.core.claims.claim import EVERY_DEVICE, Criteria
+from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClass:
+    """A leaf class, whose criteria say which devices it has; or a group of leaf classes."""
+
+    name: str
+    criteria: Criteria = EVERY_DEVICE
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels by which groups select it."""
+
+    classes: Selector | None = None
+    """For a group, which leaf classes it has; its criteria narrow their devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The devices that match, and those on which an expression could not be evaluated."""
+
+    devices: int
+    errors: int = 0
+
+
+class CriteriaIndex:
+    """The devices of classes and selectors on one inventory."""
+
+    def __init__(self, index: InventoryIndex, classes: Iterable[DeviceClass] = ()) -> None:
+        self.classes = {item.name: item for item in classes}
+        self._index = index
+        self._expressions: dict[Expression, Found] = {}
+        self._criteria: dict[Criteria, Found] = {}
+        self._by_class: dict[str, Found] = {}
+
+    def of_class(self, name: str) -> Found:
+        """The devices of a class; none if there is no such class."""
+        if not name:
+            return Found(self._index.everything)
+        found = self._by_class.get(name)
+        if found is None:
+            found = self._by_class[name] = self._class(name)
+        return found
+
+    def of_criteria(self, criteria: Criteria) -> Found:
+        """The devices for which all conditions hold."""
+        found = self._criteria.get(criteria)
+        if found is None:
+            found = self._criteria[criteria] = self._all(criteria)
+        return found
+
+    def _class(self, name: str) -> Found:
+        known = self.classes.get(name)
+        if known is None:
+            return Found(0)
+        own = self.of_criteria(known.criteria)
+        if known.classes is None:
+            return own
+        leaves = [
+            self.of_criteria(leaf.criteria)
+            for leaf in self.classes.values()
+            if leaf.classes is None and known.classes.matches(leaf.labels)
+        ]
+        devices = bitsets.union(leaf.devices for leaf in leaves) & own.devices
+        return Found(devices, bitsets.union(x.errors for x in (own, *leaves)) & ~devices)
+
+    def _all(self, criteria: Criteria) -> Found:
+        devices, errors = self._labelled(criteria.labels), 0
+        for expression in criteria.expressions:
+            found = self._expression(expression)
+            errors |= found.errors & devices
+            devices &= found.devices
+        return Found(devices, errors)
+
+    def _labelled(self, labels: Selector) -> int:
+        devices = self._index.everything
+        for requirement in labels.requirements if labels is not EVERYTHING else ():
+            devices &= self._required(requirement)
+        return devices
+
+    def _required(self, requirement: Requirement) -> int:
+        """A label selector compares the text of scalars; a missing label is not in any list."""
+        having = self._index.having(requirement.key)
+        if requirement.operator is Operator.EXISTS:
+            return having
+        if requirement.operator is Operator.DOES_NOT_EXIST:
+            return self._index.everything & ~having
+        matching = bitsets.union(
+            bits
+            for (_, value), bits in self._index.values(requirement.key).items()
+            if requirement.matches({requirement.key: str(value)})
+        )
+        if requirement.operator is Operator.NOT_IN:
+            return matching | (self._index.everything & ~having)
+        return matching
+
+    def _expression(self, expression: Expression) -> Found:
+        found = self._expressions.get(expression)
+        if found is None:
+            devices, errors = self._index.everything, 0
+            for term in expression.terms:
+                missing = devices & ~self._index.having(term.attribute)
+                errors |= missing if isinstance(term, Comparison) else 0
+                devices &= self._term(term)
+            if expression.rest:  # no engine evaluates it yet, so it matches no device
+                devices, errors = 0, errors | devices
+            found = self._expressions[expression] = Found(devices, errors)
+        return found
+
+    def _term(self, term: Term) -> int:
+        if isinstance(term, Presence):
+            return self._index.having(term.attribute)
+        values = self._index.values(term.attribute)
+        equal = bitsets.union(
+            values.get((type(value).__name__, value), 0) for value in term.values
+        ) & ~self._index.listing(term.attribute)
+        return equal if term.equal else self._index.having(term.attribute) & ~equal
