@@ -1,7 +1,8 @@
 """Which devices a class or a selector means: sets of device numbers, computed once for each text.
 
-A comparison is answered by the index. A device on which an expression cannot be evaluated does
-not match, and is counted.
+A comparison is answered by the index. An expression that needs CEL is evaluated once for each
+distinct description of a device, and only on the devices that the comparisons leave over. A
+device on which an expression cannot be evaluated does not match, and is counted.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from bullpen.api.device_cel import Plain, compile_program
 from bullpen.api.device_selectors import Comparison, Expression, Presence, Term
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import EVERY_DEVICE, Criteria
+from bullpen.core.claims.inventory import NANOS, Attribute, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
 
@@ -46,6 +49,8 @@ class CriteriaIndex:
         self._expressions: dict[Expression, Found] = {}
         self._criteria: dict[Criteria, Found] = {}
         self._by_class: dict[str, Found] = {}
+        self.evaluations = 0
+        """How often a CEL expression was evaluated."""
 
     def of_class(self, name: str) -> Found:
         """The devices of a class; none if there is no such class."""
@@ -116,10 +121,27 @@ class CriteriaIndex:
                 missing = devices & ~self._index.having(term.attribute)
                 errors |= missing if isinstance(term, Comparison) else 0
                 devices &= self._term(term)
-            if expression.rest:  # no engine evaluates it yet, so it matches no device
-                devices, errors = 0, errors | devices
+            if expression.rest and devices:
+                evaluated = self._evaluated(expression.rest, devices)
+                devices, errors = evaluated.devices, errors | evaluated.errors
             found = self._expressions[expression] = Found(devices, errors)
         return found
+
+    def _evaluated(self, text: str, devices: int) -> Found:
+        """Those of ``devices`` on which a CEL expression holds."""
+        program = compile_program(text)
+        holding = errors = 0
+        for device, alike in self._index.profiles:
+            if alike & devices:
+                self.evaluations += 1
+                holds = program.holds(
+                    {name: _plain(value) for name, value in device.facts.items()},
+                    {name: _base_units(amount) for name, amount in device.capacity.items()},
+                    driver=device.driver,
+                )
+                holding |= alike if holds else 0
+                errors |= alike if holds is None else 0
+        return Found(holding & devices, errors & devices)
 
     def _term(self, term: Term) -> int:
         if isinstance(term, Presence):
@@ -129,3 +151,14 @@ class CriteriaIndex:
             values.get((type(value).__name__, value), 0) for value in term.values
         ) & ~self._index.listing(term.attribute)
         return equal if term.equal else self._index.having(term.attribute) & ~equal
+
+
+def _plain(attribute: Attribute) -> Plain:
+    """An attribute as CEL sees it: versions are strings."""
+    if isinstance(attribute, tuple):
+        return [_plain(value) for value in attribute]
+    return attribute.text if isinstance(attribute, Version) else attribute
+
+
+def _base_units(amount: int) -> int | float:
+    return amount // NANOS if amount % NANOS == 0 else amount / NANOS
