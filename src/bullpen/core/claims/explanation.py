@@ -1,0 +1,439 @@
+"""Why a claim is not served: what is missing, who has it, what would help, and from when on.
+
+Every answer is found by asking the allocator again with one thing changed, so that it is never
+a guess. The number of such questions is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+
+from bullpen.core.claims import bitsets
+from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.claim import Alternative, Constraint, Request, Terms, due_terms
+from bullpen.core.claims.funnel import Funnel, Stage, funnels, stages
+from bullpen.core.claims.inventory import Use
+from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.work import BUDGET
+from bullpen.core.leases.target_set import largest_matching
+from bullpen.kit import durations, quantities, times
+
+NAMES_MAX = 10
+"""Devices, values or holders named in one sentence."""
+
+RELAXATIONS_MAX = 64
+"""Changes of a claim that are tried to find one that helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HallSet:
+    """Requests that together need more devices than qualify for them."""
+
+    requests: tuple[str, ...]
+    needed: int
+    devices: tuple[str, ...]
+
+    def __str__(self) -> str:
+        who = _listed(self.requests)
+        if not self.devices:
+            return f"{who} {_needs(self.requests)} {self.needed}, no free device qualifies"
+        verb = "qualifies" if len(self.devices) == 1 else "qualify"
+        return f"{who} {_needs(self.requests)} {self.needed}, only {_listed(self.devices)} {verb}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueShortfall:
+    """A constraint, and how near its best values come to fulfilling it."""
+
+    constraint: Constraint
+    values: tuple[tuple[str, int, int], ...]
+    """Values with the number of needs that they fulfil, and the number there is; best first."""
+
+    def __str__(self) -> str:
+        attribute = self.constraint.attribute
+        if not self.values:
+            return f"no free device that qualifies has the attribute {attribute}"
+        if self.constraint.distinct:
+            _, found, needed = self.values[0]
+            return f"{needed} different values of {attribute} are needed, {found} are available"
+        said = ", ".join(f"{attribute} {v} {found} of {n}" for v, found, n in self.values)
+        return f"no value of {attribute} has all: {said}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterShortfall:
+    """A shared counter that ran out."""
+
+    counter: str
+    left: int
+
+    def __str__(self) -> str:
+        left = quantities.Quantity(Decimal(self.left).scaleb(-9))
+        return f"counter {self.counter} has only {left} left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """A use of a device that the claim could have."""
+
+    holder: str
+    devices: tuple[str, ...]
+    until: datetime | None
+
+    def __str__(self) -> str:
+        end = f"until {times.text(self.until)}" if self.until else "without a known end"
+        return f"{self.holder} has {_listed(self.devices)} {end}"
+
+
+Reason = HallSet | ValueShortfall | CounterShortfall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The answer to a claim, and what it was based on."""
+
+    answer: Answer
+    """The answer now, with the alternatives that are open now."""
+
+    funnels: tuple[Funnel, ...]
+    reasons: tuple[Reason, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
+    relaxation: str = ""
+    """The smallest single change of the claim that would help now; empty if none does."""
+
+    starts: datetime | None = None
+    """The earliest time at which it can be served, as far as ends are known."""
+
+    possible: bool = True
+    """Whether it could be served if every device were free; True if that is not known."""
+
+
+def explain(
+    allocator: Allocator,
+    terms: Terms,
+    uses: Sequence[Use],
+    *,
+    now: datetime,
+    waited: timedelta = timedelta(0),
+    allowed: int | None = None,
+    budget: int = BUDGET,
+) -> Explanation:
+    """Answer a claim that has waited so long, and explain the answer."""
+    return _Explainer(allocator, terms, uses, now, waited, allowed, budget).explain()
+
+
+class _Explainer:
+    def __init__(
+        self,
+        allocator: Allocator,
+        terms: Terms,
+        uses: Sequence[Use],
+        now: datetime,
+        waited: timedelta,
+        allowed: int | None,
+        budget: int,
+    ) -> None:
+        self._allocator, self._index = allocator, allocator.index
+        self._terms = terms
+        self._due = due_terms(terms, waited)
+        self._uses = [use for use in uses if use.until is None or use.until > now]
+        self._now, self._waited, self._budget = now, waited, budget
+        self._usable = self._index.everything if allowed is None else allowed
+        self._ledger = Ledger(self._index, self._uses)
+
+    def explain(self) -> Explanation:
+        shown = self._due or self._terms
+        found = funnels(self._allocator, shown, self._ledger, self._usable)
+        answer = Answer(verdict=Verdict.UNSATISFIABLE)
+        if self._due is not None:
+            answer = self._ask(self._due, self._ledger)
+        if answer.verdict is Verdict.SATISFIED:
+            return Explanation(answer=answer, funnels=found, starts=self._now)
+        starts, possible = self._outlook()
+        return Explanation(
+            answer=answer,
+            funnels=found,
+            reasons=tuple(self._reasons(shown)),
+            blockers=self._blockers(shown),
+            relaxation=next(self._relaxations(), ""),
+            starts=starts,
+            possible=possible,
+        )
+
+    def _ask(self, terms: Terms, ledger: Ledger) -> Answer:
+        return self._allocator.allocate(terms, ledger, allowed=self._usable, budget=self._budget)
+
+    def _serves(self, terms: Terms, ledger: Ledger) -> bool:
+        return self._ask(terms, ledger).verdict is Verdict.SATISFIED
+
+    def _reasons(self, terms: Terms) -> Iterator[Reason]:
+        short = self._hall_set(terms)
+        if short is not None:
+            yield short
+            return
+        bare = replace(terms, constraints=())
+        for constraint in self._hard(terms) if self._serves(bare, self._ledger) else ():
+            if not self._serves(replace(bare, constraints=(constraint,)), self._ledger):
+                yield self._shortfall(terms, constraint)
+        yield from self._counters(terms)
+
+    def _hard(self, terms: Terms) -> list[Constraint]:
+        return [constraint for constraint in terms.constraints if not constraint.prefer]
+
+    def _groups(self, terms: Terms) -> list[tuple[Request, int, int]]:
+        """Each request with its smallest count and the free devices of all its alternatives."""
+        return [
+            (
+                request,
+                min(self._count(alternative) for alternative in request.alternatives),
+                bitsets.union(
+                    self._allocator.free(alternative, self._ledger) & self._usable
+                    for alternative in request.alternatives
+                ),
+            )
+            for request in terms.requests
+        ]
+
+    def _count(self, alternative: Alternative) -> int:
+        if not alternative.every:
+            return alternative.count
+        return max(1, self._allocator.eligible(alternative).bit_count())
+
+    def _hall_set(self, terms: Terms) -> HallSet | None:
+        """The smallest set around an unserved request whose candidates are too few for it."""
+        groups = self._groups(terms)
+        for request, count, devices in groups:
+            if devices.bit_count() < count:
+                return self._as_hall_set([(request, count, devices)])
+        exclusive = [g for g in groups if not g[2] & self._index.shareable]
+        units = sum(count for _, count, _ in exclusive)
+        places = [n for n, (_, count, _) in enumerate(exclusive) for _ in range(count)]
+        choices = [bitsets.first(exclusive[n][2], units) for n in places]
+        filled = largest_matching(choices)
+        empty = [places[p] for p in range(len(places)) if p not in filled.values()]
+        if not empty:
+            return None
+        involved, devices = {empty[0]}, exclusive[empty[0]][2]
+        owners = {device: places[place] for device, place in filled.items()}
+        while True:
+            rivals = {n for device, n in owners.items() if devices >> device & 1} - involved
+            if not rivals:
+                return self._as_hall_set([exclusive[n] for n in sorted(involved)])
+            involved |= rivals
+            devices |= bitsets.union(exclusive[n][2] for n in rivals)
+
+    def _as_hall_set(self, groups: Sequence[tuple[Request, int, int]]) -> HallSet:
+        devices = bitsets.union(devices for _, _, devices in groups)
+        return HallSet(
+            requests=tuple(request.name for request, _, _ in groups),
+            needed=sum(count for _, count, _ in groups),
+            devices=self._names(devices),
+        )
+
+    def _shortfall(self, terms: Terms, constraint: Constraint) -> ValueShortfall:
+        groups = [
+            (count, devices)
+            for request, count, devices in self._groups(terms)
+            if any(constraint.covers(request, a) for a in request.alternatives)
+        ]
+        devices = bitsets.union(devices for _, devices in groups)
+        needed = sum(count for count, _ in groups)
+        by_value = self._index.values(constraint.attribute)
+        values = self._index.values_among(constraint.attribute, devices)
+        if constraint.distinct:
+            found = ((constraint.attribute, len(values), needed),) if values else ()
+            return ValueShortfall(constraint=constraint, values=found)
+        reached = [
+            (
+                str(value[1]),
+                sum(min(c, (d & by_value[value]).bit_count()) for c, d in groups),
+                needed,
+            )
+            for value in values
+        ]
+        best = sorted(reached, key=lambda item: -item[1])[:NAMES_MAX]
+        return ValueShortfall(constraint=constraint, values=tuple(best))
+
+    def _counters(self, terms: Terms) -> Iterator[CounterShortfall]:
+        """Counters without which the claim would be served; one alone if one suffices."""
+        candidates = bitsets.union(devices for _, _, devices in self._groups(terms))
+        drawn = {
+            counter
+            for draws, having in self._index.draws.items()
+            if having & candidates
+            for counter, _ in draws
+            if counter in self._index.counters
+        }
+        if not drawn or not self._serves(terms, self._plentiful(drawn)):
+            return
+        alone = [c for c in sorted(drawn) if self._serves(terms, self._plentiful({c}))]
+        for counter in alone or sorted(drawn):
+            yield CounterShortfall(counter=counter, left=self._ledger.counters.get(counter, 0))
+
+    def _plentiful(self, counters: set[str]) -> Ledger:
+        ledger = self._ledger.copy()
+        most = sum(amount for draws in self._index.draws for _, amount in draws)
+        ledger.counters |= dict.fromkeys(counters, most * max(1, len(self._index.devices)))
+        return ledger
+
+    def _blockers(self, terms: Terms) -> tuple[Blocker, ...]:
+        """Who has the devices that the claim could have otherwise, the first to end first."""
+        free = Ledger(self._index)
+        could = bitsets.union(
+            self._allocator.free(a, free) & self._usable
+            for request in terms.requests
+            for a in request.alternatives
+        )
+        holders: dict[tuple[str, datetime | None], list[str]] = {}
+        for use in self._uses:
+            number = self._index.numbers.get(use.device)
+            if number is not None and could >> number & 1:
+                holders.setdefault((use.holder, use.until), []).append(use.device)
+        blockers = [
+            Blocker(holder=holder, devices=tuple(sorted(found)), until=until)
+            for (holder, until), found in holders.items()
+        ]
+        return tuple(sorted(blockers, key=_end))
+
+    def _relaxations(self) -> Iterator[str]:
+        """Single changes of the claim that would help now, the smallest first."""
+        for said, terms in islice(self._changes(), RELAXATIONS_MAX):
+            if self._serves(terms, self._ledger):
+                yield said
+
+    def _changes(self) -> Iterator[tuple[str, Terms]]:
+        terms = self._due or self._terms
+        yield from self._later_alternatives()
+        for number, constraint in enumerate(terms.constraints):
+            rest = (*terms.constraints[:number], *terms.constraints[number + 1 :])
+            kind = "distinct" if constraint.distinct else "match"
+            said = f"without the {kind} constraint on {constraint.attribute}"
+            if not constraint.prefer:
+                yield said, replace(terms, constraints=rest)
+        for number, request in enumerate(terms.requests):
+            for said, changed in _smaller(request):
+                requests = (*terms.requests[:number], changed, *terms.requests[number + 1 :])
+                yield said, replace(terms, requests=requests)
+
+    def _later_alternatives(self) -> Iterator[tuple[str, Terms]]:
+        delays = {a.after for r in self._terms.requests for a in r.alternatives}
+        for after in sorted(delay for delay in delays if delay > self._waited):
+            opened = due_terms(self._terms, after)
+            if opened is not None:
+                wait = durations.text(after - self._waited)
+                yield f"in {wait}, when the next alternative opens", opened
+
+    def _outlook(self) -> tuple[datetime | None, bool]:
+        """When the claim can be served, and whether it ever can.
+
+        Devices only become free, so the first time that suffices can be found by bisection.
+        """
+        everything = Ledger(self._index)
+        answer = self._ask(self._terms, everything)
+        if answer.verdict is not Verdict.SATISFIED:
+            return None, answer.verdict is Verdict.UNKNOWN
+        delays = {a.after - self._waited for r in self._terms.requests for a in r.alternatives}
+        opened = {times.shifted(self._now, d) for d in delays if d > timedelta(0)}
+        moments = sorted({u.until for u in self._uses if u.until is not None} | opened)
+        low, high = 0, len(moments)
+        while low < high:
+            middle = (low + high) // 2
+            if self._served_at(moments[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return (moments[low] if low < len(moments) else None), True
+
+    def _served_at(self, moment: datetime) -> bool:
+        left = [use for use in self._uses if use.until is None or use.until > moment]
+        terms = due_terms(self._terms, self._waited + (moment - self._now))
+        return terms is not None and self._serves(terms, Ledger(self._index, left))
+
+    def _names(self, devices: int) -> tuple[str, ...]:
+        return tuple(self._index.devices[number].name for number in bitsets.members(devices))
+
+
+def why_not(
+    allocator: Allocator,
+    terms: Terms,
+    uses: Sequence[Use],
+    device: str,
+    *,
+    allowed: int | None = None,
+) -> tuple[str, ...]:
+    """For each alternative the first condition that keeps one device from it."""
+    number = allocator.index.numbers.get(device)
+    if number is None:
+        return (f"there is no device {device}",)
+    usable = allocator.index.everything if allowed is None else allowed
+    ledger = Ledger(allocator.index, uses)
+    found = []
+    for request in terms.requests:
+        for alternative in request.alternatives:
+            name = f"{request.name}/{alternative.name}" if alternative.name else request.name
+            steps = stages(allocator, alternative, ledger, usable)
+            failed = next((stage for stage, left in steps if not left >> number & 1), None)
+            found.append(f"{name}: {_failure(allocator, alternative, number, failed, uses)}")
+    return tuple(found)
+
+
+def _failure(
+    allocator: Allocator,
+    alternative: Alternative,
+    number: int,
+    failed: Stage | None,
+    uses: Sequence[Use],
+) -> str:
+    device = allocator.index.devices[number]
+    if failed is None:
+        return "it qualifies and is free"
+    if failed is Stage.CLASS:
+        return f"it is not of class {alternative.device_class}"
+    if failed is Stage.SELECTOR:
+        own = allocator.criteria.of_criteria(alternative.criteria)
+        error = " cannot be evaluated on it" if own.errors >> number & 1 else " does not match it"
+        texts = [expression.text for expression in alternative.criteria.expressions]
+        return f"the selector {' && '.join(texts) or alternative.criteria.labels}{error}"
+    if failed is Stage.CAPACITY:
+        asked = ", ".join(name for name, _ in alternative.capacity)
+        return f"its capacity is too small: {asked}"
+    if failed is Stage.ALLOWED:
+        return "no policy allows it"
+    if failed is Stage.ENABLED:
+        return f"it is {device.blocked}"
+    if failed is Stage.UNTAINTED:
+        taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.taints)
+        return f"it is tainted: {taints}"
+    holders = [use for use in uses if use.device == device.name]
+    said = [str(Blocker(holder=u.holder, devices=(u.device,), until=u.until)) for u in holders]
+    return "; ".join(said) or "it is in use"
+
+
+def _smaller(request: Request) -> Iterator[tuple[str, Request]]:
+    """The request for one device less, in each alternative that asks for several."""
+    for number, alternative in enumerate(request.alternatives):
+        if alternative.count > 1 and not alternative.every:
+            changed = replace(alternative, count=alternative.count - 1)
+            others = request.alternatives
+            alternatives = (*others[:number], changed, *others[number + 1 :])
+            said = f"with {changed.count} instead of {alternative.count} for {request.name}"
+            yield said, replace(request, alternatives=alternatives)
+
+
+def _end(blocker: Blocker) -> tuple[bool, datetime | None, str]:
+    return (blocker.until is None, blocker.until, blocker.holder)
+
+
+def _needs(requests: Sequence[str]) -> str:
+    return "needs" if len(requests) == 1 else "together need"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:NAMES_MAX])
+    if len(names) > NAMES_MAX:
+        shown.append(f"{len(names) - NAMES_MAX} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
