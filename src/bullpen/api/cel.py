@@ -99,5 +99,6 @@ def _previous(old: Any, steps: tuple[Step, ...]) -> Any | None:
 def _cause(rule: Mapping[str, str], steps: tuple[Step, ...]) -> Cause:
     reason = rule.get("reason", "FieldValueInvalid")
     prefix = "Required value" if reason == "FieldValueRequired" else "Invalid value"
-    path = written(steps) + rule.get("fieldPath", "")
+    # The path of a rule of the whole object has nothing before its dot.
+    path = (written(steps) + rule.get("fieldPath", "")).removeprefix(".")
     return Cause(field=path, message=f"{prefix}: {rule['message']}", reason=reason)

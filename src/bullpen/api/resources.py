@@ -49,7 +49,14 @@ from bullpen.api.rbac import (
     with_binding_defaults,
 )
 from bullpen.api.schema import with_defaults
+from bullpen.api.virtualdisk import VirtualDisk, virtualdisk_causes
+from bullpen.api.virtualtarget import VirtualTarget, virtualtarget_causes
 from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.api.virtualtargetpool import (
+    VirtualTargetPool,
+    pool_name_problem,
+    virtualtargetpool_causes,
+)
 from bullpen.errors import Cause
 from bullpen.kit.names import dns_label_problem, dns_subdomain_problem
 
@@ -347,6 +354,51 @@ RESOURCES = Resources(
                 Column(name="Class", path=".spec.virtualTargetClassName"),
             ),
             checks=(exporterset_causes,),
+        ),
+        _resource(
+            VirtualDisk,
+            "virtualdisks",
+            status=True,
+            columns=(
+                Column(name="Phase", path=".status.phase"),
+                Column(name="Capacity", path=".status.capacity"),
+                Column(name="Attached To", path=".status.attachedTo"),
+                Column(name="Allocated", path=".status.allocated", priority=1),
+            ),
+            checks=(virtualdisk_causes,),
+        ),
+        _resource(
+            VirtualTarget,
+            "virtualtargets",
+            status=True,
+            name_problem=dns_label_problem,
+            columns=(
+                Column(name="Phase", path=".status.phase"),
+                Column(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
+                Column(name="Lease", path=".status.lease"),
+                Column(name="Class", path=".spec.virtualTargetClassName"),
+                Column(name="Host", path=".status.host", priority=1),
+            ),
+            checks=(virtualtarget_causes,),
+        ),
+        _resource(
+            VirtualTargetPool,
+            "virtualtargetpools",
+            status=True,
+            name_problem=pool_name_problem,
+            scale=Scale(
+                spec=("spec", "replicas"),
+                status=("status", "replicas"),
+                selector=("status", "selector"),
+            ),
+            columns=(
+                Column(name="Replicas", path=".status.replicas", type="integer"),
+                Column(name="Ready", path=".status.readyReplicas", type="integer"),
+                Column(name="Available", path=".status.availableReplicas", type="integer"),
+                Column(name="Leased", path=".status.leasedReplicas", type="integer"),
+                Column(name="Updated", path=".status.updatedReplicas", type="integer"),
+            ),
+            checks=(virtualtargetpool_causes,),
         ),
         _resource(
             Namespace,

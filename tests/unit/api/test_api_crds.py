@@ -226,6 +226,9 @@ def test_quantities_are_numbers_or_text() -> None:
         ("ExporterAccessPolicy", "jumpstarter.dev", "exporteraccesspolicies"),
         ("VirtualTargetClass", "virtualtarget.jumpstarter.dev", "virtualtargetclasses"),
         ("ExporterSet", "virtualtarget.jumpstarter.dev", "exportersets"),
+        ("VirtualDisk", "virtualtarget.jumpstarter.dev", "virtualdisks"),
+        ("VirtualTarget", "virtualtarget.jumpstarter.dev", "virtualtargets"),
+        ("VirtualTargetPool", "virtualtarget.jumpstarter.dev", "virtualtargetpools"),
     ],
 )
 def test_names_are_the_upstream_ones_without_short_names(
@@ -299,9 +302,10 @@ def test_columns_are_the_upstream_ones_and_then_the_age(kind: str, columns: list
 @pytest.mark.parametrize("kind", list(CRDS))
 def test_subresources(kind: str) -> None:
     expected: dict[str, Any] = {"status": {}}
-    if kind == "ExporterSet":
+    counts = {"ExporterSet": ".spec.maxReplicas", "VirtualTargetPool": ".spec.replicas"}
+    if kind in counts:
         expected["scale"] = {
-            "specReplicasPath": ".spec.maxReplicas",
+            "specReplicasPath": counts[kind],
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
         }
@@ -347,7 +351,15 @@ def nodes(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapp
 
 ALLOWED = {
     *("description", "type", "format", "properties", "required", "items", "default", "enum"),
-    *("additionalProperties", "minimum", "minLength", "maxLength", "maxProperties", "maxItems"),
+    *(
+        "additionalProperties",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "maxProperties",
+        "maxItems",
+    ),
     *("pattern", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
     *("x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string"),
     "x-kubernetes-validations",

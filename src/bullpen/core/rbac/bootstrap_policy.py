@@ -102,6 +102,8 @@ def _reader_rules() -> Iterable[PolicyRule]:
     yield PolicyRule(verbs=("get",), non_resource_urls=(ALL,))
 
 
+_LASTING = ("virtualdisks", "virtualtargets", "virtualtargetpools")
+_POOLS = ("exportersets", "virtualtargetpools")
 _LAB = ("clients", "exporteraccesspolicies", "exporters", "leases")
 
 CLUSTER_ROLES = (
@@ -118,8 +120,10 @@ CLUSTER_ROLES = (
             _rule(
                 VIRTUAL,
                 "exportersets",
-                "exportersets/scale",
+                *(f"{name}/scale" for name in _POOLS),
                 "exportersets/status",
+                *_LASTING,
+                *(f"{name}/status" for name in _LASTING),
                 "virtualtargetclasses",
                 verbs=READ,
             ),
@@ -135,7 +139,7 @@ CLUSTER_ROLES = (
             _rule("", "serviceaccounts/token", verbs=("create",)),
             _rule("coordination.k8s.io", "leases", verbs=WRITE),
             _rule(JUMPSTARTER, "clients", "exporters", "leases", verbs=WRITE),
-            _rule(VIRTUAL, "exportersets/scale", verbs=("patch", "update")),
+            _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
         ),
         labels=_aggregate_to("edit"),
     ),
@@ -153,9 +157,12 @@ CLUSTER_ROLES = (
     _role(
         "bullpen:pool-admin",
         (
-            _rule(VIRTUAL, "exportersets", "virtualtargetclasses", verbs=(*READ, *WRITE)),
-            _rule(VIRTUAL, "exportersets/scale", "exportersets/status", verbs=READ),
-            _rule(VIRTUAL, "exportersets/scale", verbs=("patch", "update")),
+            _rule(
+                VIRTUAL, "exportersets", *_LASTING, "virtualtargetclasses", verbs=(*READ, *WRITE)
+            ),
+            _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=READ),
+            _rule(VIRTUAL, *(f"{name}/status" for name in ("exportersets", *_LASTING)), verbs=READ),
+            _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
         ),
     ),
     _role("bullpen:reader", _reader_rules()),
