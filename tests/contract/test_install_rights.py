@@ -22,6 +22,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
 from bullpen.app import controllers
 from bullpen.app.install import rbac
 from bullpen.app.lab import Lab, Role
@@ -30,7 +31,7 @@ from bullpen.errors import Conflict
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.sim.keys import cheap_keys
 from support.lab_world import SETTINGS, LabWorld
-from support.pool_world import NAMESPACE
+from support.pool_world import NAMESPACE, World
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -47,6 +48,7 @@ PROCESSES = {
     "bullpen.services.leases": ("controller",),
     "bullpen.controllers.pools.exporterset_reconciler": ("provisioner",),
     "bullpen.controllers.targets.instance_reconciler": ("provisioner",),
+    "bullpen.controllers.targets.disk_reconciler": ("provisioner",),
     "bullpen.placements.pod.placement": ("provisioner",),
     "bullpen.runtime.events": ("controller", "provisioner", "router"),
 }
@@ -155,6 +157,21 @@ def _tell_of_pools(used: dict[str, set[Right]]) -> None:
     world.tell(story)
 
 
+def _tell_of_lasting_targets(used: dict[str, set[Right]]) -> None:
+    async def story(world: World) -> None:
+        meta = ObjectMeta(name="root", namespace=NAMESPACE)
+        made = VirtualDisk(metadata=meta, spec=VirtualDiskSpec(size="1Gi"))
+        await world.objects.create(made)
+        disks = world.views[VirtualDisk]
+        await world.until(lambda: [d.status.phase.value for d in disks.all()] == ["Ready"])
+        await world.remove(VirtualDisk, "root")
+        await world.until(lambda: not list(disks.all()))
+
+    world = World()
+    world.objects = Noting(world.objects, used)  # type: ignore[assignment]
+    world.run(story)
+
+
 def _tell_of_leases(used: dict[str, set[Right]]) -> None:
     async def story(world: LabWorld) -> None:
         async with world.player():
@@ -199,6 +216,7 @@ def used() -> dict[str, set[Right]]:
     """What each process asked for in the stories."""
     found: dict[str, set[Right]] = defaultdict(set)
     _tell_of_pools(found)
+    _tell_of_lasting_targets(found)
     _tell_of_leases(found)
     return found
 

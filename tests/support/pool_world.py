@@ -40,6 +40,7 @@ from bullpen.core.exporters import presence
 from bullpen.errors import NotFound
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
+from bullpen.placements.memory_disks import MemoryDiskStorage
 from bullpen.provisioners.base import InstancePhase, Key
 from bullpen.provisioners.fake import NAME, FakeProvisioner, Faults
 from bullpen.registry.garbage import GarbageCollector
@@ -177,6 +178,7 @@ class World:
         self.sources = Sources(clock=self.clock, ids=ids, chance=self.chance)
         self.registry = Registry(MemoryStore(), clock=self.clock, ids=ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
+        self.disk_storage = MemoryDiskStorage()
         self.provisioner = provisioner or FakeProvisioner(
             self.chance, faults=faults, instances_max=instances_max
         )
@@ -214,6 +216,7 @@ class World:
             self.sources,
             keys=cheap_keys(self.clock),
             provisioners=(self.provisioner,),
+            disk_storage=self.disk_storage,
         )
         self.views, self.connections = lab.views, lab.connections
         self.players = Players(self)

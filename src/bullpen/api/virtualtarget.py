@@ -175,6 +175,10 @@ class VirtualTargetStatus(Struct):
     restarted: str = field(
         default="", metadata=about(f"Last value of the annotation {RESTART} that was carried out.")
     )
+    disks: tuple[str, ...] = field(
+        default=(),
+        metadata=about("The VirtualDisks it was last started with.", list_type="atomic"),
+    )
     started_at: datetime | None = field(default=None, metadata=about("When it was last started."))
     restarts: Restarts | None = field(
         default=None, metadata=about("Ends by itself, while they count.")

@@ -15,6 +15,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.rbac import ClusterRole
+from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.app.lab import Lab, MakeController, Role
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
@@ -25,8 +26,9 @@ from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_n
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.controllers.pools.pool_triggers import watch_pools
 from bullpen.controllers.rbac.clusterroles import ClusterRoleAggregator, watch_cluster_roles
-from bullpen.controllers.targets import instance_reconciler
+from bullpen.controllers.targets import disk_reconciler, instance_reconciler
 from bullpen.controllers.targets.class_reconciler import ClassReconciler, watch_classes
+from bullpen.controllers.targets.disk_reconciler import DiskReconciler, watch_disks
 from bullpen.controllers.targets.instance_reconciler import InstanceReconciler, watch_members
 from bullpen.controllers.targets.instance_view import InstanceViewReconciler, watch_provisioners
 from bullpen.runtime.controller import Controller, every_change
@@ -181,6 +183,23 @@ def instances(lab: Lab) -> Controller[Key]:
     )
 
 
+def virtual_disks(lab: Lab) -> Controller[Key]:
+    """Stores lasting disks."""
+    return Controller(
+        reconciler=DiskReconciler(
+            lab.objects,
+            lab.views,
+            lab.disk_users,
+            lab.disk_storage,
+            clock=lab.clock,
+            events=lab.events,
+        ),
+        watches=(partial(watch_disks, lab.views, lab.disk_users),),
+        workers=disk_reconciler.WORKERS,
+        subject=lambda key: lab.views[VirtualDisk].get(*key),
+    )
+
+
 def cluster_roles(lab: Lab) -> Controller[str]:
     """Fills the rules of aggregated ClusterRoles, where the API server is our own."""
     roles = lab.views[ClusterRole]
@@ -201,7 +220,13 @@ LEASES: tuple[MakeController, ...] = (
 )
 """The controllers of ``bullpen controller``."""
 
-POOLS: tuple[MakeController, ...] = (faults, provisioners, exporter_sets, instances)
+POOLS: tuple[MakeController, ...] = (
+    faults,
+    provisioners,
+    exporter_sets,
+    instances,
+    virtual_disks,
+)
 """The controllers of ``bullpen provisioner``."""
 
 WHOLE: tuple[MakeController, ...] = tuple(dict.fromkeys((*LEASES, *POOLS)))

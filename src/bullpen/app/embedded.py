@@ -30,7 +30,7 @@ from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
-from bullpen.app.placements import local_placement
+from bullpen.app.placements import local_disks, local_placement
 from bullpen.app.process import Shares
 from bullpen.app.services import LabTokens, Services
 from bullpen.app.sources import Sources
@@ -234,6 +234,7 @@ class _Process:
             keys=self.keys,
             provisioners=provisioners,
             sandboxing={each.name: placement.sandboxing for each in provisioners},
+            disk_storage=local_disks(self.layout.root),
         )
 
     async def serve_router(self) -> None:

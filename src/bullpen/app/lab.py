@@ -36,6 +36,7 @@ from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconcil
 from bullpen.controllers.pools.pool_observer import TUNING, PoolObserver, Tuning
 from bullpen.controllers.pools.remote_pools import RemotePools
 from bullpen.controllers.targets.blueprints import Blueprints
+from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
@@ -44,6 +45,7 @@ from bullpen.core.leases.requests import Supply
 from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
+from bullpen.placements.base import DiskStorage
 from bullpen.placements.local.confinement import Sandboxing
 from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.controller import Controller, Trigger
@@ -139,9 +141,12 @@ class Lab:
         keys: Keys | None = None,
         provisioners: tuple[Provisioner, ...] = (),
         sandboxing: Mapping[str, Sandboxing] = MappingProxyType({}),
+        disk_storage: DiskStorage | None = None,
         component: str = "bullpen",
     ) -> None:
         """``sandboxing`` is the sandbox each provisioner provides, if known here.
+
+        ``disk_storage`` may be missing in a process that cannot store lasting disks.
 
         ``keys`` may be missing in a process that neither issues nor verifies tokens;
         ``component`` is the reporter of its Events.
@@ -150,6 +155,7 @@ class Lab:
         self.settings = settings
         self.role = role
         self.sandboxing = sandboxing
+        self.disk_storage = disk_storage
         self.clock, self.ids, self.chance = sources.clock, sources.ids, sources.chance
         self.retry = sources.retry
         self.views = Views(objects, retry=self.retry)
@@ -241,6 +247,10 @@ class Lab:
             ca_pem=self.settings.ca_pem,
             alone=self._alone,
         )
+
+    @cached_property
+    def disk_users(self) -> DiskUsers:
+        return DiskUsers(self.views)
 
     @cached_property
     def pool_observer(self) -> PoolObserver:

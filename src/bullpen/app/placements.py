@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import platform
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bullpen.app.config import Config
 from bullpen.app.sources import Sources
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.disk_storage import LocalDiskStorage
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.placements.pod.rendering import PodSettings
@@ -33,6 +35,13 @@ def local_placement(
         retention=config.retained.limits(),
     )
     return LocalPlacement(settings, clock=sources.clock, ids=sources.ids)
+
+
+def local_disks(data: Path) -> LocalDiskStorage:
+    """Lasting disks in the data directory of this machine."""
+    made = LocalDiskStorage(data, host=platform.node())
+    made.prepare()
+    return made
 
 
 @contextlib.asynccontextmanager

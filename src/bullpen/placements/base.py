@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bullpen.api.paths import encode
+from bullpen.core.targets.disks import Create, StoredDisk
 from bullpen.core.targets.exporter_config import Connection, exporter_config
 from bullpen.core.targets.instances import Instance
 from bullpen.core.targets.profiles import Profile
@@ -140,3 +141,26 @@ class Placement(Protocol):
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with a key whenever its instance appears, changes or vanishes."""
+
+
+class DiskStorage(Protocol):
+    """Stores the content of VirtualDisks. Every call is safe to repeat, also after a crash.
+
+    A disk is identified by its namespace and name, and the uid of its object. Raises
+    ``NoCapacity`` if there is no space, ``StorageFailed`` and ``Unreachable``, which are
+    transient, and ``Refused``, which is permanent until an operator acts.
+    """
+
+    host: str
+
+    async def look(self, key: Key, uid: str, *, attached_to: str = "") -> StoredDisk | None:
+        """The content; None if it does not exist. ``attached_to`` is the target that has it."""
+
+    async def create(self, key: Key, uid: str, step: Create) -> StoredDisk:
+        """Create the content completely, or return the existing content."""
+
+    async def grow(self, key: Key, uid: str, size_bytes: int) -> StoredDisk:
+        """Grow the content to at least this size; no machine has it open."""
+
+    async def delete(self, key: Key, uid: str) -> None:
+        """Delete the content; absent is a success."""

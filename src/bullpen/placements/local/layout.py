@@ -37,6 +37,9 @@ PROCESS = "process.json"
 LOG = "log"
 TEMPORARY = "tmp"
 CREDENTIALS = "credentials"
+ATTACHED = "disks"
+"""Directory of an instance with links to its lasting disks."""
+
 ZYGOTE = ".zygote.json"
 ZYGOTE_LOG = ".zygote.log"
 
@@ -101,6 +104,18 @@ class Layout:
 
     def retained_as(self, key: Key, now: datetime) -> Path:
         return self.retained / f"{directory_name(key)}-{now:%Y%m%dT%H%M%S.%fZ}"
+
+    @property
+    def disks(self) -> Path:
+        return self.data / "disks"
+
+    def disk(self, key: Key, uid: str) -> Path:
+        """The content of a VirtualDisk. Another disk of the same name has another uid."""
+        return self.disks / f"{directory_name(key)}~{uid}.qcow2"
+
+    def attached(self, key: Key, file: str) -> Path:
+        """The link to a lasting disk in the directory of the instance that has it."""
+        return self.instance(key) / ATTACHED / file
 
     def kept(self) -> tuple[Path, ...]:
         """The retained directories of removed instances, by name."""

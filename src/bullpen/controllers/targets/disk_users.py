@@ -1,0 +1,54 @@
+"""Which targets name which disk, kept current from the views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.controllers.views import Views
+from bullpen.core.targets import disks
+from bullpen.runtime.informer import Key, key_of
+
+
+class DiskUsers:
+    """The targets of every disk: those that name it, and those whose machine may have it open."""
+
+    def __init__(self, views: Views) -> None:
+        self._targets = views[VirtualTarget]
+        self._by_disk: dict[Key, set[str]] = {}
+        self._listeners: list[Callable[[Key], None]] = []
+        self._targets.listen(self._changed)
+
+    def listen(self, listener: Callable[[Key], None]) -> None:
+        """Call ``listener`` with every disk whose targets changed; this method is a ``Watch``."""
+        self._listeners.append(listener)
+
+    def of(self, disk: Key) -> tuple[VirtualTarget, ...]:
+        found = (self._targets.get(disk[0], name) for name in sorted(self._by_disk.get(disk, ())))
+        return tuple(target for target in found if target is not None)
+
+    def _changed(self, old: VirtualTarget | None, new: VirtualTarget | None) -> None:
+        before = _disks(old) if old is not None else frozenset()
+        after = _disks(new) if new is not None else frozenset()
+        found = new or old
+        assert found is not None
+        namespace, name = key_of(found)
+        for disk in sorted(before - after):
+            users = self._by_disk.get((namespace, disk), set())
+            users.discard(name)
+            if not users:
+                self._by_disk.pop((namespace, disk), None)
+        for disk in sorted(after):
+            self._by_disk.setdefault((namespace, disk), set()).add(name)
+        if old is None or new is None or _facts(old) != _facts(new):
+            for disk in sorted(before | after):
+                for listener in self._listeners:
+                    listener((namespace, disk))
+
+
+def _disks(target: VirtualTarget) -> frozenset[str]:
+    return frozenset((*disks.names(target), *target.status.disks))
+
+
+def _facts(target: VirtualTarget) -> tuple[object, ...]:
+    return _disks(target), target.status.disks, target.metadata.deletion_timestamp
