@@ -22,8 +22,8 @@ demo: setup ## Show the service doing its main job, then clean up
 check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
 
 test: check ## Everything: the fast half, then real processes, crashes and clients
-	$(PYTEST) -n 2 --dist loadfile -m "(slow or hypothesis) and not real" $(T)
-	$(PYTEST) -n 2 --dist loadfile -m "real and patient" $(T)
+	$(PYTEST) -n 2 --dist worksteal -m "(slow or hypothesis) and not real" $(T)
+	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 
 lint: setup ## Style and format
