@@ -21,7 +21,8 @@ LabError
 │   ├── TimedOut            the deadline passed first
 │   └── StorageFailed       the disk refused; nothing was acknowledged
 └── Refused             the other side understood and said no; an operator must act
-    └── Damaged             a file is corrupt; it was left unchanged
+    ├── Damaged             a file is corrupt; it was left unchanged
+    └── LeaseRefused        no exporter can serve the lease, or its hook failed
 
 ``reason`` is CamelCase, stable and machine-readable: it becomes a Condition
 reason, a metric label and part of the public API. The message is for people
@@ -149,6 +150,10 @@ class Refused(LabError):
 
 class Damaged(Refused):
     reason = "Damaged"
+
+
+class LeaseRefused(Refused):
+    reason = "LeaseRefused"
 
 
 def of_reason(reason: str, message: str, causes: tuple[Cause, ...] = ()) -> LabError | None:

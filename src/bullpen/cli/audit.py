@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from bullpen.api.paths import Document
-from bullpen.cli.connection import default_data_directory
-from bullpen.cli.options import data_option, output
+from bullpen.cli.options import data_option, default_data_directory, output
 from bullpen.cli.output import table
 from bullpen.errors import BadRequest, NotFound
 from bullpen.kit import durations, times

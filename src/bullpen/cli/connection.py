@@ -10,7 +10,7 @@ import http.client
 import json
 import os
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -18,20 +18,13 @@ from urllib.parse import urlencode, urlsplit
 from bullpen import errors
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES, Resource
+from bullpen.cli.options import suggestion
 from bullpen.errors import Cause
 
 TIMEOUT_SECONDS = 30.0
 PROBLEM_BYTES_MAX = 1_000
 MERGE_PATCH = "application/merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-def default_data_directory() -> Path:
-    """``$BULLPEN_DATA``, or the standard directory for application data."""
-    if chosen := os.environ.get("BULLPEN_DATA"):
-        return Path(chosen)
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "bullpen"
 
 
 class Api:
@@ -192,11 +185,3 @@ def resource_named(word: str) -> Resource:
     known = tuple(dict.fromkeys(resource.plural for resource in RESOURCES))
     hint = suggestion(wanted, known) or f"the known resources are {', '.join(known)}"
     raise errors.NotFound(f"there is no resource {word!r}; {hint}")
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """``did you mean x?``, or an empty text if no known word is similar."""
-    import difflib
-
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {found[0]}?" if found else ""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from bullpen.cli.connection import Api, default_data_directory, path_of, resource_named
-from bullpen.cli.options import data_option, namespaced
+from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.options import data_option, default_data_directory, namespaced
 from bullpen.errors import NotFound
 
 LOOK_SECONDS = 0.2

@@ -9,8 +9,7 @@ import sys
 import click
 
 from bullpen import __version__
-from bullpen.cli.connection import suggestion
-from bullpen.cli.options import Exit, exit_for
+from bullpen.cli.options import Exit, exit_for, suggestion
 from bullpen.errors import LabError
 
 COMMANDS = {
@@ -23,6 +22,9 @@ COMMANDS = {
     "scale": ("bullpen.cli.scale:scale", "Set a pool's ceiling."),
     "pause": ("bullpen.cli.changes:pause", "Stop a pool."),
     "resume": ("bullpen.cli.changes:resume", "Let a paused pool work again."),
+    "shell": ("bullpen.cli.shell:shell", "Lease a target, and use it in a shell."),
+    "run": ("bullpen.cli.shell:run", "Lease a target for one command."),
+    "console": ("bullpen.cli.shell:console", "Lease a target, and attach to its console."),
     "lease": ("bullpen.cli.changes:lease", "Release, extend or transfer leases."),
     "delete": ("bullpen.cli.delete:delete", "Delete objects."),
     "events": ("bullpen.cli.events:events", "Show events."),

@@ -14,7 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from bullpen.api.resources import RESOURCES, Resource
-from bullpen.cli.connection import Api, default_data_directory, path_of, resource_named
+from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.options import default_data_directory
 from bullpen.errors import LabError
 
 SUGGESTIONS_MAX = 100

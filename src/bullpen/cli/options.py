@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from bullpen import errors
-from bullpen.cli.connection import Api, default_data_directory
 from bullpen.errors import TimedOut
+
+if TYPE_CHECKING:
+    from bullpen.cli.connection import Api
 
 
 class Exit(IntEnum):
@@ -28,6 +31,9 @@ class Exit(IntEnum):
     REFUSED = 9
     VIOLATED = 10
     LACKING = 11
+    TIMED_OUT = 12
+    UNSATISFIABLE = 13
+    LEASE_ENDED = 14
     INTERRUPTED = 130
 
 
@@ -43,6 +49,8 @@ _CODES: dict[type[errors.LabError], Exit] = {
     errors.Forbidden: Exit.FORBIDDEN,
     errors.Unreachable: Exit.UNREACHABLE,
     errors.Refused: Exit.REFUSED,
+    errors.TimedOut: Exit.TIMED_OUT,
+    errors.LeaseRefused: Exit.UNSATISFIABLE,
 }
 
 
@@ -73,7 +81,25 @@ def _keep_kubeconfig(ctx: click.Context, parameter: click.Parameter, value: Path
     ctx.meta[KUBECONFIG] = value
 
 
+def default_data_directory() -> Path:
+    """``$BULLPEN_DATA``, or the standard directory for application data."""
+    if chosen := os.environ.get("BULLPEN_DATA"):
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "bullpen"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``did you mean x?``, or an empty text if no known word is similar."""
+    import difflib
+
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {found[0]}?" if found else ""
+
+
 def _connect(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Api:
+    from bullpen.cli.connection import Api
+
     if kubeconfig := ctx.meta.get(KUBECONFIG):
         return Api.from_kubeconfig(kubeconfig)
     return Api.from_data(value or default_data_directory())

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bullpen.api.paths import Document
-from bullpen.cli.connection import default_data_directory
-from bullpen.cli.options import data_option, output
+from bullpen.cli.options import data_option, default_data_directory, output
 from bullpen.cli.output import echo_document, table
 from bullpen.kit import times
 

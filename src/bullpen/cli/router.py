@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from bullpen.cli.connection import default_data_directory
-from bullpen.cli.options import data_option
+from bullpen.cli.options import data_option, default_data_directory
 from bullpen.cli.process_options import (
     EVERYWHERE,
     joining,

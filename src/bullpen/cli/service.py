@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bullpen.cli.connection import default_data_directory
-from bullpen.cli.options import F, output
+from bullpen.cli.options import F, default_data_directory, output
 from bullpen.cli.output import echo_document, table
 from bullpen.errors import Conflict, Refused
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from bullpen.api.paths import Document
-from bullpen.cli.connection import default_data_directory
-from bullpen.cli.options import data_option
+from bullpen.cli.options import data_option, default_data_directory
 
 
 @click.command()

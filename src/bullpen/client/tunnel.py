@@ -1,0 +1,95 @@
+"""A Unix socket whose connections reach the leased exporter through a router.
+
+Each accepted connection is dialled and passed on as a stream of its own, so that Jumpstarter's
+own tools work with the socket (``JUMPSTARTER_HOST``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from jumpstarter_protocol import jumpstarter_pb2, router_pb2, router_pb2_grpc
+
+from bullpen.client.connection import Connection, our_errors, secure_channel
+from bullpen.errors import LabError
+
+log = logging.getLogger("bullpen.client")
+
+FRAME_BYTES_MAX = 1 << 16
+DIAL_SECONDS_MAX = 30.0
+DIAL_AGAIN_SECONDS = 0.3
+
+
+class Tunnel:
+    """Passes connections of a socket on to the exporter of one lease."""
+
+    def __init__(self, connection: Connection, lease: str) -> None:
+        self._connection = connection
+        self._lease = lease
+
+    @contextlib.asynccontextmanager
+    async def listening(self, path: Path) -> AsyncIterator[None]:
+        server = await asyncio.start_unix_server(self._serve, path, limit=FRAME_BYTES_MAX)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            endpoint, token = await self._dialled()
+            async with secure_channel(self._connection.config, endpoint, token) as channel:
+                stream = router_pb2_grpc.RouterServiceStub(channel).Stream()
+                await passed(reader, writer, stream)
+        except (LabError, grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+            # The caller sees a closed connection, and Jumpstarter's tools try again.
+            log.debug("connection to the exporter ended: %s", error)
+        finally:
+            writer.close()
+
+    async def _dialled(self) -> tuple[str, str]:
+        """Ask for a stream; retried while the exporter is not there yet."""
+        request = jumpstarter_pb2.DialRequest(lease_name=self._lease)
+        async with asyncio.timeout(DIAL_SECONDS_MAX):
+            while True:
+                try:
+                    with our_errors(self._connection.config.endpoint):
+                        answer = await self._connection.controller.Dial(
+                            request, metadata=self._connection.caller
+                        )
+                        return answer.router_endpoint, answer.router_token
+                except LabError:
+                    await asyncio.sleep(DIAL_AGAIN_SECONDS)
+
+
+async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Any) -> None:
+    """Pass bytes both ways until both directions have ended, or one has failed."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_outwards(reader, stream))
+        tasks.create_task(_inwards(stream, writer))
+
+
+async def _outwards(reader: asyncio.StreamReader, stream: Any) -> None:
+    while data := await reader.read(FRAME_BYTES_MAX):
+        await stream.write(router_pb2.StreamRequest(payload=data))
+    await stream.write(router_pb2.StreamRequest(frame_type=router_pb2.FRAME_TYPE_GOAWAY))
+    await stream.done_writing()
+
+
+async def _inwards(stream: Any, writer: asyncio.StreamWriter) -> None:
+    while (frame := await stream.read()) is not grpc.aio.EOF:
+        if frame.frame_type == router_pb2.FRAME_TYPE_GOAWAY:
+            break
+        if frame.frame_type == router_pb2.FRAME_TYPE_DATA and frame.payload:
+            writer.write(frame.payload)
+            await writer.drain()
+    if writer.can_write_eof():
+        with contextlib.suppress(OSError):
+            writer.write_eof()
