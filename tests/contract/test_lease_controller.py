@@ -339,3 +339,41 @@ def test_a_conflict_is_retried_and_nothing_is_doubled(world: LabWorld) -> None:
             assert world.exporter().status.lease_epoch == world.lease("one").status.epoch == 1
 
     world.run(story)
+
+
+def test_a_lease_that_comes_before_its_exporter_waits_a_moment_for_it(world: LabWorld) -> None:
+    world.unmatched_wait = timedelta(seconds=5)
+
+    async def story(world: LabWorld) -> None:
+        await world.make_lease("one")
+        await asyncio.sleep(4)
+        said = world.lease("one").status.conditions[-1]
+        assert (said.type, said.reason) == ("Pending", "NoMatch")
+        async with world.player():
+            assert await world.assigned("one") == "e1"
+
+    world.run(story)
+
+
+def test_a_lease_that_nothing_ever_matches_is_refused_after_that_moment(world: LabWorld) -> None:
+    world.unmatched_wait = timedelta(seconds=5)
+
+    async def story(world: LabWorld) -> None:
+        await world.make_lease("one")
+        await asyncio.sleep(4)
+        assert not world.lease("one").status.ended
+        await asyncio.sleep(2)
+        assert await world.ended("one") == "NoAccess"
+
+    world.run(story)
+
+
+def test_a_lease_without_the_right_to_what_matches_is_refused_at_once(world: LabWorld) -> None:
+    world.unmatched_wait = timedelta(hours=1)
+
+    async def story(world: LabWorld) -> None:
+        await world.make_exporter()
+        await world.make_lease("one", client="stranger")
+        assert await world.ended("one") == "NoAccess"
+
+    world.run(story)

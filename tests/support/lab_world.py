@@ -83,6 +83,7 @@ class LabWorld:
             clock=self.wall, ids=RandomIds(random.Random(7)), chance=random.Random(7)
         )
         self.quotas = Quotas()
+        self.unmatched_wait = SETTINGS.unmatched_wait
         self.registry = Registry(MemoryStore(), clock=self.wall, ids=self.sources.ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
 
@@ -106,7 +107,7 @@ class LabWorld:
 
     @contextlib.asynccontextmanager
     async def service(self) -> AsyncIterator[None]:
-        settings = replace(SETTINGS, quotas=self.quotas)
+        settings = replace(SETTINGS, quotas=self.quotas, unmatched_wait=self.unmatched_wait)
         lab = Lab(
             self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.wall)
         )

@@ -32,6 +32,9 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     idle_timeout: str = msgspec.field(name="idleTimeout", default="0s")
     """How long a lease may be without a connection before it ends; 0 is for ever, as upstream."""
 
+    unmatched_wait: str = msgspec.field(name="unmatchedWait", default="2s")
+    """How long a lease waits for a matching exporter or pool to appear before it is refused."""
+
     max_active_per_client: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="maxActivePerClient", default=500
     )
@@ -61,6 +64,9 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if found and found < IDLE_MIN:
             raise ValueError(f"leases.idleTimeout must be 0 or at least {durations.text(IDLE_MIN)}")
         return found or None
+
+    def unmatched(self) -> timedelta:
+        return durations.parse(self.unmatched_wait)
 
     def quotas(self) -> Quotas:
         rate = Rate(burst=self.create_burst, per_second=self.create_rate)
@@ -252,6 +258,7 @@ def load(path: Path | None) -> Config:
         config = msgspec.convert(found, Config)
         config.leases.kept()
         config.leases.idle()
+        config.leases.unmatched()
         config.leases.quotas()
         config.exporters.stuck()
         config.backups.interval()

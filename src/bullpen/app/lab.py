@@ -75,6 +75,9 @@ class LabSettings:
     idle_timeout: timedelta | None = None
     """How long a lease may be without a connection before it ends; None for ever."""
 
+    unmatched_wait: timedelta = timedelta(0)
+    """How long a lease waits for a matching exporter or pool to appear before it is refused."""
+
     stuck_after: timedelta = timedelta(minutes=5)
     """How long an exporter may take to become available after a lease."""
 
@@ -96,6 +99,7 @@ class LabSettings:
             ca_pem=ca_pem.decode(),
             retention=config.leases.kept(),
             idle_timeout=config.leases.idle(),
+            unmatched_wait=config.leases.unmatched(),
             quotas=config.leases.quotas(),
             stuck_after=config.exporters.stuck(),
             pools=config.pools.tuning(),
@@ -169,6 +173,7 @@ class Lab:
             self.views,
             connected=self._is_online if role is Role.POOLS else self.connections.connected,
             idle_timeout=settings.idle_timeout,
+            unmatched_wait=settings.unmatched_wait,
         )
         self.connections.listen(self.labs.connection_changed)
         self.supply_changed: Trigger[str] = Trigger()

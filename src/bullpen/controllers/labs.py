@@ -33,15 +33,18 @@ class Labs:
         *,
         connected: Callable[[Key], bool],
         idle_timeout: timedelta | None = None,
+        unmatched_wait: timedelta = timedelta(0),
     ) -> None:
         """``connected``: whether an exporter is connected.
 
         ``idle_timeout``: how long leases may be without a connection, if no policy says so.
+        ``unmatched_wait``: how long a lease waits for something that matches it.
         """
         self.leases = Newest(objects, Lease, views.leases)
         self._views = views
         self._connected = connected
         self._idle_timeout = idle_timeout
+        self._unmatched_wait = unmatched_wait
         self._indexes: dict[str, LabIndex] = {}
         self._policies: dict[str, Policies] = {}
         self.leases.listen(self._lease_changed)
@@ -52,7 +55,7 @@ class Labs:
     def of(self, namespace: str) -> LabIndex:
         found = self._indexes.get(namespace)
         if found is None:
-            found = self._indexes[namespace] = LabIndex()
+            found = self._indexes[namespace] = LabIndex(self._unmatched_wait)
         return found
 
     def connection_changed(self, key: Key) -> None:
@@ -86,6 +89,7 @@ class Labs:
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),
             allow_disabled=spec.allow_disabled,
             duration=lifecycle.lasts(lease, now=now),
+            patient=now < lifecycle.unmatched_until(lease, self._unmatched_wait),
         )
 
     def approval(self, lease: Lease, exporter: Exporter, *, now: datetime) -> Approval:

@@ -37,7 +37,9 @@ class News:
 class LabIndex:
     """The index of one namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, unmatched_wait: timedelta = timedelta(0)) -> None:
+        """``unmatched_wait``: how long a lease waits for something that matches it."""
+        self._unmatched_wait = unmatched_wait
         self.open: dict[str, Lease] = {}
         self.waiting: dict[str, Lease] = {}
         """Open leases whose own status names no exporter, including booked ones."""
@@ -93,7 +95,7 @@ class LabIndex:
         """
         if now < self._taken_at:
             self._news.leases.update(self.open)
-            self._agenda = [(at, name) for name, x in self.open.items() for at in _moments(x)]
+            self._agenda = [(at, name) for name, x in self.open.items() for at in self._moments(x)]
             heapq.heapify(self._agenda)
         self._taken_at = now
         news, self._news = self._news, News()
@@ -117,7 +119,7 @@ class LabIndex:
         while self._agenda:
             moment, name = self._agenda[0]
             lease = self.open.get(name)
-            if lease is not None and moment in _moments(lease):
+            if lease is not None and moment in self._moments(lease):
                 return moment
             heapq.heappop(self._agenda)
         return None
@@ -257,11 +259,21 @@ class LabIndex:
                 self.waiting[name] = lease
             else:
                 self._users[lease.status.exporter_ref.name].add(name)
-            known = set(_moments(old)) if old is not None else set()
-            for moment in _moments(lease):
+            known = set(self._moments(old)) if old is not None else set()
+            for moment in self._moments(lease):
                 if moment not in known:
                     heapq.heappush(self._agenda, (moment, name))
         self._count_wanted(waited, self.waiting.get(name))
+
+    def _moments(self, lease: Lease) -> list[datetime]:
+        """When time alone may change something about an open lease."""
+        begins = unmatched = None
+        if lease.status.exporter_ref is None:
+            begins = lifecycle.begins_at(lease.spec)
+            if self._unmatched_wait:
+                unmatched = lifecycle.unmatched_until(lease, self._unmatched_wait)
+        moments = (begins, unmatched, lifecycle.expires_at(lease), lifecycle.idle_at(lease))
+        return [moment for moment in moments if moment is not None]
 
     def _count(self, lease: Lease | None, step: int) -> None:
         if lease is None:
@@ -299,12 +311,6 @@ def holder_of(exporter: Exporter) -> str:
     """Name of the lease that holds the exporter; empty if none does."""
     ref = exporter.status.lease_ref
     return ref.name if ref else ""
-
-
-def _moments(lease: Lease) -> list[datetime]:
-    begin, end = lifecycle.begins_at(lease.spec), lifecycle.expires_at(lease)
-    begins = begin if lease.status.exporter_ref is None else None
-    return [m for m in (begins, end, lifecycle.idle_at(lease)) if m is not None]
 
 
 class HoldingTimes:

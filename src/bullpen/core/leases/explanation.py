@@ -39,12 +39,25 @@ def explain(
     supplies = [_supply(lab, request, want) for want in request.wants]
     for want, found, supply in zip(request.wants, offers, supplies, strict=True):
         if not found and supply is None:
-            return _refusal(lab, request, want)
+            refusal = _refusal(lab, request, want)
+            if request.patient and _is_unmatched(lab, request, want):
+                text = f"{refusal.message}; waiting a moment for one to appear"
+                return Wait(request=request.name, reason="NoMatch", message=text[:MESSAGE_MAX])
+            return refusal
     if request.size > 1 and _too_few(request, offers, supplies):
         text = f"the exporters that match are too few for the {request.size} it needs"
         return _unsatisfiable(request, "TooFewExporters", text)
     short = _short(request, offers) if request.size > 1 else 0
     return _wait(request, short, offers[short], supplies[short], position=position, soon=soon)
+
+
+def _is_unmatched(lab: Lab, request: Request, want: Want) -> bool:
+    """Whether there is nothing yet that the want could ask for."""
+    if request.client_labels is None:
+        return False
+    if want.matcher.exporter:
+        return lab.offers.get(want.matcher.exporter) is None
+    return not any(want.matcher.matches(offer) for offer in lab.offers)
 
 
 def _too_few(

@@ -112,6 +112,13 @@ def holds_at_most(lease: Lease) -> timedelta | None:
     return min((most for most in (duration, maximum) if most is not None), default=None)
 
 
+def unmatched_until(lease: Lease, wait: timedelta) -> datetime:
+    """Until when a lease waits although no exporter and no pool matches it."""
+    asked = lease.metadata.creation_timestamp
+    assert asked is not None
+    return times.shifted(max(begins_at(lease.spec) or asked, asked), wait)
+
+
 def length(spec: LeaseSpec) -> timedelta | None:
     """The duration shown to users; None without an end. Limits apply to ``lasts`` instead."""
     if spec.duration is not None:

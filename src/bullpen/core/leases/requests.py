@@ -68,6 +68,8 @@ class Request:
     """Whether a want for an exporter by name may get it although it is disabled."""
 
     duration: timedelta | None = None
+    patient: bool = False
+    """Whether it waits although nothing matches: its exporter or pool may be about to appear."""
 
     @cached_property
     def size(self) -> int:
