@@ -334,6 +334,33 @@ def test_gap_06_a_reused_member_serves_many_leases_and_is_replaced_when_it_dies(
     World().run(story)
 
 
+def test_failing_resets_back_off_like_failing_starts_until_one_succeeds() -> None:
+    async def story(world: World) -> None:
+        await warm(world, 1, recycle_strategy=RecycleStrategy.IN_PLACE_REUSE, max_replicas=1)
+
+        async def serve(job: str, *, clean: bool) -> None:
+            await world.ask(job)
+            await world.until(lambda: world.got(job), seconds=120)
+            machine = world.provisioner._machines[NAMESPACE, world.got(job)]
+            await world.release(job)
+            if not clean:
+                world.provisioner._exit(machine, ExitReason.RESET_FAILED, "files are left")
+
+        began = world.clock.now()
+        for number in range(8):
+            await serve(f"bad-{number}", clean=False)
+            await world.until(lambda: not world.available(1))
+        assert world.clock.now() - began > timedelta(seconds=60), "the pauses grow"
+        said = "8 resets failed in a row (ResetFailed: files are left)"
+        await world.until(lambda: world.condition("Degraded").message == said)
+        assert world.reason("Degraded") == "StartStopped"
+        await serve("good", clean=True)
+        await world.until(lambda: world.condition("SetHealthy").status == "True", seconds=60)
+        assert world.reason("Degraded") != "StartStopped"
+
+    World().run(story)
+
+
 def test_gap_07_failing_to_start_backs_off_stops_and_probes_with_one() -> None:
     async def story(world: World) -> None:
         await world.make_class()

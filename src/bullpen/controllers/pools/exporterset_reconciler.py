@@ -241,8 +241,12 @@ class ExporterSetReconciler:
         await self._update(replace(exporter, metadata=replace(exporter.metadata, labels=labels)))
 
     def _report(self, look: Look, plan: Plan, result: _Result, now: datetime) -> Report:
-        given_up = {action.name for action in result.done if action.rule is Rule.FAILED_TO_START}
-        failed = [m for m in look.pool.member_index.unusual if m.name in given_up and m.current]
+        given_up = {action.name for action in result.done if action.rule in _GIVEN_UP}
+        failed = [
+            m
+            for m in look.pool.member_index.unusual
+            if m.name in given_up and m.current and m.blames_template
+        ]
         return Report(
             pool=look.pool,
             plan=plan,
@@ -301,6 +305,7 @@ class ExporterSetReconciler:
 
 
 _OPERATIONS = (Delete, Create, Drain)
+_GIVEN_UP = (Rule.FAILED_TO_START, Rule.CRASHED)
 
 
 async def _joined(work: Sequence[Coroutine[None, None, list[Attempt]]]) -> tuple[Attempt, ...]:

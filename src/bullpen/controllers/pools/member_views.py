@@ -155,6 +155,7 @@ class MemberViews:
             backing=self._instance_view.backing(exporter),
             leased=self._is_leased(exporter),
             unleased_since=self._unleased.get(exporter.metadata.uid, self._started),
+            reset_at=self._unleased.get(exporter.metadata.uid),
             stale=self._instance_view.is_stale(exporter, token),
         )
         found = members.member(seen, revision=revision, now=now, patience=self._patience)

@@ -23,6 +23,10 @@ REVISION = "exporterset.jumpstarter.dev/revision"
 """Label that says which template and class a member was created from."""
 
 
+RESET_FAILED = "ResetFailed"
+"""Cause of a member that could not be verified to be clean after a lease."""
+
+
 class Stage(StrEnum):
     """How far the start of the instance behind a member is."""
 
@@ -134,6 +138,13 @@ class Member:
     """Why it failed, crashed or is held, in CamelCase."""
 
     detail: str = ""
+    reset_at: datetime | None = None
+    """When its last lease ended, if it is available again after that."""
+
+    @property
+    def blames_template(self) -> bool:
+        """Whether it failed in a way in which the next member will fail too."""
+        return self.phase is Phase.FAILED or self.cause == RESET_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +158,9 @@ class Sighting:
 
     unleased_since: datetime
     """When its lease ended, as far as known; relevant only after a lease."""
+
+    reset_at: datetime | None = None
+    """When its last lease ended, if this process saw that."""
 
     stale: bool = False
     """The instance runs with a token that is no longer valid."""
@@ -173,11 +187,12 @@ def member(
     meta, backing = seen.exporter.metadata, seen.backing
     assert meta.creation_timestamp is not None
     free = verdict.phase is Phase.READY and not seen.leased
+    idle = free and presence.idle(seen.exporter)
     return Member(
         name=meta.name,
         phase=verdict.phase,
         leased=seen.leased,
-        idle=free and presence.idle(seen.exporter),
+        idle=idle,
         current=meta.labels.get(REVISION) == revision and not seen.stale,
         created=meta.creation_timestamp,
         ready_at=ready_at(seen.exporter),
@@ -186,6 +201,7 @@ def member(
         stage=backing.stage,
         cause=verdict.cause,
         detail=verdict.detail or backing.detail,
+        reset_at=seen.reset_at if idle else None,
     )
 
 

@@ -25,7 +25,14 @@ from bullpen.core.pools import decision_log
 from bullpen.core.pools.decision_log import Note
 from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
-from bullpen.core.pools.members import STARTING, SUPPLY, Member, Phase, Stage
+from bullpen.core.pools.members import (
+    RESET_FAILED,
+    STARTING,
+    SUPPLY,
+    Member,
+    Phase,
+    Stage,
+)
 from bullpen.core.pools.refusals import Refusal
 from bullpen.core.pools.scale_plan import PAUSED, Action, Plan, Pool, Rule, Surplus
 from bullpen.core.pools.start_throttle import (
@@ -320,7 +327,8 @@ def _degraded(report: Report) -> _Said:
         stopped = failures.count >= report.start_history.throttle.stop_after
         reason = "StartStopped" if stopped else "StartFailing"
         cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
-        return True, reason, f"{failures.count} starts failed in a row ({cause})"
+        what = "resets" if failures.reason == RESET_FAILED else "starts"
+        return True, reason, f"{failures.count} {what} failed in a row ({cause})"
     hold = report.plan.hold
     if hold is not None and hold.capacity:
         return True, hold.reason, hold.message

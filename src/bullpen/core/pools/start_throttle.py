@@ -3,7 +3,8 @@
 A revision that is known to start may start any number of members at once. A new revision
 starts with a few, and one that has just failed with a single member after a pause; each
 success doubles the number. After several failures in a row, only a single probe is started
-now and then.
+now and then. A member that could not be reset after its lease counts as a failure too; then
+only a member that was reset counts as a success.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bullpen.core.pools.member_index import MemberSubset
-from bullpen.core.pools.members import STARTING, Member, Phase, Stage
+from bullpen.core.pools.members import RESET_FAILED, STARTING, Member, Phase, Stage
 from bullpen.kit.clock import Backoff
 from bullpen.kit.times import shifted
 
@@ -102,7 +103,7 @@ def allowance(
         return Allowance(count=0, hold=_held(waiting))
     if held is not None and any(_is_unasked(m) for m in members.unusual):
         return Allowance(count=0, hold=held)
-    if any(m.phase is Phase.FAILED and m.current for m in members.unusual):
+    if any(m.blames_template and m.current for m in members.unusual):
         # A failure is recorded first; the next pass decides what it means for the next attempt.
         return Allowance(count=0)
     starting = sum(m.phase in STARTING for m in members.unusual)
@@ -148,7 +149,10 @@ def failures_cleared(
     failures = start_history.failures
     if failures is None:
         return start_history
-    had = any(_was_leased(m) and failures.at < m.created <= now for m in members)
+    if failures.reason == RESET_FAILED:
+        had = any(m.current and m.reset_at and failures.at < m.reset_at <= now for m in members)
+    else:
+        had = any(_was_leased(m) and failures.at < m.created <= now for m in members)
     return StartHistory(throttle=start_history.throttle) if had else start_history
 
 
@@ -187,8 +191,11 @@ def _up(start_history: StartHistory, members: MemberSubset) -> list[datetime]:
     These times are whole seconds. A member that became ready in the second of a failure may
     have done so before it, and would clear every failure during the rest of that second.
     """
-    since = start_history.failures.at if start_history.failures else None
-    up = (m.ready_at for m in members if m.current and m.phase is Phase.READY)
+    failures = start_history.failures
+    since = failures.at if failures else None
+    resets = failures is not None and failures.reason == RESET_FAILED
+    ready = (m for m in members if m.current and m.phase is Phase.READY)
+    up = (m.reset_at if resets else m.ready_at for m in ready)
     return [at for at in up if at is not None and (since is None or at > since)]
 
 
@@ -217,8 +224,9 @@ def _pause(failures: Failures, throttle: StartThrottle) -> Hold:
     stopped = failures.count >= throttle.stop_after
     cause = f"{failures.reason}: {failures.detail}" if failures.detail else failures.reason
     tried = "starts are paused, one member is tried" if stopped else "the next try is"
+    what = "could not be reset" if failures.reason == RESET_FAILED else "failed to start"
     return Hold(
         reason="StartStopped" if stopped else "StartBackoff",
-        message=f"failed to start {times} ({cause}); {tried} at {failures.retry_at:%H:%M:%S} UTC",
+        message=f"{what} {times} ({cause}); {tried} at {failures.retry_at:%H:%M:%S} UTC",
         until=failures.retry_at,
     )

@@ -13,7 +13,7 @@ from enum import Enum, StrEnum, auto
 from bullpen.api.exporter import Exporter, ExporterStatusValue
 from bullpen.core.conditions import get
 from bullpen.core.exporters import presence
-from bullpen.core.pools.members import SINGLE_USE, Backing, Stage
+from bullpen.core.pools.members import RESET_FAILED, SINGLE_USE, Backing, Stage
 from bullpen.core.targets.profiles import FINALIZER, PROVISIONER
 
 UNLISTED_RETRY = timedelta(seconds=1)
@@ -58,7 +58,7 @@ class ExitReason(StrEnum):
     CRASHED = "Crashed"
     """It had registered, then failed or was killed."""
 
-    RESET_FAILED = "ResetFailed"
+    RESET_FAILED = RESET_FAILED
     """It could not be verified to be clean after a lease, so it is not offered again."""
 
     LOST = "Lost"
