@@ -7,6 +7,7 @@ thing: ``tests/real/test_gaps_real.py`` and ``tests/real/test_qemu_lessees.py``.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,6 +36,7 @@ from bullpen.api.exporterset import (
 from bullpen.api.lease import Lease
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import BindingMode, ReclaimPolicy, VirtualTargetClass
+from bullpen.controllers.targets.instance_reconciler import LANE_MAX
 from bullpen.core import conditions
 from bullpen.errors import Invalid, NotFound
 from bullpen.provisioners.base import ExitReason
@@ -330,6 +332,32 @@ def test_gap_06_a_reused_member_serves_many_leases_and_is_replaced_when_it_dies(
         await world.until(lambda: len(world.uids() - before) == 1, seconds=10)
         (said,) = await world.events("MemberCrashed")
         assert "ResetFailed: the disk was not empty" in said.message
+
+    World().run(story)
+
+
+def test_slow_removals_in_one_pool_do_not_delay_starts_in_another() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await world.make_set("slow", min_replicas=40, max_replicas=40)
+        await world.until(lambda: world.available(40, "slow"))
+        stuck = asyncio.Event()
+        remove, asked = world.provisioner.remove, set[str]()
+
+        async def never(key: tuple[str, str]) -> None:
+            asked.add(key[1])
+            if key[1].startswith("slow"):
+                await stuck.wait()
+            await remove(key)
+
+        world.provisioner.remove = never  # type: ignore[method-assign]
+        await world.remove(ExporterSet, "slow")
+        await world.until(lambda: len(asked) >= LANE_MAX)
+        await world.make_set("other", min_available_replicas=3)
+        await world.until(lambda: world.available(3, "other"), seconds=10)
+        assert len(asked) == LANE_MAX
+        stuck.set()
+        await world.until(lambda: not world.names("slow"), seconds=60)
 
     World().run(story)
 

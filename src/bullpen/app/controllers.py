@@ -34,6 +34,7 @@ from bullpen.controllers.targets.instance_view import InstanceViewReconciler, wa
 from bullpen.runtime.controller import Controller, every_change
 from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Key
+from bullpen.runtime.loop import Lanes
 
 WORKERS = 32
 """Concurrent passes for bursts of thousands of objects: separate writes in few commits."""
@@ -179,6 +180,10 @@ def instances(lab: Lab) -> Controller[Key]:
         ),
         # Starting and removing instances waits for backends; a slow member delays no other.
         workers=instance_reconciler.WORKERS,
+        lanes=Lanes(
+            of=partial(instance_reconciler.lane, lab.views),
+            passes_max=instance_reconciler.LANE_MAX,
+        ),
         subject=lambda key: lab.views.exporters.get(*key),
     )
 

@@ -14,7 +14,7 @@ from bullpen.api.fields import Kind
 from bullpen.kit.clock import Clock
 from bullpen.runtime.faults import Faults
 from bullpen.runtime.informer import Informer, Key, key_of
-from bullpen.runtime.loop import ReconcileLoop, Reconciler, Retry
+from bullpen.runtime.loop import Lanes, ReconcileLoop, Reconciler, Retry
 
 K = TypeVar("K", bound=Kind)
 Q = TypeVar("Q", bound=Hashable)
@@ -30,6 +30,9 @@ class Controller(Generic[Q]):
     workers: int = 1
     """Passes of different keys at the same time."""
 
+    lanes: Lanes[Q] | None = None
+    """Limits the passes at the same time of keys that may be slow together."""
+
     subject: Callable[[Q], Kind | None] = lambda _: None
     """The object on which a pass that failed unexpectedly is reported."""
 
@@ -44,6 +47,7 @@ class Controller(Generic[Q]):
             clock=clock,
             retry=retry,
             workers=self.workers,
+            lanes=self.lanes,
             faults=faults,
             subject=self.subject,
         )

@@ -7,6 +7,9 @@ handed to one worker at a time; a key added meanwhile is handed out again afterw
 keys come back after a growing, bounded delay.
 
 The reconcile loop: runs a reconciler on each due key, never concurrently on the same key.
+Keys may be divided into lanes, each with a limited number of passes at the same time: what
+waits in one lane delays no other.
+
 There is no "requeue now": a pass ends because nothing is left to do until an event arrives
 or time passes.
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -81,6 +85,11 @@ class WorkQueue(Generic[Q]):
         del self._waiting[key]
         self._working.add(key)
         return key
+
+    def put_back(self, key: Q) -> None:
+        """The key was taken but not worked on; who took it adds it again."""
+        self._working.remove(key)
+        self._again.discard(key)
 
     def done(self, key: Q) -> None:
         """The worker succeeded. Forget past failures."""
@@ -143,6 +152,17 @@ class Outcome:
     wake_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes(Generic[Q]):
+    """Divides the keys of a loop."""
+
+    of: Callable[[Q], Hashable] = lambda _: None
+    """The lane of a key, now; it may change."""
+
+    passes_max: int = 1_000_000
+    """Passes of one lane at the same time."""
+
+
 class Reconciler(Protocol[Q_contra]):
     name: str
 
@@ -166,6 +186,7 @@ class ReconcileLoop(Generic[Q]):
         clock: Clock,
         retry: Retry,
         workers: int = 1,
+        lanes: Lanes[Q] | None = None,
         faults: Faults | None = None,
         subject: Callable[[Q], Kind | None] = lambda _: None,
     ) -> None:
@@ -178,6 +199,13 @@ class ReconcileLoop(Generic[Q]):
         self._faults = faults
         self._subject = subject
         self._workers = workers
+        self._lanes: Lanes[Q] = lanes or Lanes()
+        self._passes: Counter[Hashable] = Counter()
+        """Running passes by lane."""
+
+        self._parked: dict[Hashable, dict[Q, None]] = {}
+        """Due keys whose lane is full, in the order in which they became due."""
+
         self._clock = clock
         self._queue: WorkQueue[Q] = WorkQueue(retry)
         self._news = asyncio.Event()
@@ -201,11 +229,17 @@ class ReconcileLoop(Generic[Q]):
             while True:
                 await slots.acquire()
                 key = await self._next()
+                lane = self._lanes.of(key)
                 if self._workers == 1:
                     await self._pass(key)
                     slots.release()
+                elif self._passes[lane] >= self._lanes.passes_max:
+                    self._queue.put_back(key)
+                    self._parked.setdefault(lane, {})[key] = None
+                    slots.release()
                 else:
-                    tasks.create_task(self._side_pass(key, slots))
+                    self._passes[lane] += 1
+                    tasks.create_task(self._side_pass(key, lane, slots))
 
     async def _next(self) -> Q:
         """Wait for the next due key."""
@@ -225,11 +259,25 @@ class ReconcileLoop(Generic[Q]):
     def _measured_epoch(self) -> datetime:
         return self._clock.now() - self._clock.steady()
 
-    async def _side_pass(self, key: Q, slots: asyncio.Semaphore) -> None:
+    async def _side_pass(self, key: Q, lane: Hashable, slots: asyncio.Semaphore) -> None:
         """Run a concurrent pass; afterwards the loop must look again, since this key may be due."""
         await self._pass(key)
+        self._leave(lane)
         slots.release()
         self._news.set()
+
+    def _leave(self, lane: Hashable) -> None:
+        """A pass of the lane has ended: a key that waits for that is due again."""
+        self._passes[lane] -= 1
+        if not self._passes[lane]:
+            del self._passes[lane]
+        parked = self._parked.get(lane)
+        if parked:
+            key = next(iter(parked))
+            del parked[key]
+            self._queue.add(key)
+            if not parked:
+                del self._parked[lane]
 
     async def _wait(self) -> None:
         self._news.clear()

@@ -17,8 +17,9 @@ from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.controller import Controller, Trigger, every_change
+from bullpen.runtime.faults import Faults
 from bullpen.runtime.informer import Informers, Key
-from bullpen.runtime.loop import Outcome
+from bullpen.runtime.loop import Lanes, Outcome
 from bullpen.store.journaled import MemoryStore
 
 SECONDS_MAX = 30.0
@@ -101,4 +102,33 @@ async def test_a_view_is_made_once_and_not_after_the_start() -> None:
         assert views[Lease].live
         with pytest.raises(AssertionError, match="Client"):
             views[Client]
+        running.cancel()
+
+
+async def test_a_lane_that_is_full_delays_no_other_and_none_of_its_keys_is_lost() -> None:
+    class Blocking(Recording):
+        def __init__(self) -> None:
+            super().__init__()
+            self.free = asyncio.Event()
+
+        async def reconcile(self, key: object) -> Outcome:
+            self.passes.put_nowait(key)
+            if str(key).startswith("slow"):
+                await self.free.wait()
+            return Outcome()
+
+    reconciler, asked = Blocking(), Trigger[str]()
+    lanes: Lanes[str] = Lanes(of=lambda key: key.partition("-")[0], passes_max=2)
+    controller: Controller[str] = Controller(
+        reconciler=reconciler, watches=(asked.listen,), workers=3, lanes=lanes
+    )
+    loop = controller.loop(clock=SystemClock(), retry=retry, faults=Faults())
+    for key in ("slow-1", "slow-2", "slow-3", "slow-4", "slow-3", "quick-1", "quick-2"):
+        asked(key)
+    async with asyncio.timeout(SECONDS_MAX), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(loop.run())
+        begun = [await reconciler.passes.get() for _ in range(4)]
+        assert begun == ["slow-1", "slow-2", "quick-1", "quick-2"]
+        reconciler.free.set()
+        assert {await reconciler.passes.get() for _ in range(2)} == {"slow-3", "slow-4"}
         running.cancel()

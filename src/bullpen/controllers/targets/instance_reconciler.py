@@ -14,7 +14,7 @@ from typing import assert_never
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.objects import Objects
-from bullpen.controllers.targets.blueprints import Blueprints
+from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.pools.members import REVISION, Stage
@@ -35,8 +35,23 @@ from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 
-WORKERS = 16
-"""Members processed concurrently."""
+WORKERS = 256
+"""Members processed concurrently, most of which wait for a backend."""
+
+LANE_MAX = 16
+"""Members of one pool that are removed concurrently, and as many that are not."""
+
+
+def lane(views: Views, key: Key) -> tuple[str, bool]:
+    """The pool of a member, and whether it is being removed.
+
+    A backend may take minutes to remove an instance; this must delay neither starts nor other
+    pools.
+    """
+    found = views.exporters.get(*key)
+    owner = owner_of(found) if found is not None else None
+    removed = found is None or found.metadata.deletion_timestamp is not None
+    return owner.uid if owner is not None else "", removed
 
 
 class InstanceReconciler:
