@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from bullpen.api.exporter import ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
-from support.lab_world import LabWorld
+from bullpen.core.exporters import presence
+from support.lab_world import STUCK_AFTER, LabWorld
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 PROMPT_SECONDS = 2.0
@@ -114,5 +116,22 @@ def test_a_booked_lease_that_came_due_waits_again_after_the_clock_was_set_back(
             assert world.lease("booked").status.exporter_ref is None
             await asyncio.sleep(30 * 60)
             assert world.lease("booked").status.exporter_ref == LocalObjectReference(name="e1")
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["ahead", "back"])
+def test_an_exporter_is_stuck_after_its_time_whatever_the_clock_was_set_to(
+    world: LabWorld, step: timedelta
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            await player.report(ExporterStatusValue.AFTER_LEASE_HOOK)
+            await asyncio.sleep(1)
+            world.wall.jump(step)
+            await asyncio.sleep(STUCK_AFTER.total_seconds() - 10)
+            assert not presence.stuck(world.exporter())
+            await asyncio.sleep(15)
+            assert presence.stuck(world.exporter())
 
     world.run(story)

@@ -52,6 +52,7 @@ from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 from bullpen.sim import virtual_time
 from bullpen.sim.keys import cheap_keys
+from bullpen.sim.virtual_time import SkewedClock
 from bullpen.store.journaled import MemoryStore
 from support.lab_world import stored_lease
 
@@ -173,10 +174,13 @@ class World:
         provisioner: FakeProvisioner | None = None,
     ) -> None:
         self.clock = VirtualClock()
+        self.wall = SkewedClock(self.clock)
+        """The clock of the service, which a story may set."""
+
         self.chance = random.Random(seed)
         ids = RandomIds(random.Random(seed))
-        self.sources = Sources(clock=self.clock, ids=ids, chance=self.chance)
-        self.registry = Registry(MemoryStore(), clock=self.clock, ids=ids)
+        self.sources = Sources(clock=self.wall, ids=ids, chance=self.chance)
+        self.registry = Registry(MemoryStore(), clock=self.wall, ids=ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
         self.disk_storage = MemoryDiskStorage()
         self.provisioner = provisioner or FakeProvisioner(
@@ -214,7 +218,7 @@ class World:
             self.objects,
             LabSettings(endpoint="lab:8082", ca_pem="PEM"),
             self.sources,
-            keys=cheap_keys(self.clock),
+            keys=cheap_keys(self.wall),
             provisioners=(self.provisioner,),
             disk_storage=self.disk_storage,
         )

@@ -58,6 +58,33 @@ class VirtualClock:
         self._now += step
 
 
+CLOCK_STEP = timedelta(milliseconds=250)
+"""The wall clock counts as set when it moved this much against steady time.
+
+Small enough that the sum of many small corrections makes nothing late by more than this.
+"""
+
+
+class WallTimes:
+    """Steady times as wall times: all move when the clock is set, and none does before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._epoch = clock.now() - clock.steady()
+
+    @property
+    def epoch(self) -> datetime:
+        """The wall time at which steady time was zero; it changes when the clock is set."""
+        measured = self._clock.now() - self._clock.steady()
+        if abs(measured - self._epoch) >= CLOCK_STEP:
+            self._epoch = measured
+        return self._epoch
+
+    def of(self, steady: timedelta) -> datetime:
+        """The moment of ``steady`` by the wall clock as it is set now."""
+        return self.epoch + steady
+
+
 _DOUBLINGS_MAX = 64
 """More would overflow a float long after any cap has been reached."""
 

@@ -33,7 +33,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bullpen.api.fields import Kind
 from bullpen.errors import Conflict, LabError, Unavailable
-from bullpen.kit.clock import Clock
+from bullpen.kit.clock import Clock, WallTimes
 from bullpen.runtime.faults import Faults
 
 Retry = Callable[[int], timedelta]
@@ -136,12 +136,6 @@ AGAIN = timedelta(milliseconds=10)
 CLOCK_CHECK = timedelta(seconds=1)
 """While a key waits for its time, whether the wall clock was set is checked this often."""
 
-CLOCK_STEP = timedelta(milliseconds=250)
-"""The wall clock counts as set when it moved this much against steady time.
-
-Small enough that the sum of many small corrections makes no pass late by more than this.
-"""
-
 Q_contra = TypeVar("Q_contra", bound=Hashable, contravariant=True)
 
 
@@ -209,8 +203,8 @@ class ReconcileLoop(Generic[Q]):
         self._clock = clock
         self._queue: WorkQueue[Q] = WorkQueue(retry)
         self._news = asyncio.Event()
-        self._epoch = self._measured_epoch()
-        """The wall time at which steady time was zero; it changes when the clock is set."""
+        self._wall = WallTimes(clock)
+        self._epoch = self._wall.epoch
 
     def add(self, key: Q) -> None:
         self._queue.add(key)
@@ -251,13 +245,10 @@ class ReconcileLoop(Generic[Q]):
             await self._wait()
 
     def _notice_clock_step(self) -> None:
-        epoch = self._measured_epoch()
-        if abs(epoch - self._epoch) >= CLOCK_STEP:
+        epoch = self._wall.epoch
+        if epoch != self._epoch:
             self._epoch = epoch
             self._queue.add_waiting()
-
-    def _measured_epoch(self) -> datetime:
-        return self._clock.now() - self._clock.steady()
 
     async def _side_pass(self, key: Q, lane: Hashable, slots: asyncio.Semaphore) -> None:
         """Run a concurrent pass; afterwards the loop must look again, since this key may be due."""
@@ -294,7 +285,7 @@ class ReconcileLoop(Generic[Q]):
             alarm.cancel()
 
     async def _pass(self, key: Q) -> None:
-        name, epoch = self._reconciler.name, self._measured_epoch()
+        name, epoch = self._reconciler.name, self._wall.epoch
         try:
             outcome = await self._reconciler.reconcile(key)
         except (Unavailable, Conflict) as error:
@@ -314,7 +305,7 @@ class ReconcileLoop(Generic[Q]):
             self._record(key, None)
             if outcome.wake_at is not None:
                 now = self._clock.now()
-                clock_set = abs(self._measured_epoch() - epoch) >= CLOCK_STEP
+                clock_set = self._wall.epoch != epoch
                 # Without a delay, a pass that left something due would run in a busy loop and
                 # starve others.
                 soon = clock_set or outcome.wake_at <= now

@@ -220,9 +220,10 @@ def test_what_the_next_pass_must_remember_is_in_the_status() -> None:
     first = pool_status.status(
         owner(), report(pool(member(0)), start_history=failed_once()), now=NOON
     )
-    kept = pool_status.surplus(owner(first), watched_since=NOON - seconds(1))
+    kept = pool_status.surplus(owner(first), watched_since=NOON - seconds(1), now=NOON)
     assert kept == Surplus(since=NOON, count=1)
-    unwatched = pool_status.surplus(owner(first), watched_since=NOON + seconds(60))
+    later = NOON + seconds(60)
+    unwatched = pool_status.surplus(owner(first), watched_since=later, now=later)
     assert unwatched == Surplus(since=NOON + seconds(60), count=1)
     assert pool_status.start_history(owner(first), "r1").failures == failed_once().failures
 

@@ -197,8 +197,8 @@ class PresenceReconciler:
         self._clock = clock
         self._events = events
         self._stuck_after = stuck_after
-        self._settling: dict[Key, datetime] = {}
-        """Since when an exporter has had no lease without being available."""
+        self._settling: dict[Key, timedelta] = {}
+        """Since when, in steady time, an exporter has had no lease without being available."""
 
     async def reconcile(self, key: Key) -> Outcome:
         exporter = self._views.exporters.get(*key)
@@ -258,12 +258,13 @@ class PresenceReconciler:
 
     async def _overdue(self, key: Key, exporter: Exporter) -> Outcome:
         """Report the exporter as stuck once it has taken too long; wake again at that time."""
-        now = self._clock.now()
-        since = self._settling.setdefault(key, now)
+        now, steady = self._clock.now(), self._clock.steady()
+        taken = steady - self._settling.setdefault(key, steady)
         if presence.stuck(exporter):
             return Outcome()
-        if since + self._stuck_after > now:
-            return Outcome(wake_at=since + self._stuck_after)
+        if taken < self._stuck_after:
+            return Outcome(wake_at=now + (self._stuck_after - taken))
+        since = now - taken
 
         def hung(found: Exporter, *, now: datetime) -> ExporterStatus:
             return presence.hung(found, since=since, now=now)

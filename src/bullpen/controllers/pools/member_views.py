@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
@@ -22,7 +22,7 @@ from bullpen.core.matcher import Matcher, device_of
 from bullpen.core.pools import members
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import REVISION, Member, Patience, Phase, Sighting
-from bullpen.kit.clock import Clock
+from bullpen.kit.clock import Clock, WallTimes
 from bullpen.runtime.informer import Key
 
 
@@ -51,6 +51,9 @@ class _MemberView:
     generation: int = 0
     """Generation of the set whose labels were checked."""
 
+    epoch: datetime | None = None
+    """How the wall clock was set at the last evaluation."""
+
     def put(self, exporter: Exporter) -> None:
         name = exporter.metadata.name
         self.entries[name] = _Entry(exporter)
@@ -61,8 +64,11 @@ class _MemberView:
         self.changed[name] = None
         self.unchecked.pop(name, None)
 
-    def due(self, revision: str, now: datetime) -> dict[str, None]:
-        """Members to evaluate now."""
+    def due(self, revision: str, now: datetime, epoch: datetime) -> dict[str, None]:
+        """Members to evaluate now; ``epoch`` changes when the wall clock is set."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.changed |= dict.fromkeys(m.name for m in self.member_index.unusual)
         if revision != self.revision:
             return {**self.changed, **dict.fromkeys(self.entries)}
         late = (m.name for m in self.member_index.unusual if m.due is not None and m.due <= now)
@@ -88,9 +94,12 @@ class MemberViews:
         self._blueprints = blueprints
         self._clock = clock
         self._patience = patience
-        self._started = clock.now()
+        self._started = clock.steady()
+        self._wall = WallTimes(clock)
         self._by_uid: dict[str, _MemberView] = defaultdict(_MemberView)
-        self._unleased: dict[str, datetime] = {}
+        self._unleased: dict[str, timedelta] = {}
+        """By uid, the steady time at which a member's lease ended."""
+
         views.exporters.listen(self._changed)
         views.secrets.listen(self._secret_changed)
         instance_view.listen(self._stir)
@@ -100,7 +109,7 @@ class MemberViews:
         view = self._by_uid.get(uid)
         if view is None:
             return MemberIndex()
-        for name in view.due(revision, now):
+        for name in view.due(revision, now, self._wall.epoch):
             entry = view.entries.get(name)
             if entry is None:
                 view.member_index.remove(name)
@@ -149,13 +158,14 @@ class MemberViews:
 
     def _member(self, entry: _Entry, revision: str, now: datetime) -> Member:
         exporter = entry.exporter
+        unleased = self._unleased.get(exporter.metadata.uid)
         token = self._blueprints.token(exporter)
         seen = Sighting(
             exporter=exporter,
             backing=self._instance_view.backing(exporter),
             leased=self._is_leased(exporter),
-            unleased_since=self._unleased.get(exporter.metadata.uid, self._started),
-            reset_at=self._unleased.get(exporter.metadata.uid),
+            unleased_since=self._wall.of(self._started if unleased is None else unleased),
+            reset_at=None if unleased is None else self._wall.of(unleased),
             stale=self._instance_view.is_stale(exporter, token),
         )
         found = members.member(seen, revision=revision, now=now, patience=self._patience)
@@ -178,7 +188,7 @@ class MemberViews:
         if new is not None and after is not None:
             self._by_uid[after.uid].put(new)
             if old is not None and old.status.lease_ref and not new.status.lease_ref:
-                self._unleased[new.metadata.uid] = self._clock.now()
+                self._unleased[new.metadata.uid] = self._clock.steady()
         elif old is not None:
             self._unleased.pop(old.metadata.uid, None)
 

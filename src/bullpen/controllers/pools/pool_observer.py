@@ -23,7 +23,7 @@ from bullpen.core.pools.members import PATIENCE, Patience
 from bullpen.core.pools.scale_plan import Create, Pool
 from bullpen.core.pools.start_throttle import START_THROTTLE, StartHistory, StartThrottle
 from bullpen.core.targets import profiles
-from bullpen.kit.clock import Clock
+from bullpen.kit.clock import Clock, WallTimes
 from bullpen.runtime.informer import Key, key_of
 
 
@@ -84,8 +84,9 @@ class PoolObserver:
             views, labs, instance_view, blueprints, clock=clock, patience=tuning.patience
         )
         self.demand = PoolDemand(views, labs)
-        # A status has whole seconds; a time it cannot hold would be written again in every pass.
-        self._started = clock.now().replace(microsecond=0)
+        self._wall = WallTimes(clock)
+        self._epoch = self._wall.epoch
+        self._watched_since = _whole(clock.now())
         self._boots: dict[Key, list[timedelta]] = {}
         views.exporters.listen(self._booted)
 
@@ -99,6 +100,15 @@ class PoolObserver:
         asked, owner = self._instance_view.asked_at(new), owner_key(new)
         if asked is not None and owner is not None and new.status.lease_epoch == 0:
             self._boots.setdefault(owner, []).append(self._clock.now() - asked)
+
+    def _watch_began(self, now: datetime) -> datetime:
+        """Since when the demand has been watched by the clock as it is set now.
+
+        How long ago a recorded time was is unknown after the clock was set.
+        """
+        if self._wall.epoch != self._epoch:
+            self._epoch, self._watched_since = self._wall.epoch, _whole(now)
+        return self._watched_since
 
     def observe(self, owner: ExporterSet, *, taken: frozenset[str], now: datetime) -> Look:
         """The current state of ``owner``; ``taken`` are names its members cannot have."""
@@ -117,7 +127,7 @@ class PoolObserver:
             members=state.members,
             waiting=len(share.waiting),
             claimed=len(share.claimed),
-            surplus=pool_status.surplus(owner, watched_since=self._started),
+            surplus=pool_status.surplus(owner, watched_since=self._watch_began(now), now=now),
             start_history=state.start_history,
             refusals=pool_status.refusals(owner),
             held=pool_status.capacity_hold(owner),
@@ -201,3 +211,8 @@ class PoolObserver:
 
 def _is_ready(exporter: Exporter) -> bool:
     return presence.online(exporter) and presence.registered(exporter)
+
+
+def _whole(moment: datetime) -> datetime:
+    """A status has whole seconds; a time it cannot hold would be written again in every pass."""
+    return moment.replace(microsecond=0)

@@ -17,7 +17,7 @@ from bullpen.core.pools.members import Backing, Stage
 from bullpen.core.targets import instances
 from bullpen.core.targets.instances import Instance, Observed
 from bullpen.core.targets.profiles import PROVISIONER
-from bullpen.kit.clock import Clock
+from bullpen.kit.clock import Clock, WallTimes
 from bullpen.provisioners.base import Key, Provisioner
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
@@ -39,12 +39,13 @@ class InstanceView:
         self.alone = alone
         self.provisioners = {found.name: found for found in provisioners}
         self._clock = clock
-        self._started = clock.now()
+        self._started = clock.steady()
+        self._wall = WallTimes(clock)
         self._seen: dict[str, dict[Key, Instance]] = {}
         """By provisioner; a missing provisioner has not answered yet."""
 
-        self._asked: dict[str, datetime] = {}
-        """By uid of the exporter, when its instance was requested."""
+        self._asked: dict[str, timedelta] = {}
+        """By uid of the exporter, the steady time at which its instance was requested."""
 
         self._tokens: dict[str, str] = {}
         """By uid, the digest of the token given to the instance."""
@@ -114,18 +115,19 @@ class InstanceView:
 
     def _since(self, exporter: Exporter) -> datetime:
         """When its boot began; if unknown, the start of this process."""
-        asked = self._asked.get(exporter.metadata.uid)
-        created = exporter.metadata.creation_timestamp or self._started
-        return asked or max(created, self._started)
+        asked, started = self.asked_at(exporter), self._wall.of(self._started)
+        return asked or max(exporter.metadata.creation_timestamp or started, started)
 
     def asked(self, exporter: Exporter, token: str) -> None:
         """An instance is being requested, to run with this token."""
         uid = exporter.metadata.uid
-        self._asked.setdefault(uid, self._clock.now())
+        self._asked.setdefault(uid, self._clock.steady())
         self._tokens[uid] = _digest(token)
 
     def asked_at(self, exporter: Exporter) -> datetime | None:
-        return self._asked.get(exporter.metadata.uid)
+        """When its instance was requested, by the wall clock as it is set now."""
+        asked = self._asked.get(exporter.metadata.uid)
+        return self._wall.of(asked) if asked is not None else None
 
     def is_stale(self, exporter: Exporter, token: str) -> bool:
         """Whether its instance was given a token that is no longer valid."""
@@ -159,7 +161,7 @@ class InstanceView:
         if after.held:
             self._asked.pop(after.owner_uid, None)
         elif before is not None and before.held:
-            self._asked[after.owner_uid] = self._clock.now()
+            self._asked[after.owner_uid] = self._clock.steady()
 
     def drop(self, provisioner: str, key: Key) -> None:
         """An instance is gone, so there may be capacity for a held one."""

@@ -185,15 +185,17 @@ def capacity_hold(owner: ExporterSet) -> Hold | None:
     return Hold(reason=found.reason, message=found.message, capacity=True) if found else None
 
 
-def surplus(owner: ExporterSet, *, watched_since: datetime) -> Surplus | None:
+def surplus(owner: ExporterSet, *, watched_since: datetime, now: datetime) -> Surplus | None:
     """The surplus members, as recorded in the status of ``owner``.
 
-    Nobody knows the demand from before this process began to watch it.
+    Nobody knows the demand from before this process began to watch it. A time in the future was
+    written before the clock was set back.
     """
     found = owner.status.surplus
     if found is None:
         return None
-    return Surplus(since=max(found.since, watched_since), count=found.count)
+    since = found.since if watched_since < found.since <= now else watched_since
+    return Surplus(since=since, count=found.count)
 
 
 def transitions(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tuple[Note, ...]:
