@@ -336,6 +336,34 @@ def test_gap_06_a_reused_member_serves_many_leases_and_is_replaced_when_it_dies(
     World().run(story)
 
 
+def test_changed_labels_and_annotations_reach_members_in_place_and_replace_nobody() -> None:
+    async def story(world: World) -> None:
+        await warm(world, 2)
+        await world.ask("job")
+        await world.until(lambda: world.got("job"))
+        await world.until(lambda: world.available(2))
+        before = world.uids()
+        template = TemplateMetadata(labels={**LABELS, "site": "b"}, annotations={"note": "new"})
+        await world.edit_set(template=Template(metadata=template))
+
+        def updated() -> bool:
+            metas = [member.metadata for member in world.members()]
+            return all(
+                meta.labels.get("site") == "b" and meta.annotations.get("note") == "new"
+                for meta in metas
+            )
+
+        await world.until(updated)
+        await world.edit_set(template=Template(metadata=TemplateMetadata(labels=LABELS)))
+        await world.until(lambda: all("site" not in m.metadata.labels for m in world.members()))
+        assert all("note" not in m.metadata.annotations for m in world.members())
+        await world.sleep(60)
+        assert world.uids() == before
+        assert world.condition("Synced").status == "True"
+
+    World().run(story)
+
+
 def test_slow_removals_in_one_pool_do_not_delay_starts_in_another() -> None:
     async def story(world: World) -> None:
         await world.make_class()

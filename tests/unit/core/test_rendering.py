@@ -38,7 +38,7 @@ from bullpen.core.pools import member_names
 from bullpen.core.pools.members import REVISION, SINGLE_USE
 from bullpen.core.targets import exporter_config, profiles
 from bullpen.core.targets.exporter_config import Connection
-from bullpen.core.targets.profiles import FINALIZER, PROVISIONER
+from bullpen.core.targets.profiles import FINALIZER, PROVISIONER, TEMPLATE_KEYS
 
 KEY = ("lab", "rpi4-0")
 CONNECTION = Connection(endpoint="127.0.0.1:8082", token="secret", ca_pem="PEM")
@@ -231,6 +231,7 @@ def test_a_member_carries_what_others_know_it_by() -> None:
     }
     assert meta.annotations == {
         "note": "x",
+        TEMPLATE_KEYS: '{"labels":["board"],"annotations":["note"]}',
         PROVISIONER: "qemu.jumpstarter.dev",
         SINGLE_USE: "true",
     }

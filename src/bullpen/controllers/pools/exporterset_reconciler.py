@@ -234,11 +234,12 @@ class ExporterSetReconciler:
         self._views.exporters.observe(await self._objects.update(exporter))
 
     async def _relabel(self, look: Look, exporter: Exporter) -> None:
-        owner, before = look.owner, exporter.metadata.labels
-        current = before.get(REVISION) == look.revision
-        own = profiles.labels(owner) if current else {SET_UID: owner.metadata.uid}
-        labels = {**before, **own}
-        await self._update(replace(exporter, metadata=replace(exporter.metadata, labels=labels)))
+        owner, meta = look.owner, exporter.metadata
+        if meta.labels.get(REVISION) == look.revision:
+            meta = profiles.updated_in_place(owner, meta)
+        else:
+            meta = replace(meta, labels={**meta.labels, SET_UID: owner.metadata.uid})
+        await self._update(replace(exporter, metadata=meta))
 
     def _report(self, look: Look, plan: Plan, result: _Result, now: datetime) -> Report:
         given_up = {action.name for action in result.done if action.rule in _GIVEN_UP}

@@ -18,10 +18,10 @@ from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
-from bullpen.core.matcher import Matcher, device_of
 from bullpen.core.pools import members
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import REVISION, Member, Patience, Phase, Sighting
+from bullpen.core.targets import profiles
 from bullpen.kit.clock import Clock, WallTimes
 from bullpen.runtime.informer import Key
 
@@ -128,21 +128,20 @@ class MemberViews:
         return self._by_uid[uid].entries[name].exporter
 
     def unlabelled(self, owner: ExporterSet, revision: str) -> list[Exporter]:
-        """Members that lack labels of their set: its uid, or of the current revision any other."""
+        """Members without the uid of their set, and current ones that differ from its template."""
         view = self._by_uid.get(owner.metadata.uid)
         if view is None:
             return []
         if view.generation != owner.metadata.generation:
             view.generation = owner.metadata.generation
             view.unchecked = dict.fromkeys(view.entries)
-        matcher = Matcher(selector=owner.spec.selector.selector())
         found = []
         for name in tuple(view.unchecked):
             exporter = view.entries[name].exporter
             meta = exporter.metadata
             unknown = meta.labels.get(SET_UID) != owner.metadata.uid
             current = meta.labels.get(REVISION) == revision
-            bare = unknown or (current and not matcher.matches(device_of(exporter)))
+            bare = unknown or (current and profiles.updated_in_place(owner, meta) != meta)
             if bare and meta.deletion_timestamp is None:
                 found.append(exporter)
             else:

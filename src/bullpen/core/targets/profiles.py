@@ -1,6 +1,8 @@
 """What a set's members are created from: template, class and the set's own settings.
 
-The revision identifies all of it. Members of another revision are out of date.
+The revision identifies everything that only a new member can have: all fields of a profile
+except those that are excluded by name. Members of another revision are out of date. Labels
+and annotations are changed in place instead.
 """
 
 from __future__ import annotations
@@ -8,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+
+import msgspec
 
 from bullpen.api import codec, exporterset
 from bullpen.api.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
+from bullpen.api.fields import Struct
 from bullpen.api.meta import ObjectMeta, OwnerReference
-from bullpen.api.paths import Document
 from bullpen.api.virtualtargetclass import (
     BindingMode,
     CABundleReference,
@@ -31,7 +35,13 @@ PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
 FINALIZER = "virtualtarget.jumpstarter.dev/instance"
 """Keeps a member's Exporter until its instance is gone."""
 
+TEMPLATE_KEYS = "exporterset.jumpstarter.dev/template-keys"
+"""Annotation of a member: the keys of the labels and annotations it has from its template."""
+
 REVISION_LENGTH = 10
+
+NOT_IN_REVISION = frozenset({"labels", "annotations", "on_demand", "revision"})
+"""Fields of a profile that change no member, or change it in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +87,7 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
     """What members of ``owner`` are created from, given its class."""
     spec, cls = owner.spec, found.spec
     secret = cls.credentials_secret_ref
-    return Profile(
+    made = Profile(
         provisioner=cls.provisioner,
         parameters=exporter_config.merged(cls.parameters, spec.parameters),
         drivers=spec.template.spec.drivers,
@@ -90,8 +100,8 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
         credentials=secret.name if secret else "",
         labels=labels(owner),
         annotations=spec.template.metadata.annotations,
-        revision=_revision(owner, found),
     )
+    return replace(made, revision=_revision(made))
 
 
 def labels(owner: ExporterSet) -> dict[str, str]:
@@ -108,7 +118,12 @@ def member_metadata(owner: ExporterSet, name: str, made_from: Profile) -> Object
         name=name,
         namespace=owner.metadata.namespace,
         labels={**made_from.labels, REVISION: made_from.revision},
-        annotations={**made_from.annotations, PROVISIONER: made_from.provisioner, **single},
+        annotations={
+            **made_from.annotations,
+            TEMPLATE_KEYS: _template_keys(owner),
+            PROVISIONER: made_from.provisioner,
+            **single,
+        },
         finalizers=(FINALIZER,),
         owner_references=(
             OwnerReference(
@@ -123,16 +138,68 @@ def member_metadata(owner: ExporterSet, name: str, made_from: Profile) -> Object
     )
 
 
-def _revision(owner: ExporterSet, found: VirtualTargetClass) -> str:
-    """A digest of everything that defines a member; the number of members does not count."""
-    spec = codec.encode(found.spec)
-    spec.pop("bindingMode", None)
-    given: Document = {
-        "class": spec,
-        "template": codec.encode(owner.spec.template),
-        "parameters": owner.spec.parameters,
-        "images": codec.encode(owner.spec.images) if owner.spec.images else None,
-        "recycle": owner.spec.recycle_strategy.value,
+def updated_in_place(owner: ExporterSet, meta: ObjectMeta) -> ObjectMeta:
+    """The metadata of a member with the labels and annotations of its set's template.
+
+    What the template no longer has is removed; keys that others have set stay.
+    """
+    template = owner.spec.template.metadata
+    before = _keys_before(meta)
+    kept_labels = {k: v for k, v in meta.labels.items() if k not in before.labels}
+    kept = {k: v for k, v in meta.annotations.items() if k not in before.annotations}
+    return replace(
+        meta,
+        labels={**kept_labels, **labels(owner)},
+        annotations={**kept, **template.annotations, TEMPLATE_KEYS: _template_keys(owner)},
+    )
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    labels: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
+
+
+def _keys_before(meta: ObjectMeta) -> _Keys:
+    """What a member has from an earlier template; nothing is known if others edited the record."""
+    try:
+        return msgspec.json.decode(meta.annotations.get(TEMPLATE_KEYS, "{}"), type=_Keys)
+    except msgspec.DecodeError:
+        return _Keys()
+
+
+def _template_keys(owner: ExporterSet) -> str:
+    template = owner.spec.template.metadata
+    keys = {"labels": sorted(template.labels), "annotations": sorted(template.annotations)}
+    return json.dumps(keys, separators=(",", ":"))
+
+
+def _revision(made: Profile) -> str:
+    """A digest of every field of the profile that only a new member can have."""
+    given = {
+        item.name: _plain(getattr(made, item.name))
+        for item in fields(made)
+        if item.name not in NOT_IN_REVISION
     }
-    text = json.dumps(given, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_without_empty(given), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:REVISION_LENGTH]
+
+
+def _plain(value: object) -> object:
+    """A value of a profile as JSON has it."""
+    if isinstance(value, Struct):
+        return codec.encode(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _without_empty(value: object) -> object:
+    """``value`` without empty maps and absent values: to write them out changes nothing."""
+    if isinstance(value, dict):
+        found = {key: _without_empty(item) for key, item in value.items()}
+        return {key: item for key, item in found.items() if item is not None and item != {}}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value
