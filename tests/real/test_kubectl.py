@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.patient]
 
 JUMPSTARTER = "jumpstarter.dev/v1alpha1"
 VIRTUAL = "virtualtarget.jumpstarter.dev/v1alpha1"
+DEVICE = "device.jumpstarter.dev/v1alpha1"
 
 KINDS: dict[str, dict[str, Any]] = {
     "clients.jumpstarter.dev": {"apiVersion": JUMPSTARTER, "kind": "Client"},
@@ -57,6 +58,20 @@ KINDS: dict[str, dict[str, Any]] = {
             "maxReplicas": 4,
             "selector": {"matchLabels": {"pool": "x"}},
             "template": {"metadata": {"labels": {"pool": "x"}}, "spec": {"drivers": []}},
+        },
+    },
+    "devicepools.device.jumpstarter.dev": {
+        "apiVersion": DEVICE,
+        "kind": "DevicePool",
+        "spec": {"sharedCounters": {"slots": 1}, "devices": [{"name": "a"}]},
+    },
+    "deviceclaims.device.jumpstarter.dev": {
+        "apiVersion": DEVICE,
+        "kind": "DeviceClaim",
+        "spec": {
+            "clientRef": {"name": "alice"},
+            "duration": "30m",
+            "requests": [{"name": "dut", "exactly": {"deviceClassName": "none"}}],
         },
     },
     "secrets": {"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}},

@@ -15,7 +15,7 @@ from itertools import combinations, product
 from bullpen.api.device_selectors import parse_expression
 from bullpen.core.claims.allocator import Allocator, Answer
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
-from bullpen.core.claims.criteria import CriteriaIndex, DeviceClass
+from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
 from bullpen.core.claims.inventory import (
     Amounts,
     Effect,
@@ -43,7 +43,7 @@ class Reference:
     preferred: tuple[Constraint, ...]
 
 
-def allocator_of(inventory: Inventory, classes: Sequence[DeviceClass] = ()) -> Allocator:
+def allocator_of(inventory: Inventory, classes: Sequence[ClassDefinition] = ()) -> Allocator:
     index = InventoryIndex(inventory)
     return Allocator(index, CriteriaIndex(index, classes))
 
@@ -51,7 +51,7 @@ def allocator_of(inventory: Inventory, classes: Sequence[DeviceClass] = ()) -> A
 def allocate(
     inventory: Inventory,
     terms: Terms,
-    classes: Sequence[DeviceClass] = (),
+    classes: Sequence[ClassDefinition] = (),
     *,
     budget: int = BUDGET,
 ) -> Answer:

@@ -94,6 +94,7 @@ _KEYWORDS = {
     "max_length": "maxLength",
     "max_properties": "maxProperties",
     "max_items": "maxItems",
+    "min_items": "minItems",
     "preserve_unknown": "x-kubernetes-preserve-unknown-fields",
 }
 

@@ -29,6 +29,9 @@ from bullpen.api.core import (
     secret_causes,
 )
 from bullpen.api.crd import CustomResourceDefinition
+from bullpen.api.deviceclaim import DeviceClaim, deviceclaim_causes
+from bullpen.api.deviceclass import DeviceClass, deviceclass_causes
+from bullpen.api.devicepool import DevicePool, devicepool_causes
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import SCALE_TO_ZERO, ExporterSet, exporterset_causes
 from bullpen.api.fields import Kind
@@ -399,6 +402,31 @@ RESOURCES = Resources(
                 Column(name="Updated", path=".status.updatedReplicas", type="integer"),
             ),
             checks=(virtualtargetpool_causes,),
+        ),
+        _resource(
+            DeviceClass,
+            "deviceclasses",
+            namespaced=False,
+            columns=(Column(name="Cost", path=".spec.cost", type="integer"),),
+            checks=(deviceclass_causes,),
+        ),
+        _resource(
+            DevicePool,
+            "devicepools",
+            columns=(Column(name="Driver", path=".spec.driver"),),
+            checks=(devicepool_causes,),
+        ),
+        _resource(
+            DeviceClaim,
+            "deviceclaims",
+            status=True,
+            columns=(
+                Column(name="Client", path=".spec.clientRef.name"),
+                Column(name="Allocated", path='.status.conditions[?(@.type=="Allocated")].status'),
+                Column(name="Reason", path='.status.conditions[?(@.type=="Allocated")].reason'),
+                Column(name="Duration", path=".spec.duration"),
+            ),
+            checks=(deviceclaim_causes,),
         ),
         _resource(
             Namespace,

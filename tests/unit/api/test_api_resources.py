@@ -54,6 +54,7 @@ def test_the_order_is_stable_and_each_group_comes_once() -> None:
     assert RESOURCES.group_versions() == (
         ("jumpstarter.dev", "v1alpha1"),
         ("virtualtarget.jumpstarter.dev", "v1alpha1"),
+        ("device.jumpstarter.dev", "v1alpha1"),
         ("", "v1"),
         ("coordination.k8s.io", "v1"),
         ("rbac.authorization.k8s.io", "v1"),
@@ -75,13 +76,15 @@ def test_short_names_are_kubernetes_own() -> None:
 
 def test_what_is_not_ours_is_not_custom() -> None:
     custom = {item.group for item in RESOURCES if item.custom}
-    assert custom == {"jumpstarter.dev", "virtualtarget.jumpstarter.dev"}
+    ours = {"jumpstarter.dev", "virtualtarget.jumpstarter.dev", "device.jumpstarter.dev"}
+    assert custom == ours
     cluster_wide = {item.kind for item in RESOURCES if not item.namespaced}
     assert cluster_wide == {
         "Namespace",
         "CustomResourceDefinition",
         "ClusterRole",
         "ClusterRoleBinding",
+        "DeviceClass",
     }
     assert RESOURCES.of(CustomResourceDefinition).categories == ("api-extensions",)
 

@@ -54,7 +54,7 @@ def test_the_reader_reads_every_resource_but_secrets_and_writes_none(resource: R
         assert not allows("bullpen:reader", verb, resource.group, resource.plural)
 
 
-VIRTUAL = "virtualtarget.jumpstarter.dev"
+VIRTUAL, DEVICE = "virtualtarget.jumpstarter.dev", "device.jumpstarter.dev"
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -78,6 +78,12 @@ RBAC = "rbac.authorization.k8s.io"
         ("admin", "create", RBAC, "clusterroles", False),
         ("admin", "create", VIRTUAL, "exportersets", False),
         ("admin", "update", VIRTUAL, "virtualtargetclasses", False),
+        ("view", "watch", DEVICE, "deviceclaims", True),
+        ("view", "create", DEVICE, "deviceclaims", False),
+        ("edit", "create", DEVICE, "deviceclaims", True),
+        ("edit", "create", DEVICE, "devicepools", False),
+        ("admin", "create", DEVICE, "devicepools", True),
+        ("admin", "create", DEVICE, "deviceclasses", False),
         ("bullpen:pool-admin", "create", VIRTUAL, "exportersets", True),
         ("cluster-admin", "anything", "any", "thing", True),
     ],

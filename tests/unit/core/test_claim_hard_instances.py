@@ -11,7 +11,7 @@ import pytest
 from bullpen.api.device_selectors import parse_expression
 from bullpen.core.claims.allocator import Verdict
 from bullpen.core.claims.claim import Constraint, Criteria, Request, Terms
-from bullpen.core.claims.criteria import DeviceClass
+from bullpen.core.claims.criteria import ClassDefinition
 from bullpen.core.claims.inventory import Inventory, InventoryDevice
 from support.claim_builders import claim, device, devices, different, lab, one, request, same
 from support.claim_reference import allocate
@@ -285,7 +285,7 @@ def test_an_edited_class_is_seen_by_the_next_answer() -> None:
     terms = claim(request("r", one(device_class="board")))
     for model, expected in (("a", "old"), ("b", "new")):
         criteria = Criteria(expressions=(parse_expression(f"model == '{model}'"),))
-        found = allocate(inventory, terms, [DeviceClass(name="board", criteria=criteria)])
+        found = allocate(inventory, terms, [ClassDefinition(name="board", criteria=criteria)])
         assert found.devices == (expected,)
 
 

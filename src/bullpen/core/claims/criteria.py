@@ -20,7 +20,7 @@ from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClass:
+class ClassDefinition:
     """A leaf class, whose criteria say which devices it has; or a group of leaf classes."""
 
     name: str
@@ -43,7 +43,7 @@ class Found:
 class CriteriaIndex:
     """The devices of classes and selectors on one inventory."""
 
-    def __init__(self, index: InventoryIndex, classes: Iterable[DeviceClass] = ()) -> None:
+    def __init__(self, index: InventoryIndex, classes: Iterable[ClassDefinition] = ()) -> None:
         self.classes = {item.name: item for item in classes}
         self._index = index
         self._expressions: dict[Expression, Found] = {}

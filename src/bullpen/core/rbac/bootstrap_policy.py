@@ -38,6 +38,7 @@ READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
 
 JUMPSTARTER, VIRTUAL = "jumpstarter.dev", "virtualtarget.jumpstarter.dev"
+DEVICE = "device.jumpstarter.dev"
 SECRETS = ("", "secrets")
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/version/")
@@ -127,6 +128,14 @@ CLUSTER_ROLES = (
                 "virtualtargetclasses",
                 verbs=READ,
             ),
+            _rule(
+                DEVICE,
+                "deviceclaims",
+                "deviceclaims/status",
+                "deviceclasses",
+                "devicepools",
+                verbs=READ,
+            ),
         ),
         labels=_aggregate_to("view"),
     ),
@@ -140,6 +149,7 @@ CLUSTER_ROLES = (
             _rule("coordination.k8s.io", "leases", verbs=WRITE),
             _rule(JUMPSTARTER, "clients", "exporters", "leases", verbs=WRITE),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
+            _rule(DEVICE, "deviceclaims", verbs=WRITE),
         ),
         labels=_aggregate_to("edit"),
     ),
@@ -149,6 +159,7 @@ CLUSTER_ROLES = (
             _rule("authorization.k8s.io", "localsubjectaccessreviews", verbs=("create",)),
             _rule(GROUP, "roles", "rolebindings", verbs=(*READ, *WRITE)),
             _rule(JUMPSTARTER, "exporteraccesspolicies", verbs=WRITE),
+            _rule(DEVICE, "devicepools", verbs=WRITE),
         ),
         labels=_aggregate_to("admin"),
     ),
