@@ -45,6 +45,7 @@ COMMANDS = {
     "completion": ("bullpen.cli.completion:completion", "Print a shell's completion script."),
     "crds": ("bullpen.cli.install:crds", "Print the CustomResourceDefinitions."),
     "manifests": ("bullpen.cli.install:manifests", "Print the manifests for a cluster."),
+    "schedule": ("bullpen.cli.schedule:schedule", "Show what a claim for several targets gets."),
     "sim": ("bullpen.cli.sim:sim", "Simulate the lab with faults, from a seed."),
     "bench": ("bullpen.cli.bench:bench", "Run benchmarks; results are ratios to references."),
 }

@@ -29,8 +29,13 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 def read(paths: tuple[str, ...]) -> list[tuple[Resource, Document]]:
     """Every object in ``paths`` with its resource, in file order; ``-`` is standard input."""
+    return [_resolved(document, source) for source, document in documents(paths)]
+
+
+def documents(paths: tuple[str, ...]) -> list[tuple[str, Document]]:
+    """Every object in ``paths`` with its file, of whatever kind; ``-`` is standard input."""
     found = [
-        _resolved(document, source)
+        (source, document)
         for path in paths
         for source, content in _contents(path)
         for document in _flattened(yaml.load_manifests(content), source)

@@ -25,6 +25,7 @@ from bullpen.api.devicepool import AttributeValue, DevicePool, PoolDevice
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import SET_NAME
 from bullpen.api.lease import Lease
+from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
 from bullpen.core.claims.criteria import ClassDefinition
 from bullpen.core.claims.inventory import (
@@ -40,8 +41,11 @@ from bullpen.core.claims.inventory import (
     amount,
     amounts,
 )
+from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.exporters import presence
-from bullpen.core.leases import lifecycle
+from bullpen.core.leases import access, lifecycle
+from bullpen.core.leases.access import Policies
+from bullpen.core.matcher import Device
 from bullpen.kit import quantities
 from bullpen.kit.selectors import EVERYTHING, Selector
 
@@ -64,6 +68,37 @@ def inventory_of(
         counters=counters,
         uses=tuple(use for lease in leases if (use := _use(lease)) is not None),
         incomplete=frozenset(incomplete),
+    )
+
+
+def allowed_devices(
+    index: InventoryIndex,
+    policies: Policies,
+    *,
+    client: Mapping[str, str] | None,
+    labels: Mapping[str, Mapping[str, str]],
+    duration: timedelta,
+) -> int:
+    """The devices that the access policies allow a client for so long.
+
+    ``client``: the labels of the Client; None if there is no such Client. ``labels``: those of each
+    exporter. Policies are about exporters; the devices of a DevicePool are not restricted.
+    """
+    if not policies.enforced:
+        return index.everything
+    return bitsets.of(
+        number
+        for number, device in enumerate(index.devices)
+        if device.name not in labels
+        or (
+            client is not None
+            and access.approve(
+                policies,
+                client=client,
+                exporter=Device(name=device.name, labels=labels[device.name]),
+                duration=duration,
+            )
+        )
     )
 
 

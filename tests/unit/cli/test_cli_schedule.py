@@ -1,0 +1,201 @@
+"""``bullpen schedule``: answers, explanations and exit codes, from a snapshot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from bullpen.api import yaml
+from bullpen.api.paths import Document
+from bullpen.cli.schedule import TIME, schedule
+
+LAB, DEVICE = "jumpstarter.dev/v1alpha1", "device.jumpstarter.dev/v1alpha1"
+NOW = "2026-01-01T08:00:00Z"
+
+
+def made(api_version: str, kind: str, name: str, spec: Document, **more: Any) -> Document:
+    meta: Document = {"name": name, "labels": more.pop("labels", {})}
+    if kind != "DeviceClass":
+        meta["namespace"] = "default"
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec, **more}
+
+
+def exporter(name: str, **labels: str) -> Document:
+    conditions = [
+        {
+            "type": "Registered",
+            "status": "True",
+            "reason": "Test",
+            "message": "",
+            "lastTransitionTime": NOW,
+        }
+    ]
+    return made(LAB, "Exporter", name, {}, labels=labels, status={"conditions": conditions})
+
+
+def lease(name: str, held: str, hours: int) -> Document:
+    spec = {"clientRef": {"name": "bob"}, "selector": {}, "duration": f"{hours}h"}
+    spec["exporterRef"] = {"name": held}
+    return made(LAB, "Lease", name, spec, status={"exporterRef": {"name": held}, "beginTime": NOW})
+
+
+def claim(*requests: Document, **spec: Any) -> Document:
+    wanted = {"clientRef": {"name": "alice"}, "duration": "1h", "requests": list(requests)}
+    return made(DEVICE, "DeviceClaim", "bench", {**wanted, **spec})
+
+
+def boards(count: int) -> Document:
+    return {"name": "dut", "exactly": {"deviceClassName": "board", "count": count}}
+
+
+CLASS = made(
+    DEVICE, "DeviceClass", "board", {"selectors": [{"cel": {"expression": "kind == 'board'"}}]}
+)
+SNAPSHOT = [
+    made(LAB, "Client", "alice", {}, labels={"team": "a"}),
+    CLASS,
+    *(exporter(f"board-{n}", kind="board", site="brno") for n in range(3)),
+    lease("busy", "board-2", 2),
+]
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    return written(tmp_path / "lab.yaml", *SNAPSHOT, at=NOW)
+
+
+def written(path: Path, *documents: Document, at: str = "") -> Path:
+    meta = {"annotations": {TIME: at}} if at else {}
+    content = {"apiVersion": "v1", "kind": "List", "metadata": meta, "items": list(documents)}
+    path.write_text(yaml.dump(content))
+    return path
+
+
+def ask(inventory: Path, *documents: Document, words: tuple[str, ...] = ()) -> tuple[int, str]:
+    """The exit code and what was printed."""
+    path = written(inventory.parent / "claims.yaml", *documents)
+    return run("-f", str(path), "--inventory", str(inventory), *words)
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(schedule, list(words), standalone_mode=False)
+    if isinstance(result.exception, click.ClickException):
+        return result.exception.exit_code, result.exception.format_message()
+    assert result.exception is None, result.exception
+    return int(result.return_value or 0), result.output
+
+
+def test_a_claim_that_can_be_served_now_exits_with_0(inventory: Path) -> None:
+    code, said = ask(inventory, claim(boards(2)))
+    assert code == 0
+    assert said.splitlines() == [
+        "bench: now",
+        "REQUEST   ALTERNATIVE   DEVICE",
+        "dut       0             board-0",
+        "dut       0             board-1",
+    ]
+
+
+def test_a_claim_that_must_wait_exits_with_2_and_says_until_when(inventory: Path) -> None:
+    code, said = ask(inventory, claim(boards(3)), words=("--explain",))
+    assert code == 2
+    assert said.splitlines()[0] == "bench: from 2026-01-01T10:00:00Z"
+    assert "  dut needs 3, only board-0 and board-1 qualify" in said
+    assert "  it could be served with 2 instead of 3 for dut" in said
+    assert "  in the way: busy has board-2 until 2026-01-01T10:00:00Z" in said
+    assert "known 3 → class 3 → selector 3" in said
+
+
+def test_the_answer_for_another_time_sees_the_leases_of_that_time(inventory: Path) -> None:
+    code, _ = ask(inventory, claim(boards(3)), words=("--at", "2026-01-01T10:00:00Z"))
+    assert code == 0
+
+
+def test_a_claim_that_can_never_be_served_exits_with_3(inventory: Path) -> None:
+    code, said = ask(inventory, claim(boards(4)))
+    assert code == 3
+    assert said.splitlines()[0] == "bench: never with this inventory"
+
+
+def test_a_used_up_budget_exits_with_4(inventory: Path) -> None:
+    rows = [exporter(f"x{n}", kind="board", row=f"r{n}", column=f"c{n}") for n in range(9)]
+    full = written(inventory.parent / "rows.yaml", *SNAPSHOT[:2], *rows, at=NOW)
+    both = [{"distinctAttribute": "row"}, {"distinctAttribute": "column"}]
+    code, said = ask(full, claim(boards(8), constraints=both), words=("--budget", "3"))
+    assert code == 4
+    assert "unknown" in said
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ([claim(boards(0))], "spec.requests[0].exactly.count"),
+        ([claim(boards(1), constraints=[{}])], "spec.constraints[0]"),
+        ([], "no DeviceClaim to answer"),
+        ([{"apiVersion": "v9", "kind": "Nothing"}], "no kind 'Nothing'"),
+    ],
+    ids=["count", "constraint", "nothing asked", "unknown kind"],
+)
+def test_a_bad_claim_exits_with_64_and_its_path(
+    inventory: Path, documents: list[Document], said: str
+) -> None:
+    code, output = ask(inventory, *documents)
+    assert code == 64
+    assert said in output
+
+
+def test_a_bad_command_line_exits_with_64_too() -> None:
+    assert run("--budget", "none")[0] == 64
+    assert run("why-not", "bench")[0] == 64
+    assert run("-f", "/nowhere.yaml")[0] == 64
+
+
+def test_policies_decide_what_the_client_may_have(inventory: Path) -> None:
+    policy = {
+        "exporterSelector": {"matchLabels": {"kind": "board"}},
+        "policies": [{"priority": 1, "from": [{"clientSelector": {"matchLabels": {"team": "b"}}}]}],
+    }
+    guarded = made(LAB, "ExporterAccessPolicy", "b-only", policy)
+    full = written(inventory.parent / "guarded.yaml", *SNAPSHOT, guarded, at=NOW)
+    code, said = ask(full, claim(boards(1)), words=("--explain",))
+    assert code == 3
+    assert "capacity 3 → allowed 0" in said
+
+
+def test_the_answer_as_a_document_has_the_facts(inventory: Path) -> None:
+    code, said = ask(inventory, claim(boards(3)), words=("-o", "json", "--explain"))
+    assert code == 2
+    row = json.loads(said)["claims"][0]
+    assert row["verdict"] == "Unsatisfiable"
+    assert row["starts"] == "2026-01-01T10:00:00Z"
+    assert row["funnels"][0]["left"]["free"] == 2
+
+
+def test_why_not_says_what_keeps_a_device_from_a_claim(inventory: Path) -> None:
+    path = written(inventory.parent / "claims.yaml", claim(boards(1)))
+    options = ("-f", str(path), "--inventory", str(inventory))
+    code, said = run("why-not", "bench", "board-2", *options)
+    assert code == 0
+    assert said == "dut: busy has board-2 until 2026-01-01T10:00:00Z\n"
+    assert run("why-not", "other", "board-2", *options)[0] == 64
+
+
+def test_files_of_the_prototype_are_answered_for_pods_on_nodes(tmp_path: Path) -> None:
+    prototype = "devmgmtproto.k8s.io/v1alpha1"
+    device = {"name": "gpu-0"}
+    pool = {"nodeName": "n1", "driver": "d", "devices": [device]}
+    documents = [
+        made(prototype, "DevicePool", "n1-gpus", pool),
+        made(prototype, "DeviceClass", "gpu", {"driver": "d"}),
+        made("v1", "Pod", "p", {"deviceClaims": {"devices": [{"name": "g", "class": "gpu"}]}}),
+        made("v1", "Pod", "q", {"deviceClaims": {"devices": [{"name": "g", "class": "tpu"}]}}),
+    ]
+    code, said = run("-f", str(written(tmp_path / "pods.yaml", *documents)))
+    assert code == 3
+    assert "pod/p   n1     now      n1-gpus/gpu-0" in said
+    assert "DeviceClass/gpu.spec: normalised" in said
