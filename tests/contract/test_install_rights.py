@@ -23,6 +23,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
 from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
 from bullpen.app import controllers
 from bullpen.app.install import rbac
 from bullpen.app.lab import Lab, Role
@@ -49,6 +50,7 @@ PROCESSES = {
     "bullpen.controllers.pools.exporterset_reconciler": ("provisioner",),
     "bullpen.controllers.targets.instance_reconciler": ("provisioner",),
     "bullpen.controllers.targets.disk_reconciler": ("provisioner",),
+    "bullpen.controllers.targets.target_reconciler": ("provisioner",),
     "bullpen.placements.pod.placement": ("provisioner",),
     "bullpen.runtime.events": ("controller", "provisioner", "router"),
 }
@@ -67,6 +69,7 @@ UNSEEN: dict[str, dict[Right, str]] = {
     "provisioner": {
         ("jumpstarter.dev", "exporters/finalizers", "update"): "asked by admission, not by us",
         ("virtualtarget.jumpstarter.dev", "exportersets/finalizers", "update"): "the same",
+        ("virtualtarget.jumpstarter.dev", "virtualtargets/finalizers", "update"): "the same",
         ("jumpstarter.dev", "exporters", "get"): "when a member's name may be taken",
         ("", "configmaps", "get"): "the controller's authority, read at the start",
         ("", "events", "update"): "when the same happens again",
@@ -164,6 +167,14 @@ def _tell_of_lasting_targets(used: dict[str, set[Right]]) -> None:
         await world.objects.create(made)
         disks = world.views[VirtualDisk]
         await world.until(lambda: [d.status.phase.value for d in disks.all()] == ["Ready"])
+        await world.make_class()
+        spec = VirtualTargetSpec(virtual_target_class_name="fake")
+        meta = ObjectMeta(name="vm", namespace=NAMESPACE)
+        await world.objects.create(VirtualTarget(metadata=meta, spec=spec))
+        targets = world.views[VirtualTarget]
+        await world.until(lambda: [t.status.phase.value for t in targets.all()] == ["Running"])
+        await world.remove(VirtualTarget, "vm")
+        await world.until(lambda: not list(targets.all()))
         await world.remove(VirtualDisk, "root")
         await world.until(lambda: not list(disks.all()))
 

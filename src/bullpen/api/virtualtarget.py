@@ -138,6 +138,9 @@ class Restarts(Struct):
         metadata=about("Ends since it last ran steadily.", format="int32", required=True)
     )
     total: int = field(default=0, metadata=about("Ends since it was created.", format="int32"))
+    start: int = field(
+        default=0, metadata=about("The start that ended last, as status.starts counts them.")
+    )
     last_time: datetime = field(metadata=about("When it last ended.", required=True))
     retry_time: datetime = field(
         metadata=about("It is not started before this time.", required=True, micro=True)
@@ -179,6 +182,7 @@ class VirtualTargetStatus(Struct):
         default=(),
         metadata=about("The VirtualDisks it was last started with.", list_type="atomic"),
     )
+    starts: int = field(default=0, metadata=about("How often it was started."))
     started_at: datetime | None = field(default=None, metadata=about("When it was last started."))
     restarts: Restarts | None = field(
         default=None, metadata=about("Ends by itself, while they count.")

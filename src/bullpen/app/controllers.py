@@ -16,6 +16,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.rbac import ClusterRole
 from bullpen.api.virtualdisk import VirtualDisk
+from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.app.lab import Lab, MakeController, Role
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
@@ -26,11 +27,16 @@ from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_n
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.controllers.pools.pool_triggers import watch_pools
 from bullpen.controllers.rbac.clusterroles import ClusterRoleAggregator, watch_cluster_roles
-from bullpen.controllers.targets import disk_reconciler, instance_reconciler
+from bullpen.controllers.targets import (
+    disk_reconciler,
+    instance_reconciler,
+    target_reconciler,
+)
 from bullpen.controllers.targets.class_reconciler import ClassReconciler, watch_classes
 from bullpen.controllers.targets.disk_reconciler import DiskReconciler, watch_disks
 from bullpen.controllers.targets.instance_reconciler import InstanceReconciler, watch_members
 from bullpen.controllers.targets.instance_view import InstanceViewReconciler, watch_provisioners
+from bullpen.controllers.targets.target_reconciler import TargetReconciler, watch_targets
 from bullpen.runtime.controller import Controller, every_change
 from bullpen.runtime.faults import ObjectKey
 from bullpen.runtime.informer import Key
@@ -205,6 +211,23 @@ def virtual_disks(lab: Lab) -> Controller[Key]:
     )
 
 
+def virtual_targets(lab: Lab) -> Controller[Key]:
+    """Starts and stops lasting targets."""
+    return Controller(
+        reconciler=TargetReconciler(
+            lab.objects,
+            lab.views,
+            lab.instance_view,
+            lab.blueprints,
+            clock=lab.clock,
+            events=lab.events,
+        ),
+        watches=(partial(watch_targets, lab.views, lab.instance_view, lab.disk_users),),
+        workers=target_reconciler.WORKERS,
+        subject=lambda key: lab.views[VirtualTarget].get(*key),
+    )
+
+
 def cluster_roles(lab: Lab) -> Controller[str]:
     """Fills the rules of aggregated ClusterRoles, where the API server is our own."""
     roles = lab.views[ClusterRole]
@@ -231,6 +254,7 @@ POOLS: tuple[MakeController, ...] = (
     exporter_sets,
     instances,
     virtual_disks,
+    virtual_targets,
 )
 """The controllers of ``bullpen provisioner``."""
 

@@ -38,6 +38,7 @@ from bullpen.controllers.pools.remote_pools import RemotePools
 from bullpen.controllers.targets.blueprints import Blueprints
 from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
+from bullpen.controllers.targets.target_supplies import TargetSupplies
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
 from bullpen.core.leases.quotas import Quotas
@@ -226,10 +227,13 @@ class Lab:
         )
 
     def supplies(self) -> Callable[[str], tuple[Supply, ...]]:
-        """Finds what the pools of a namespace could provide to waiting leases."""
+        """Finds what pools and lasting targets could provide to the leases of a namespace."""
+        targets = TargetSupplies(self.views, supply_changed=self.supply_changed)
         if self.role is Role.LEASES:
-            return RemotePools(self.views, supply_changed=self.supply_changed).supplies
-        return self.exporter_sets.supplies
+            pools = RemotePools(self.views, supply_changed=self.supply_changed).supplies
+        else:
+            pools = self.exporter_sets.supplies
+        return lambda namespace: (*pools(namespace), *targets.coming.get(namespace, {}).values())
 
     def attach_router(self, router: LocalRouter, endpoint: str) -> None:
         """Use a router of this process: it learns which leases end, and reports its sessions."""

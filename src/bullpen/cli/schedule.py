@@ -24,9 +24,9 @@ from bullpen.api.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
 from bullpen.cli import manifests
-from bullpen.cli.connection import Api, default_data_directory
+from bullpen.cli.connection import Api
 from bullpen.cli.get import list_all
-from bullpen.cli.options import namespaced, output
+from bullpen.cli.options import default_data_directory, namespaced, output
 from bullpen.cli.output import echo_document, table
 from bullpen.core.claims import k8srm
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict

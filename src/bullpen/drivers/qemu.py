@@ -49,7 +49,6 @@ from bullpen.drivers.qemu_parameters import (
     Accel,
     Firmware,
     HostForward,
-    ImageFormat,
     NetworkAccess,
     QemuParameters,
     all_disks,
@@ -58,7 +57,7 @@ from bullpen.drivers.qemu_parameters import (
 from bullpen.drivers.qemu_ports import ForwardedPort, forwarded_ports
 from bullpen.drivers.qemu_power import QemuPower, Qmp
 from bullpen.drivers.sandbox import Access
-from bullpen.drivers.target_files import File, MachineSite
+from bullpen.drivers.target_files import File, ImageFormat, MachineSite
 
 DEFAULT_CPUS = 2
 """CPUs of a machine that no class declares, as in the published driver."""
@@ -142,6 +141,7 @@ class Qemu(published.Qemu):
             self._tmp_dir.cleanup()
             self._tmp_dir: Any = _KeptDirectory()
         self._images = ImageTool(self.machine_site.launcher)
+        self.on_ended: Callable[[int], None] | None = None
         self.sandbox = sandbox.current()
         self.occupation = Occupation()
         self._granted_memory = sizes.memory_bytes(self.mem)
@@ -211,6 +211,15 @@ class Qemu(published.Qemu):
     def is_on(self) -> bool:
         return self._power.is_on()
 
+    async def start_lasting(self, on_ended: Callable[[int], None]) -> None:
+        """Switch a lasting machine on; ``on_ended`` gets its exit code, in another thread.
+
+        It is not called if the machine is switched off through its power driver.
+        """
+        if self.machine_site.lasting:
+            self.on_ended = on_ended
+            await self._power.on()
+
     def is_connected(self) -> bool:
         """Whether the machine is in the host's network, as configured in its class."""
         return self.parameters.network is NetworkAccess.USER or bool(self.hostfwd)
@@ -224,6 +233,7 @@ class Qemu(published.Qemu):
         bases = [disk.base for disk in self._disks.values() if disk.base]
         root = self.default_partitions.get("root")
         images = (*bases, *((root,) if root else ()))
+        attached = self.machine_site.disks
         return Access(
             readable=(
                 *((machine.bios,) if machine.bios else ()),
@@ -233,8 +243,13 @@ class Qemu(published.Qemu):
                 *(str(file) for image in images for file in image_chain(image)),
                 *named_paths(wanted.extra_arguments),
                 *((machine.cidata,) if machine.cidata else ()),
+                *(disk.path for disk in attached if disk.read_only),
             ),
-            writable=(self._tmp_dir.name, self._sockets.name),
+            writable=(
+                self._tmp_dir.name,
+                self._sockets.name,
+                *(disk.path for disk in attached if not disk.read_only),
+            ),
             devices=(
                 *(("/dev/kvm",) if machine.kvm else ()),
                 *(("/dev/vhost-vsock",) if machine.vsock_cid is not None else ()),
@@ -373,7 +388,13 @@ class Qemu(published.Qemu):
     async def _drives(self) -> tuple[Drive, ...]:
         names = dict.fromkeys(("root", *self._disks))
         found = [await self._drive(await self._declared(name, self.disk_size)) for name in names]
-        return tuple(drive for drive in found if drive is not None)
+        attached = (
+            Drive(
+                name=disk.name, path=disk.path, format=disk.format.value, read_only=disk.read_only
+            )
+            for disk in self.machine_site.disks
+        )
+        return (*attached, *(drive for drive in found if drive is not None))
 
     async def _drive(self, disk: Disk) -> Drive | None:
         if flashed := self.flashed.opened(disk.name):

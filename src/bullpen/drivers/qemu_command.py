@@ -22,6 +22,7 @@ DEFAULT_CPUS = {
 }
 
 _WITH_PCI = ("virt", "q35", "pc")
+_WITH_SMBIOS = ("aarch64", "x86_64")
 LOOPBACK = "127.0.0.1"
 TRANSLATION_MIB_MAX = 256
 """Memory for translated code; by default QEMU would use a GiB besides the guest's memory."""
@@ -37,6 +38,8 @@ class Drive:
     format: str
     standalone: bool = False
     """No other file is opened for it, whatever its header says: it came from a lessee."""
+
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,7 @@ def command(machine: Machine) -> tuple[str, ...]:
         *(("-cpu", cpu) if cpu else ()),
         *("-smp", str(machine.smp)),
         *(("-m", machine.memory) if machine.memory else ()),
+        *_identity(machine),
         *("-chardev", f"socket,id=qmp,fd={machine.qmp}"),
         *("-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=serial0,fd={machine.serial}"),
@@ -128,6 +132,15 @@ def command(machine: Machine) -> tuple[str, ...]:
         *(_with_pci(machine) if is_configurable(board) else _on_board(machine)),
         *wanted.extra_arguments,
     )
+
+
+def _identity(machine: Machine) -> Iterator[str]:
+    known = machine.site.identity
+    if known is None:
+        return
+    yield from ("-uuid", known.uuid)
+    if machine.arch in _WITH_SMBIOS:
+        yield from ("-smbios", f"type=1,serial={known.serial},uuid={known.uuid}")
 
 
 def _firmware(machine: Machine) -> Iterator[str]:
@@ -148,7 +161,7 @@ def _firmware(machine: Machine) -> Iterator[str]:
 
 def _with_pci(machine: Machine) -> Iterator[str]:
     yield from ("-netdev", ",".join(("user", "id=eth0", *_network(machine))))
-    yield from ("-device", "virtio-net-pci,netdev=eth0")
+    yield from ("-device", f"virtio-net-pci,netdev=eth0{_mac(machine)}")
     yield from ("-vga", "none", "-device", "virtio-gpu-pci")
     if machine.vsock_cid is not None:
         yield from ("-device", f"vhost-vsock-pci,guest-cid={machine.vsock_cid}")
@@ -164,6 +177,11 @@ def _with_pci(machine: Machine) -> Iterator[str]:
         yield from ("-device", "virtio-blk-pci,drive=cidata")
 
 
+def _mac(machine: Machine) -> str:
+    known = machine.site.identity
+    return f",mac={known.mac}" if known is not None else ""
+
+
 def _network(machine: Machine) -> Iterator[str]:
     if machine.parameters.network is NetworkAccess.RESTRICTED:
         yield from ("restrict=on", "ipv6=off")
@@ -174,12 +192,13 @@ def _block_device(drive: Drive) -> str:
     if drive.standalone:
         return json.dumps({"node-name": drive.name, **_standalone(drive)})
     path = _escaped(drive.path)
-    return f"driver={drive.format},node-name={drive.name},file.driver=file,file.filename={path}"
+    written = f"driver={drive.format},node-name={drive.name},file.driver=file,file.filename={path}"
+    return f"{written},read-only=on" if drive.read_only else written
 
 
 def _on_board(machine: Machine) -> Iterator[str]:
     """For boards with built-in controllers: QEMU attaches devices to those."""
-    yield from ("-nic", ",".join(("user", *_network(machine))))
+    yield from ("-nic", f"{','.join(('user', *_network(machine)))}{_mac(machine)}")
     for index, drive in enumerate(machine.drives):
         yield from ("-drive", f"{_file(drive)},index={index}")
 
@@ -187,7 +206,8 @@ def _on_board(machine: Machine) -> Iterator[str]:
 def _file(drive: Drive) -> str:
     if drive.standalone:
         return f"file={_escaped(standalone_name(drive))}"
-    return f"file={_escaped(drive.path)},format={drive.format}"
+    written = f"file={_escaped(drive.path)},format={drive.format}"
+    return f"{written},readonly=on" if drive.read_only else written
 
 
 def standalone_name(drive: Drive) -> str:

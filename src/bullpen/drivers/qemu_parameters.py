@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Rule, Struct, about
-from bullpen.drivers.target_files import File
+from bullpen.drivers.target_files import File, ImageFormat
 from bullpen.kit import quantities
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
@@ -46,11 +46,6 @@ class Accel(StrEnum):
 class NetworkAccess(StrEnum):
     RESTRICTED = "restricted"
     USER = "user"
-
-
-class ImageFormat(StrEnum):
-    QCOW2 = "qcow2"
-    RAW = "raw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

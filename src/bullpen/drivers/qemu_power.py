@@ -168,6 +168,8 @@ class QemuPower(published.QemuPower):
                 text = line.decode(errors="replace").rstrip()
                 self._last_lines.append(text)
                 self.logger.info("%s", text)
+        if self._running is process and self.parent.on_ended is not None:
+            self.parent.on_ended(process.wait())
 
     @export  # type: ignore[untyped-decorator]
     def off(self) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Rule, Struct, about
 
 _DIGEST = r"^sha256:[0-9a-f]{64}$"
+
+
+class ImageFormat(StrEnum):
+    QCOW2 = "qcow2"
+    RAW = "raw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +34,25 @@ class File(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineIdentity(Struct):
+    """How a lasting machine identifies itself."""
+
+    uuid: str = field(default="", metadata=about("UUID of the machine."))
+    mac: str = field(default="", metadata=about("Address of its network card."))
+    serial: str = field(default="", metadata=about("Serial number."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedDisk(Struct):
+    """A disk that is not the machine's own: a lasting one, or a shared image."""
+
+    name: str = field(metadata=about("Name of the device.", required=True))
+    path: str = field(metadata=about("Path of the file.", required=True))
+    format: ImageFormat = field(default=ImageFormat.QCOW2, metadata=about("Format of the file."))
+    read_only: bool = field(default=False, metadata=about("Whether it is never written to."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSite(Struct):
     """What the place where a machine runs provides; known when its exporter is started."""
 
@@ -39,6 +64,15 @@ class MachineSite(Struct):
     )
     files: Mapping[str, str] = field(
         default_factory=dict, metadata=about("Paths of fetched files by their digests.")
+    )
+    disks: tuple[AttachedDisk, ...] = field(
+        default=(), metadata=about("Lasting disks and shared images, in boot order.")
+    )
+    identity: MachineIdentity | None = field(
+        default=None, metadata=about("Identity of a lasting machine.")
+    )
+    lasting: bool = field(
+        default=False, metadata=about("The machine is on from the start and kept between leases.")
     )
 
     def path(self, file: File) -> str:

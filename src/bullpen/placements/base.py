@@ -71,6 +71,9 @@ class Site:
     launcher: str = ""
     """Socket of the launcher in the target's runtime; empty if the exporter starts programs."""
 
+    disks: Mapping[str, Path] = field(default_factory=dict)
+    """Paths of the lasting disks by their names in the profile."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:

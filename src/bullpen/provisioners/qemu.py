@@ -10,6 +10,8 @@ from dataclasses import replace
 from bullpen.api import codec
 from bullpen.api.exporterset import Driver
 from bullpen.api.paths import Document, shown, written
+from bullpen.api.virtualdisk import DiskImage
+from bullpen.core.targets.profiles import ProfileDisk
 from bullpen.drivers import sizes
 from bullpen.drivers.qemu_parameters import (
     UNDECLARED_DISK_BYTES_MAX,
@@ -18,7 +20,14 @@ from bullpen.drivers.qemu_parameters import (
     all_disks,
     size_bytes,
 )
-from bullpen.drivers.target_files import File, MachineSite, files
+from bullpen.drivers.target_files import (
+    AttachedDisk,
+    File,
+    ImageFormat,
+    MachineIdentity,
+    MachineSite,
+    files,
+)
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site
@@ -80,8 +89,10 @@ class QemuRecipe:
             cpus=cpus,
             memory_bytes_max=memory + OVERHEAD_BYTES_MAX,
             cpus_max=cpus + 1,
-            file_bytes_max=_file_bytes_max(wanted, profile.drivers),
-            artifacts=tuple(dict.fromkeys(_artifact(file) for file in files(wanted))),
+            file_bytes_max=_file_bytes_max(wanted, profile),
+            artifacts=tuple(
+                dict.fromkeys((*(_artifact(file) for file in files(wanted)), *_images(profile)))
+            ),
             kvm_for=arch if asks else "",
             runtime=RUNTIME,
         )
@@ -89,7 +100,7 @@ class QemuRecipe:
     def export(self, profile: Profile, site: Site) -> Document:
         machine: Document = {
             "target": dict(profile.parameters),
-            "site": codec.encode(self._site(site)),
+            "site": codec.encode(self._site(profile, site)),
             **({"retain": True} if profile.retain else {}),
         }
         drivers = tuple(_completed(driver, machine) for driver in with_machine(profile.drivers))
@@ -98,8 +109,14 @@ class QemuRecipe:
     def _arch(self, wanted: QemuParameters) -> str:
         return wanted.arch.value if wanted.arch else self._host_arch
 
-    def _site(self, site: Site) -> MachineSite:
+    def _site(self, profile: Profile, site: Site) -> MachineSite:
+        known = profile.identity
         return MachineSite(
+            lasting=profile.keep,
+            identity=MachineIdentity(uuid=known.uuid, mac=known.mac, serial=known.serial)
+            if known is not None
+            else None,
+            disks=tuple(_attached(disk, site) for disk in profile.disks),
             arch=self._host_arch,
             kvm=site.kvm,
             launcher=site.launcher,
@@ -145,14 +162,35 @@ def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, 
     )
 
 
-def _file_bytes_max(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> int:
+def _attached(disk: ProfileDisk, site: Site) -> AttachedDisk:
+    if disk.image is None:
+        return AttachedDisk(name=disk.name, path=str(site.disks[disk.name]))
+    path = str(site.artifacts[_image(disk.image)])
+    image_format = ImageFormat(disk.image.format.value)
+    return AttachedDisk(name=disk.name, path=path, format=image_format, read_only=True)
+
+
+def _images(profile: Profile) -> Iterator[Artifact]:
+    """The images that the target shares with others."""
+    for disk in profile.disks:
+        if disk.image is not None:
+            yield _image(disk.image)
+
+
+def _image(image: DiskImage) -> Artifact:
+    return Artifact(path=image.path, url=image.url, digest=image.digest)
+
+
+def _file_bytes_max(wanted: QemuParameters, profile: Profile) -> int:
     """The largest image, with the overhead of its format; 0 if a disk is as large as its base."""
     disks = all_disks(wanted)
     if any(not disk.size for disk in disks):
         return 0
-    config = _machine_config(drivers)
+    config = _machine_config(profile.drivers)
     root = sizes.parsed(str(config["disk_size"])) if config.get("disk_size") else 0
-    largest = max((UNDECLARED_DISK_BYTES_MAX, root, *(size_bytes(disk.size) for disk in disks)))
+    lasting = (disk.size_bytes for disk in profile.disks)
+    declared = (size_bytes(disk.size) for disk in disks)
+    largest = max((UNDECLARED_DISK_BYTES_MAX, root, *declared, *lasting))
     return largest + largest // 16
 
 

@@ -24,6 +24,7 @@ _SEEN: Grants = {
     (JUMPSTARTER, "leases"): LOOK,
     (VIRTUAL, "exportersets"): LOOK,
     (VIRTUAL, "virtualtargetclasses"): LOOK,
+    (VIRTUAL, "virtualtargets"): LOOK,
     ("", "configmaps"): LOOK,
     ("", "secrets"): LOOK,
 }
@@ -55,7 +56,9 @@ LAB: dict[str, Grants] = {
         (VIRTUAL, "exportersets/status"): ("update",),
         (VIRTUAL, "virtualdisks"): (*READ, "update"),
         (VIRTUAL, "virtualdisks/status"): ("update",),
-        (VIRTUAL, "virtualtargets"): LOOK,
+        (VIRTUAL, "virtualtargets"): (*READ, "update"),
+        (VIRTUAL, "virtualtargets/finalizers"): ("update",),
+        (VIRTUAL, "virtualtargets/status"): ("update",),
         ("", "configmaps"): READ,
         ("", "pods"): (*READ, "create", "update", "delete"),
         ("", "secrets"): (*LOOK, "create", "patch"),

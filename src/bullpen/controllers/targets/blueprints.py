@@ -7,13 +7,15 @@ reported with the path of the field, and remains until an object is changed.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bullpen.api import codec, exporterset
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.meta import OwnerReference
+from bullpen.api.virtualdisk import VirtualDisk
+from bullpen.api.virtualtarget import Identity, VirtualTarget
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
@@ -58,17 +60,43 @@ class Blueprints:
         namespace, name = owner.metadata.namespace, owner.spec.virtual_target_class_name
         found = self._views.classes.get(namespace, name)
         if found is None:
-            text = f"spec.virtualTargetClassName: VirtualTargetClass {name} does not exist"
-            problem = Problem(
-                reason="VirtualTargetClassNotFound", message=f"{text} in namespace {namespace}"
-            )
-            return Blueprint(problem=problem)
+            return Blueprint(problem=_no_class(namespace, name))
         made = self._checked(owner, found)
         if made.problem is not None or made.profile is None:
             return made
         return Blueprint(
             profile=made.profile, problem=self._missing(namespace, found, made.profile)
         )
+
+    def of_target(
+        self,
+        target: VirtualTarget,
+        attached: Mapping[str, VirtualDisk | None],
+        identity: Identity,
+    ) -> Blueprint:
+        """The blueprint of a lasting target; ``attached`` are the disks it names."""
+        namespace, name = target.metadata.namespace, target.spec.virtual_target_class_name
+        found = self._views.classes.get(namespace, name)
+        if found is None:
+            return Blueprint(problem=_no_class(namespace, name))
+        made = profiles.target_profile(target, found, attached, identity)
+        problem = self._target_problem(target, found, made)
+        return Blueprint(profile=made, problem=problem or self._missing(namespace, found, made))
+
+    def _target_problem(
+        self, target: VirtualTarget, found: VirtualTargetClass, made: Profile
+    ) -> Problem | None:
+        provisioner = self._provisioners.get(made.provisioner)
+        if provisioner is None:
+            return self._unknown(found, made) if self._alone else None
+        causes = provisioner.check(made.parameters, made.drivers)
+        said = [_said(cause, target.spec.parameters, "", found) for cause in causes]
+        return Problem(reason="InvalidParameters", message=_listed(said)) if said else None
+
+    def _unknown(self, found: VirtualTargetClass, made: Profile) -> Problem:
+        known = ", ".join(sorted(self._provisioners)) or "none"
+        text = f"{_class(found)}: spec.provisioner: {made.provisioner} is not available"
+        return Problem(reason="ProvisionerNotFound", message=f"{text}; available: {known}")
 
     def provisioner(self, owner: ExporterSet) -> str | None:
         """The provisioner of ``owner``'s members; None without a class."""
@@ -94,9 +122,7 @@ class Blueprints:
         if provisioner is None and not self._alone:
             return None
         if provisioner is None:
-            known = ", ".join(sorted(self._provisioners)) or "none"
-            text = f"{_class(found)}: spec.provisioner: {made.provisioner} is not available"
-            return Problem(reason="ProvisionerNotFound", message=f"{text}; available: {known}")
+            return self._unknown(found, made)
         twice = exporter_config.duplicates(made.drivers)
         if twice:
             text = f"spec.template.spec.drivers: several drivers are named {', '.join(twice)}"
@@ -108,7 +134,8 @@ class Blueprints:
             return Problem(reason="InvalidTemplate", message=_listed(said))
         causes = provisioner.check(made.parameters, made.drivers)
         if causes:
-            said = [_said(cause, owner, found) for cause in causes]
+            where = "template.spec."
+            said = [_said(cause, owner.spec.parameters, where, found) for cause in causes]
             return Problem(reason="InvalidParameters", message=_listed(said))
         return None
 
@@ -188,12 +215,19 @@ def _class(found: VirtualTargetClass) -> str:
     return f"VirtualTargetClass {found.metadata.name}"
 
 
-def _said(cause: Cause, owner: ExporterSet, found: VirtualTargetClass) -> str:
-    """A problem with the path of its field: in the set if that has the field, else the class."""
+def _no_class(namespace: str, name: str) -> Problem:
+    text = f"spec.virtualTargetClassName: VirtualTargetClass {name} does not exist"
+    return Problem(reason="VirtualTargetClassNotFound", message=f"{text} in namespace {namespace}")
+
+
+def _said(
+    cause: Cause, own: Mapping[str, object], drivers_at: str, found: VirtualTargetClass
+) -> str:
+    """A problem with the path of its field: in the owner if that has the field, else the class."""
     path = cause.field
     if path.startswith("drivers"):
-        return f"spec.template.spec.{path}: {cause.message}"
+        return f"spec.{drivers_at}{path}: {cause.message}"
     first = path.removeprefix("parameters").lstrip(".").partition(".")[0].partition("[")[0]
-    if first in owner.spec.parameters:
+    if first in own:
         return f"spec.{path}: {cause.message}"
     return f"{_class(found)}: spec.{path}: {cause.message}"

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.objects import Objects
+from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
@@ -88,6 +89,12 @@ class InstanceReconciler:
     async def reconcile(self, key: Key) -> Outcome:
         found = self._views.exporters.get(*key)
         ours = found is not None and is_member(found) and self._instance_view.looks_after(found)
+        if found is not None and owned_by_target(found):
+            # Its target starts and stops it; here it is removed with its Exporter.
+            if found.metadata.deletion_timestamp is None:
+                return Outcome()
+        elif found is None and self._views[VirtualTarget].get(*key) is not None:
+            return Outcome()
         if found is None or not ours:
             await self._remove_orphans(key)
             return Outcome()
@@ -188,6 +195,14 @@ class InstanceReconciler:
 def is_member(exporter: Exporter) -> bool:
     """Whether a pool of ours created the exporter, and so its instance."""
     return PROVISIONER in exporter.metadata.annotations
+
+
+def owned_by_target(exporter: Exporter) -> bool:
+    """Whether a lasting target has made the exporter."""
+    return any(
+        reference.controller and reference.kind == VirtualTarget.kind
+        for reference in exporter.metadata.owner_references
+    )
 
 
 def watch_members(views: Views, instance_view: InstanceView, add: Callable[[Key], None]) -> None:

@@ -113,6 +113,11 @@ class InstanceView:
             retired=retired,
         )
 
+    def denied(self, exporter: Exporter) -> Backing | None:
+        """Why the requested instance of an exporter does not exist."""
+        found = self._denied.get(exporter.metadata.uid)
+        return found[1] if found is not None else None
+
     def _since(self, exporter: Exporter) -> datetime:
         """When its boot began; if unknown, the start of this process."""
         asked, started = self.asked_at(exporter), self._wall.of(self._started)

@@ -18,6 +18,14 @@ from bullpen.api import codec, exporterset
 from bullpen.api.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
 from bullpen.api.fields import Struct
 from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.paths import Document
+from bullpen.api.virtualdisk import DiskImage, VirtualDisk
+from bullpen.api.virtualtarget import (
+    Identity,
+    TargetDisk,
+    TargetRecycleStrategy,
+    VirtualTarget,
+)
 from bullpen.api.virtualtargetclass import (
     BindingMode,
     CABundleReference,
@@ -28,6 +36,7 @@ from bullpen.api.virtualtargetclass import (
 )
 from bullpen.core.pools.members import REVISION, SINGLE_USE
 from bullpen.core.targets import exporter_config
+from bullpen.kit import quantities
 
 PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
 """Annotation naming the provisioner of a member's instance; survives class and set."""
@@ -42,6 +51,22 @@ REVISION_LENGTH = 10
 
 NOT_IN_REVISION = frozenset({"labels", "annotations", "on_demand", "revision"})
 """Fields of a profile that change no member, or change it in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileDisk:
+    """A disk of a lasting machine."""
+
+    name: str
+    """Identifies it to the machine: the same as long as the disk is the same."""
+
+    key: tuple[str, str] = ("", "")
+    """Namespace and name of its VirtualDisk; empty for an image."""
+
+    uid: str = ""
+    size_bytes: int = 0
+    image: DiskImage | None = None
+    """An image that is read only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +91,13 @@ class Profile:
 
     retain: bool = False
     """Keep disks and logs when a member is deleted."""
+
+    keep: bool = False
+    """A lasting machine: on from its start, and left as it is between leases."""
+
+    identity: Identity | None = None
+    disks: tuple[ProfileDisk, ...] = ()
+    """Lasting disks and shared images, in boot order."""
 
     on_demand: bool = False
     ca_bundle: CABundleReference | None = None
@@ -102,6 +134,60 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
         annotations=spec.template.metadata.annotations,
     )
     return replace(made, revision=_revision(made))
+
+
+def target_profile(
+    target: VirtualTarget,
+    found: VirtualTargetClass,
+    attached: Mapping[str, VirtualDisk | None],
+    identity: Identity,
+) -> Profile:
+    """What the machine of a lasting target runs with, given its class and its disks.
+
+    Labels and annotations are not part of the revision: they are changed while it runs.
+    """
+    spec, cls = target.spec, found.spec
+    secret = cls.credentials_secret_ref
+    made = Profile(
+        provisioner=cls.provisioner,
+        parameters=exporter_config.merged(cls.parameters, spec.parameters),
+        drivers=spec.drivers,
+        images=exporter_config.merged_images(cls.images, None),
+        scheduling=cls.scheduling,
+        single_use=False,
+        keep=spec.recycle_strategy is TargetRecycleStrategy.KEEP,
+        identity=identity,
+        disks=tuple(_profile_disk(disk, attached) for disk in spec.disks),
+        ca_bundle=cls.ca_bundle_config_map_ref,
+        credentials=secret.name if secret else "",
+        labels=target.metadata.labels,
+    )
+    cls_spec = codec.encode(cls)
+    for unused in ("bindingMode", "reclaimPolicy"):
+        cls_spec.pop(unused, None)
+    given: Document = {
+        "class": cls_spec,
+        "parameters": spec.parameters,
+        "drivers": [codec.encode(driver) for driver in spec.drivers],
+        "recycle": spec.recycle_strategy.value,
+        "disks": [codec.encode(disk) for disk in spec.disks],
+    }
+    return replace(made, revision=digest(given))
+
+
+def _profile_disk(disk: TargetDisk, attached: Mapping[str, VirtualDisk | None]) -> ProfileDisk:
+    if disk.image is not None:
+        return ProfileDisk(name=f"i{digest(codec.encode(disk.image))}", image=disk.image)
+    found = attached.get(disk.virtual_disk)
+    if found is None:
+        return ProfileDisk(name="missing")
+    meta, capacity = found.metadata, found.status.capacity
+    return ProfileDisk(
+        name=f"d{digest({'uid': meta.uid})}",
+        key=(meta.namespace, meta.name),
+        uid=meta.uid,
+        size_bytes=quantities.parse(capacity).whole() if capacity != "" else 0,
+    )
 
 
 def labels(owner: ExporterSet) -> dict[str, str]:
@@ -180,7 +266,12 @@ def _revision(made: Profile) -> str:
         for item in fields(made)
         if item.name not in NOT_IN_REVISION
     }
-    text = json.dumps(_without_empty(given), sort_keys=True, separators=(",", ":"))
+    return digest(_without_empty(given))
+
+
+def digest(given: object) -> str:
+    """A short digest of a document, which identifies its content."""
+    text = json.dumps(given, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:REVISION_LENGTH]
 
 

@@ -31,6 +31,7 @@ from jumpstarter.exporter.hooks import HookExecutionError, HookExecutor
 from bullpen.core.targets.instances import ExitReason
 from bullpen.drivers import downloads
 from bullpen.placements.local import layout, processes
+from bullpen.placements.local.lasting_device import LastingDevice
 from bullpen.placements.local.wire import Exited, Registered, Spawn, frame
 
 log = logging.getLogger("bullpen.exporter")
@@ -84,6 +85,7 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
             exporter,
             token=spawn.token,
             single_use=spawn.single_use,
+            lasting=LastingDevice(exporter.device_factory) if spawn.keep else None,
             on_registered=lambda: report.sendall(frame(Registered(key=spawn.key))),
         )
         loop = asyncio.get_running_loop()
@@ -130,11 +132,14 @@ class Service:
         token: str,
         single_use: bool,
         on_registered: Callable[[], None],
+        lasting: LastingDevice | None = None,
     ) -> None:
+        """``lasting``: the machine is kept between leases."""
         self._exporter = exporter
         self._token = token
         self._single_use = single_use
         self._on_registered = on_registered
+        self._lasting = lasting
         self._recycler: Recycler | None = None
         self._task: asyncio.Task[Any] | None = None
         self._registered = False
@@ -143,6 +148,7 @@ class Service:
         self._stopped = False
         self._terminated = False
         self._retired = False
+        self._off = False
         self._stand_in()
 
     def _stand_in(self) -> None:
@@ -163,10 +169,13 @@ class Service:
                     yield found
                 finally:
                     self._leased = False
+                    self._stop_if_off()
 
         self._exporter.session = session
         self._exporter.session_for_lease = session_for_lease
-        if not self._single_use:
+        if self._lasting is not None:
+            self._exporter.device_factory = self._lasting
+        elif not self._single_use:
             self._recycler = Recycler(self._exporter.hook_executor, token=self._token)
             self._exporter.hook_executor = self._recycler
 
@@ -202,6 +211,8 @@ class Service:
     async def run(self) -> Ending:
         self._task = asyncio.current_task()
         try:
+            if self._lasting is not None:
+                await self._lasting.start(self._stop_if_off)
             await self._exporter.serve()
         except asyncio.CancelledError:
             if not self._stopped:
@@ -209,13 +220,25 @@ class Service:
         except Exception as error:
             log.exception("the exporter failed")
             return self._failed(said(error))
+        finally:
+            if self._lasting is not None:
+                self._lasting.close()
         return self._ended()
+
+    def _stop_if_off(self) -> None:
+        """End after the machine has ended; during a lease, the lessee may switch it on again."""
+        if self._lasting is not None and not self._leased and self._lasting.has_ended():
+            self._off = True
+            self._stop()
 
     def _ended(self) -> Ending:
         if self._recycler is not None and self._recycler.problem:
             return Ending(ExitReason.RESET_FAILED, self._recycler.problem)
         if self._exporter.exit_code:
             return Ending(ExitReason.CRASHED, "a lease hook failed and requested the exit")
+        if self._off and self._lasting is not None:
+            reason = ExitReason.CRASHED if self._lasting.code else ExitReason.COMPLETED
+            return Ending(reason, self._lasting.ended())
         if self._terminated:
             return self._failed("it was told to stop")
         if self._retired:

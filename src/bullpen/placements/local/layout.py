@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -58,6 +58,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     cpus: float
     single_use: bool
     retain: bool
+    keep: bool = False
+    """A lasting machine: left as it is between leases."""
+
     user: int = 0
     """Uid it runs as; 0 for the service's own."""
 
@@ -156,6 +159,7 @@ def state_of(workload: Workload, *, token: str, user: int = 0) -> State:
         cpus=workload.needs.cpus,
         single_use=spec.profile.single_use,
         retain=spec.profile.retain,
+        keep=spec.profile.keep,
         user=user,
     )
 
@@ -178,6 +182,23 @@ def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
         for path in (directory, directory / CREDENTIALS, *(directory / CREDENTIALS).iterdir()):
             os.chown(path, 0, state.user)
             path.chmod(GROUP_ENTERS if path.is_dir() else GROUP_READS)
+
+
+def attach(directory: Path, state: State, files: Iterable[Path]) -> None:
+    """Link lasting disks into the directory of the instance that has them.
+
+    The instance sees nothing else of the data directory, and a link is not affected when the
+    instance's directory is removed.
+    """
+    place = directory / ATTACHED
+    place.mkdir(mode=PRIVATE)
+    if state.user:
+        os.chown(place, 0, state.user)
+        place.chmod(GROUP_ENTERS)
+    for file in files:
+        os.link(file, place / file.name)
+        if state.user:
+            os.chown(place / file.name, state.user, state.user)
 
 
 def read_state(directory: Path) -> State | None:

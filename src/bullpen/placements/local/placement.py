@@ -274,6 +274,7 @@ class LocalPlacement:
             site = await self._site(workload)
             config = workload.config(site)
             layout.prepare(local.directory, local.state, workload.spec.credentials)
+            layout.attach(local.directory, local.state, self._disks(workload).values())
             confinement = self._sandbox.confinement(local.state, workload.needs, site)
             link = await self._zygote.ready()
         except LabError as error:
@@ -291,7 +292,16 @@ class LocalPlacement:
         needs = workload.needs
         paths = {item: await self._artifacts.find(item) for item in needs.artifacts}
         kvm = bool(needs.kvm_for) and await self._kvm.works_for(needs.kvm_for)
-        return Site(artifacts=paths, kvm=kvm)
+        disks = {
+            name: self.layout.attached(workload.key, file.name)
+            for name, file in self._disks(workload).items()
+        }
+        return Site(artifacts=paths, kvm=kvm, disks=disks)
+
+    def _disks(self, workload: Workload) -> dict[str, Path]:
+        """The files of the lasting disks of a workload."""
+        given = workload.spec.profile.disks
+        return {disk.name: self.layout.disk(disk.key, disk.uid) for disk in given if disk.uid}
 
     # Ending
 
@@ -438,5 +448,6 @@ def _spawn(
         config=msgspec.Raw(config),
         single_use=local.state.single_use,
         retain=local.state.retain,
+        keep=local.state.keep,
         confinement=confinement,
     )

@@ -35,6 +35,7 @@ class Spawn(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
     single_use: bool
     retain: bool
+    keep: bool = False
     confinement: Confinement | None = None
     """Its sandbox; None for no sandbox."""
 

@@ -1,0 +1,387 @@
+"""Lasting targets from creation to deletion: runs, stops, restarts, and never under a lease."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import Driver
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.virtualtarget import (
+    DURING_LEASE,
+    RESTART,
+    RestartPolicy,
+    TargetDisk,
+    UpdateApproval,
+    VirtualTarget,
+    VirtualTargetSpec,
+)
+from bullpen.controllers.object_edit import change
+from bullpen.core.conditions import get
+from bullpen.errors import NotFound
+from bullpen.provisioners.base import ExitReason, InstancePhase
+from support.pool_world import LABELS, NAMESPACE, World
+
+KEY = (NAMESPACE, "vm")
+
+
+async def make(world: World, name: str = "vm", **spec: Any) -> VirtualTarget:
+    meta = ObjectMeta(name=name, namespace=NAMESPACE, labels=LABELS)
+    given = VirtualTargetSpec(**{"virtual_target_class_name": "fake", **spec})
+    return await world.objects.create(VirtualTarget(metadata=meta, spec=given))
+
+
+async def make_disk(world: World, name: str) -> None:
+    meta = ObjectMeta(name=name, namespace=NAMESPACE)
+    await world.objects.create(VirtualDisk(metadata=meta, spec=VirtualDiskSpec(size="8Mi")))
+
+
+def target(world: World, name: str = "vm") -> VirtualTarget:
+    found = world.views[VirtualTarget].get(NAMESPACE, name)
+    assert found is not None
+    return found
+
+
+def phase(world: World, name: str = "vm") -> str:
+    found = world.views[VirtualTarget].get(NAMESPACE, name)
+    return found.status.phase.value if found is not None else ""
+
+
+def says(world: World, type_: str = "Ready", name: str = "vm") -> str:
+    found = get(target(world, name).status.conditions, type_)
+    return f"{found.status} {found.reason}" if found is not None else ""
+
+
+def ready(world: World, name: str = "vm") -> bool:
+    return says(world, name=name) == "True Running"
+
+
+async def edit(world: World, name: str = "vm", **spec: Any) -> None:
+    await change(
+        world.objects,
+        world.views[VirtualTarget],
+        target(world, name),
+        lambda found: replace(found, spec=replace(found.spec, **spec)),
+    )
+
+
+async def annotate(world: World, key: str, value: str) -> None:
+    def edited(found: VirtualTarget) -> VirtualTarget:
+        annotations = {**found.metadata.annotations, key: value}
+        return replace(found, metadata=replace(found.metadata, annotations=annotations))
+
+    await change(world.objects, world.views[VirtualTarget], target(world), edited)
+
+
+def machine(world: World) -> object:
+    """The machine itself: another one is another object."""
+    return world.provisioner._machines.get(KEY)
+
+
+async def running(world: World, **spec: Any) -> None:
+    await world.make_class()
+    await make(world, **spec)
+    await world.until(lambda: ready(world))
+
+
+def test_a_target_is_leased_by_label_and_kept_between_leases() -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        before, identity = machine(world), target(world).status.identity
+        assert identity is not None
+        for name in ("one", "two"):
+            await world.ask(name)
+            await world.until(lambda name=name: world.got(name) == "vm")  # type: ignore[misc]
+            await world.until(lambda name=name: target(world).status.lease == name)  # type: ignore[misc]
+            await world.release(name)
+            await world.until(lambda: target(world).status.lease == "")
+        assert machine(world) is before
+        assert target(world).status.identity == identity
+
+    World().run(story)
+
+
+def test_a_target_stops_starts_and_goes_with_everything_it_had() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await make_disk(world, "root")
+        await make(world, disks=(TargetDisk(virtual_disk="root"),))
+        await world.until(lambda: ready(world))
+        await edit(world, running=False)
+        await world.until(lambda: phase(world) == "Stopped")
+        assert not world.provisioner.held()
+        assert target(world).status.disks == ()
+        await edit(world, running=True)
+        await world.until(lambda: phase(world) != "Stopped")
+        await world.ask("early")
+        await world.until(lambda: world.got("early") == "vm")
+        await world.release("early")
+        await world.until(lambda: target(world).status.lease == "")
+        await world.remove(VirtualTarget, "vm")
+        await world.until(lambda: phase(world) == "" and not world.provisioner.held())
+        await world.until(lambda: not list(world.views.exporters.all(NAMESPACE)))
+        assert len(world.disk_storage.stored) == 1
+
+    World().run(story)
+
+
+def test_a_target_runs_again_after_a_restart_of_the_service_and_of_the_host() -> None:
+    async def story(world: World) -> None:
+        async with world.service():
+            await running(world)
+            identity, before = target(world).status.identity, machine(world)
+        async with world.service():
+            await world.until(lambda: ready(world))
+            assert machine(world) is before
+        world.provisioner._machines.clear()
+        async with world.service():
+            await world.until(lambda: ready(world) and machine(world) is not None)
+            assert target(world).status.identity == identity
+            assert target(world).status.restarts is None
+
+    World().run_without_service(story)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason", "again"),
+    [
+        (RestartPolicy.ALWAYS, ExitReason.CRASHED, True),
+        (RestartPolicy.ALWAYS, ExitReason.COMPLETED, True),
+        (RestartPolicy.ON_FAILURE, ExitReason.CRASHED, True),
+        (RestartPolicy.ON_FAILURE, ExitReason.COMPLETED, False),
+        (RestartPolicy.NEVER, ExitReason.CRASHED, False),
+        (RestartPolicy.NEVER, ExitReason.LOST, True),
+    ],
+)
+def test_a_machine_that_ended_is_started_again_as_its_policy_says(
+    policy: RestartPolicy, reason: ExitReason, again: bool
+) -> None:
+    async def story(world: World) -> None:
+        await running(world, restart_policy=policy)
+        before = machine(world)
+        world.provisioner._exit(before, reason, "the end")  # type: ignore[arg-type]
+        if again:
+            await world.until(lambda: ready(world) and machine(world) is not before)
+            return
+        final = "Stopped" if reason is ExitReason.COMPLETED else "Failed"
+        await world.until(lambda: phase(world) == final)
+        await world.always(lambda: machine(world) is None, seconds=600)
+        await annotate(world, RESTART, "again")
+        await world.until(lambda: ready(world))
+
+    World().run(story)
+
+
+def test_a_machine_that_keeps_ending_is_started_ever_later() -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        gaps = []
+        for _ in range(7):
+            world.provisioner.crash(KEY)
+            ended = world.clock.now()
+            await world.until(lambda: not ready(world))
+            await world.until(lambda: ready(world), seconds=400)
+            gaps.append((world.clock.now() - ended).total_seconds())
+        assert gaps[0] < 10
+        assert gaps[1] >= 10
+        assert gaps[-1] >= 300
+        restarts = target(world).status.restarts
+        assert restarts is not None
+        assert restarts.count == restarts.total == 7
+        await world.sleep(700)
+        world.provisioner.crash(KEY)
+        await world.until(lambda: ready(world), seconds=10)
+
+    World().run(story)
+
+
+@pytest.mark.parametrize("what", ["stop", "restart", "settings", "delete"])
+def test_nothing_stops_a_leased_target_until_its_lease_ends(what: str) -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        await world.ask("job")
+        await world.until(lambda: target(world).status.lease == "job")
+        before = machine(world)
+        if what == "stop":
+            await edit(world, running=False)
+        elif what == "restart":
+            await annotate(world, RESTART, "now")
+        elif what == "settings":
+            await edit(world, drivers=(Driver(name="power", type="a.Power"),))
+        else:
+            await world.remove(VirtualTarget, "vm")
+        await world.always(lambda: machine(world) is before, seconds=120)
+        assert not world.lease("job").status.ended
+        if what in ("restart", "settings"):
+            assert says(world, "RestartRequired").startswith("True ")
+            assert "lease job" in str(get(target(world).status.conditions, "RestartRequired"))
+        await world.release("job")
+        await world.until(lambda: machine(world) is not before)
+        if what in ("restart", "settings"):
+            await world.until(lambda: ready(world))
+            assert says(world, "RestartRequired") == "False UpToDate"
+
+    World().run(story)
+
+
+@pytest.mark.parametrize("what", ["stop", "delete"])
+def test_a_lease_is_interrupted_if_it_is_named(what: str) -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        await world.ask("job")
+        await world.until(lambda: target(world).status.lease == "job")
+        await annotate(world, DURING_LEASE, "job")
+        if what == "stop":
+            await edit(world, running=False)
+        else:
+            await world.remove(VirtualTarget, "vm")
+        await world.until(lambda: machine(world) is None)
+
+    World().run(story)
+
+
+def test_a_lease_waits_for_a_target_that_restarts() -> None:
+    async def story(world: World) -> None:
+        world.provisioner.faults = replace(world.provisioner.faults, stop_seconds=(5.0, 5.0))
+        await running(world)
+        await annotate(world, RESTART, "now")
+        await world.until(lambda: phase(world) == "Stopping")
+        await world.ask("job")
+        await world.until(lambda: "target vm is" in world.waits("job"))
+        await world.until(lambda: world.got("job") == "vm")
+
+    World().run(story)
+
+
+def test_a_change_that_needs_approval_waits_for_it_and_says_so() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await make_disk(world, "data")
+        await make(world, update_approval=UpdateApproval.MANUAL)
+        await world.until(lambda: ready(world))
+        before = machine(world)
+        await edit(world, disks=(TargetDisk(virtual_disk="data"),))
+        await world.until(lambda: says(world, "RestartRequired") == "True ApprovalPending")
+        status = target(world).status
+        assert status.written_revision != status.effective_revision
+        await world.always(lambda: machine(world) is before and ready(world), seconds=60)
+        await annotate(world, RESTART, "approved")
+        await world.until(lambda: ready(world) and machine(world) is not before)
+        status = target(world).status
+        assert status.written_revision == status.effective_revision
+        assert status.disks == ("data",)
+
+    World().run(story)
+
+
+def test_labels_and_annotations_change_on_a_running_target() -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        before = machine(world)
+
+        def edited(found: VirtualTarget) -> VirtualTarget:
+            meta = replace(
+                found.metadata, labels={"board": "new"}, annotations={"example.com/a": "b"}
+            )
+            return replace(found, metadata=meta)
+
+        await change(world.objects, world.views[VirtualTarget], target(world), edited)
+
+        def passed_on() -> bool:
+            found = world.views.exporters.get(*KEY)
+            return found is not None and found.metadata.labels == {"board": "new"}
+
+        await world.until(passed_on)
+        found = world.views.exporters.get(*KEY)
+        assert found is not None
+        assert found.metadata.annotations["example.com/a"] == "b"
+        await world.ask("job", labels={"board": "new"})
+        await world.until(lambda: world.got("job") == "vm")
+        assert machine(world) is before
+
+    World().run(story)
+
+
+def test_two_targets_never_run_with_one_disk() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await make_disk(world, "root")
+        for name in ("vm", "other"):
+            await make(world, name, disks=(TargetDisk(virtual_disk="root"),))
+        await world.until(lambda: ready(world, "vm") != ready(world, "other"))
+        first = "vm" if ready(world) else "other"
+        second = "other" if first == "vm" else "vm"
+        assert says(world, "DisksReady", second) == "False DiskInUse"
+        await world.always(lambda: not ready(world, second), seconds=60)
+        await world.remove(VirtualTarget, first)
+        await world.until(lambda: ready(world, second))
+
+    World().run(story)
+
+
+def test_an_exporter_of_somebody_else_is_left_alone() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await world.objects.create(Exporter(metadata=ObjectMeta(name="vm", namespace=NAMESPACE)))
+        await make(world)
+        await world.until(lambda: says(world) == "False ExporterNameTaken")
+        await world.remove(VirtualTarget, "vm")
+        await world.until(lambda: phase(world) == "")
+        assert world.views.exporters.get(*KEY) is not None
+
+    World().run(story)
+
+
+def test_a_deleted_exporter_comes_back_with_another_machine() -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        before = machine(world)
+        await world.remove(Exporter, "vm")
+        await world.until(lambda: ready(world) and machine(world) not in (None, before))
+
+    World().run(story)
+
+
+def test_a_target_waits_for_capacity_and_says_so() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        for name in ("vm", "other"):
+            await make(world, name)
+        await world.until(lambda: ready(world, "vm") or ready(world, "other"))
+        waits = "other" if ready(world) else "vm"
+        await world.until(lambda: says(world, name=waits) == "False NoCapacity")
+        await world.remove(VirtualTarget, "vm" if waits == "other" else "other")
+        await world.until(lambda: ready(world, waits))
+
+    World(instances_max=1).run(story)
+
+
+def test_a_target_without_a_class_says_so_and_can_be_deleted() -> None:
+    async def story(world: World) -> None:
+        await make(world)
+        await world.until(lambda: says(world) == "False VirtualTargetClassNotFound")
+        await world.make_class()
+        await world.until(lambda: ready(world))
+        await world.remove(VirtualTarget, "vm")
+        await world.until(lambda: phase(world) == "")
+        with pytest.raises(NotFound):
+            await world.objects.get(VirtualTarget, NAMESPACE, "vm")
+
+    World().run(story)
+
+
+def test_the_machine_of_a_target_boots_before_it_takes_a_lease() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await make(world)
+        await world.ask("job")
+        await world.until(lambda: world.got("job") == "vm")
+        found = world.provisioner.instance(KEY)
+        assert found is not None
+        assert found.phase is InstancePhase.RUNNING
+
+    World().run(story)

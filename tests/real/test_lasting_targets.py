@@ -1,0 +1,159 @@
+"""Lasting targets on real QEMU: the machine, its disks and its identity stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from support.qemu_pools import CLASS, shell
+from support.real_service import Service, eventually, free_port_base, running_service
+
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(300)]
+
+GROUP = "virtualtarget.jumpstarter.dev/v1alpha1"
+SECONDS = 90.0
+NAME = CLASS["metadata"]["name"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Service]:
+    with running_service(tmp_path, "--port-base", str(free_port_base())) as service:
+        apply(service, CLASS)
+        yield service
+
+
+def apply(service: Service, *documents: dict[str, Any]) -> None:
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+
+
+def disk(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": GROUP,
+        "kind": "VirtualDisk",
+        "metadata": {"name": name},
+        "spec": {"size": "8Mi", **spec},
+    }
+
+
+def target(name: str, *disks: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": GROUP,
+        "kind": "VirtualTarget",
+        "metadata": {"name": name, "labels": {"board": name}},
+        "spec": {
+            "virtualTargetClassName": NAME,
+            "drivers": [
+                {"name": "power", "ref": "qemu.power"},
+                {"name": "serial", "ref": "qemu.console"},
+            ],
+            "disks": [{"virtualDisk": each} for each in disks],
+            **spec,
+        },
+    }
+
+
+def status(service: Service, name: str) -> dict[str, Any]:
+    found: Any = service.get("virtualtarget", name)
+    return dict(found.get("status") or {})
+
+
+def until_ready(service: Service, name: str) -> None:
+    service.kubectl(
+        "wait", f"virtualtarget/{name}", "--for=condition=Ready", f"--timeout={SECONDS:.0f}s"
+    )
+
+
+def machines(service: Service) -> dict[int, list[str]]:
+    """Command lines of the running machines of a service, by process id."""
+    found = {}
+    for process in psutil.process_iter(["name", "cmdline"]):
+        line = process.info["cmdline"] or []
+        if process.info["name"].startswith("qemu-system") and str(service.data) in " ".join(line):
+            found[process.pid] = line
+    return found
+
+
+def machine(service: Service) -> int:
+    eventually(lambda: len(machines(service)) == 1, seconds=SECONDS, what="one machine")
+    return next(iter(machines(service)))
+
+
+def argument(line: list[str], name: str) -> str:
+    return line[line.index(name) + 1]
+
+
+def test_a_target_keeps_machine_disk_and_identity(lab: Service) -> None:
+    apply(lab, disk("root"), target("vm", "root"))
+    until_ready(lab, "vm")
+    first, identity = machine(lab), status(lab, "vm")["identity"]
+    line = machines(lab)[first]
+    assert argument(line, "-uuid") == identity["uuid"]
+    assert any(f"mac={identity['mac']}" in part for part in line)
+    assert any(f"serial={identity['serial']}" in part for part in line)
+    assert service_disk(lab, "root").stat().st_nlink == 2
+
+    # Two leases, one machine: neither a lease nor its end changes it.
+    for _ in range(2):
+        job = shell(lab, "vm", "j", "serial", "pipe", "--help")
+        said, _ = job.communicate(timeout=60)
+        assert job.returncode == 0, said
+    assert machine(lab) == first
+
+    # The machine is killed: it runs again, as itself.
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: first not in machines(lab) and machines(lab), seconds=SECONDS)
+    until_ready(lab, "vm")
+    second = machine(lab)
+    assert argument(machines(lab)[second], "-uuid") == identity["uuid"]
+    assert status(lab, "vm")["restarts"]["count"] == 1
+
+    # The service is killed: the machine does not notice.
+    assert lab.process is not None
+    lab.process.kill()
+    lab.process.wait()
+    lab.start()
+    until_ready(lab, "vm")
+    assert machine(lab) == second
+
+    # The service is stopped, and everything with it: the machine runs again afterwards.
+    lab.stop()
+    assert not machines(lab)
+    lab.start()
+    until_ready(lab, "vm")
+    assert argument(machines(lab)[machine(lab)], "-uuid") == identity["uuid"]
+
+    lab.kubectl("delete", "virtualtarget", "vm", f"--timeout={SECONDS:.0f}s")
+    assert not machines(lab)
+    assert service_disk(lab, "root").stat().st_nlink == 1
+    lab.kubectl("delete", "virtualdisk", "root", f"--timeout={SECONDS:.0f}s")
+    assert not list((lab.data / "disks").iterdir())
+
+
+def test_stop_start_restart_and_grow_by_kubectl(lab: Service) -> None:
+    apply(lab, disk("root"), target("vm", "root"))
+    until_ready(lab, "vm")
+    first = machine(lab)
+    lab.kubectl("annotate", "virtualtarget/vm", "virtualtarget.jumpstarter.dev/restart=1")
+    eventually(lambda: machines(lab) and first not in machines(lab), seconds=SECONDS)
+    until_ready(lab, "vm")
+    patch = '{"spec":{"running":false}}'
+    lab.kubectl("patch", "virtualtarget/vm", "--type=merge", "-p", patch)
+    eventually(lambda: status(lab, "vm")["phase"] == "Stopped", seconds=SECONDS)
+    assert not machines(lab)
+    lab.kubectl("patch", "virtualdisk/root", "--type=merge", "-p", '{"spec":{"size":"16Mi"}}')
+    size = "jsonpath={.status.capacity}=16Mi"
+    lab.kubectl("wait", "virtualdisk/root", f"--for={size}", f"--timeout={SECONDS:.0f}s")
+    lab.kubectl("patch", "virtualtarget/vm", "--type=merge", "-p", patch.replace("false", "true"))
+    until_ready(lab, "vm")
+
+
+def service_disk(service: Service, name: str) -> Path:
+    (found,) = (service.data / "disks").glob(f"default.{name}~*.qcow2")
+    return found
