@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,10 +24,26 @@ from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
 from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
-from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
+from bullpen.api.virtualtarget import (
+    RestartPolicy,
+    TargetDisk,
+    VirtualTarget,
+    VirtualTargetSpec,
+)
+from bullpen.api.virtualtargetpool import (
+    DiskTemplate,
+    MemberTemplate,
+    OnScaleDown,
+    Reclaim,
+    Removal,
+    ScaleDownPolicy,
+    VirtualTargetPool,
+    VirtualTargetPoolSpec,
+)
 from bullpen.app import controllers
 from bullpen.app.install import rbac
 from bullpen.app.lab import Lab, Role
+from bullpen.controllers.object_edit import change
 from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
 from bullpen.services.lease_requests import LeaseRequest
@@ -49,6 +66,7 @@ PROCESSES = {
     "bullpen.services.leases": ("controller",),
     "bullpen.controllers.pools.exporterset_reconciler": ("provisioner",),
     "bullpen.controllers.targets.instance_reconciler": ("provisioner",),
+    "bullpen.controllers.pools.lasting_pool_reconciler": ("provisioner",),
     "bullpen.controllers.targets.disk_reconciler": ("provisioner",),
     "bullpen.controllers.targets.target_reconciler": ("provisioner",),
     "bullpen.placements.pod.placement": ("provisioner",),
@@ -70,6 +88,7 @@ UNSEEN: dict[str, dict[Right, str]] = {
         ("jumpstarter.dev", "exporters/finalizers", "update"): "asked by admission, not by us",
         ("virtualtarget.jumpstarter.dev", "exportersets/finalizers", "update"): "the same",
         ("virtualtarget.jumpstarter.dev", "virtualtargets/finalizers", "update"): "the same",
+        ("virtualtarget.jumpstarter.dev", "virtualtargetpools/finalizers", "update"): "the same",
         ("jumpstarter.dev", "exporters", "get"): "when a member's name may be taken",
         ("", "configmaps", "get"): "the controller's authority, read at the start",
         ("", "events", "update"): "when the same happens again",
@@ -160,6 +179,36 @@ def _tell_of_pools(used: dict[str, set[Right]]) -> None:
     world.tell(story)
 
 
+async def _tell_of_a_pool(world: World) -> None:
+    reclaim = Reclaim(on_scale_down=OnScaleDown.RETAIN, ttl=timedelta(minutes=1))
+    disk = DiskTemplate(name="root", reclaim=reclaim, spec=VirtualDiskSpec(size="1Gi"))
+    member = VirtualTargetSpec(
+        virtual_target_class_name="fake", disks=(TargetDisk(virtual_disk="root"),)
+    )
+    spec = VirtualTargetPoolSpec(
+        replicas=2,
+        scale_down_policy=ScaleDownPolicy.NEWEST_FIRST,
+        template=MemberTemplate(spec=member),
+        virtual_disk_templates=(disk,),
+    )
+    meta = ObjectMeta(name="p", namespace=NAMESPACE)
+    await world.objects.create(VirtualTargetPool(metadata=meta, spec=spec))
+    pools, targets = world.views[VirtualTargetPool], world.views[VirtualTarget]
+    await world.until(lambda: [p.status.ready_replicas for p in pools.all()] == [2])
+
+    async def edit(**fields: Any) -> None:
+        found = await world.objects.get(VirtualTargetPool, NAMESPACE, "p")
+        edited = replace(found, spec=replace(found.spec, **fields))
+        await change(world.objects, pools, found, lambda _: edited)
+
+    (first, *_) = targets.all()
+    removal = Removal(name=first.metadata.name, uid=first.metadata.uid)
+    await edit(replicas=1, removals=(removal,))
+    await world.until(lambda: len(list(targets.all())) == 1)
+    await edit(template=MemberTemplate(spec=replace(member, restart_policy=RestartPolicy.NEVER)))
+    await world.sleep(300)
+
+
 def _tell_of_lasting_targets(used: dict[str, set[Right]]) -> None:
     async def story(world: World) -> None:
         meta = ObjectMeta(name="root", namespace=NAMESPACE)
@@ -177,6 +226,7 @@ def _tell_of_lasting_targets(used: dict[str, set[Right]]) -> None:
         await world.until(lambda: not list(targets.all()))
         await world.remove(VirtualDisk, "root")
         await world.until(lambda: not list(disks.all()))
+        await _tell_of_a_pool(world)
 
     world = World()
     world.objects = Noting(world.objects, used)  # type: ignore[assignment]

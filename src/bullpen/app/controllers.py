@@ -17,6 +17,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.rbac import ClusterRole
 from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.app.lab import Lab, MakeController, Role
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
@@ -25,6 +26,11 @@ from bullpen.controllers.exporters.presence_reconciler import PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
+from bullpen.controllers.pools.lasting_index import OwnedIndex
+from bullpen.controllers.pools.lasting_pool_reconciler import (
+    LastingPoolReconciler,
+    watch_lasting_pools,
+)
 from bullpen.controllers.pools.pool_triggers import watch_pools
 from bullpen.controllers.rbac.clusterroles import ClusterRoleAggregator, watch_cluster_roles
 from bullpen.controllers.targets import (
@@ -228,6 +234,24 @@ def virtual_targets(lab: Lab) -> Controller[Key]:
     )
 
 
+def virtual_target_pools(lab: Lab) -> Controller[Key]:
+    """Keeps pools of lasting targets at their count."""
+    members, disks = OwnedIndex(lab.views[VirtualTarget]), OwnedIndex(lab.views[VirtualDisk])
+    return Controller(
+        reconciler=LastingPoolReconciler(
+            lab.objects,
+            lab.views,
+            members,
+            disks,
+            clock=lab.clock,
+            events=lab.events,
+            chance=lab.chance,
+        ),
+        watches=(partial(watch_lasting_pools, lab.views, members, disks),),
+        subject=lambda key: lab.views[VirtualTargetPool].get(*key),
+    )
+
+
 def cluster_roles(lab: Lab) -> Controller[str]:
     """Fills the rules of aggregated ClusterRoles, where the API server is our own."""
     roles = lab.views[ClusterRole]
@@ -255,6 +279,7 @@ POOLS: tuple[MakeController, ...] = (
     instances,
     virtual_disks,
     virtual_targets,
+    virtual_target_pools,
 )
 """The controllers of ``bullpen provisioner``."""
 

@@ -22,7 +22,7 @@ from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.pools.members import Stage
-from bullpen.core.targets import disks, lasting_targets, profiles
+from bullpen.core.targets import disks, lasting_targets, profiles, target_status
 from bullpen.core.targets.instances import UNLISTED_RETRY
 from bullpen.core.targets.lasting_targets import (
     EditExporter,
@@ -113,7 +113,7 @@ class TargetReconciler:
     async def _say(self, seen: TargetView, verdict: Verdict) -> VirtualTarget:
         """Write the status, on the version that was decided on."""
         now = self._clock.now()
-        wanted = lasting_targets.status(seen, verdict, now=now)
+        wanted = target_status.status(seen, verdict, now=now)
         before = seen.target
         if wanted == before.status or isinstance(verdict.step, Release):
             return before

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
 
 from bullpen.api.exporterset import DECISIONS_MAX, Decision
 from bullpen.core.pools.refusals import Refusal
@@ -26,9 +28,22 @@ class Note:
     warning: bool = False
 
 
-def decisions(done: Sequence[Action], *, now: datetime) -> tuple[Decision, ...]:
+class Done(Protocol):
+    """Something that was done to a member of a pool."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rule(self) -> StrEnum: ...
+
+    @property
+    def message(self) -> str: ...
+
+
+def decisions(done: Sequence[Done], *, now: datetime) -> tuple[Decision, ...]:
     """The actions of one pass; the same action on many members is one entry."""
-    groups: dict[tuple[str, Rule], list[Action]] = {}
+    groups: dict[tuple[str, StrEnum], list[Done]] = {}
     for action in done:
         groups.setdefault((type(action).__name__, action.rule), []).append(action)
     return tuple(
@@ -61,7 +76,7 @@ def held(plan: Plan, *, now: datetime) -> Decision | None:
 
 def recorded(
     ledger: tuple[Decision, ...],
-    done: Sequence[Action],
+    done: Sequence[Done],
     *,
     held: Decision | None = None,
     now: datetime,
@@ -116,12 +131,12 @@ _REASONS: dict[str, str] = {
 }
 
 
-def _names(group: Sequence[Action]) -> str:
+def _names(group: Sequence[Done]) -> str:
     first, last = group[0].name, group[-1].name
     return first if len(group) == 1 else f"{first} to {last}"
 
 
-def _message(group: Sequence[Action]) -> str:
+def _message(group: Sequence[Done]) -> str:
     said = list(dict.fromkeys(action.message for action in group))
     more = f" (and {len(said) - 1} other reasons)" if len(said) > 1 else ""
     return f"{said[0][:MESSAGE_MAX]}{more}"

@@ -1,4 +1,4 @@
-"""One lasting target: what is done about it next, and what its status says. Pure.
+"""One lasting target: what is done about it next. Pure; ``target_status`` has its status.
 
 The controller observes a target, its Exporter, its instance and its disks, calls ``decide``
 and performs the step. A machine is stopped only when its Exporter is disabled and no lease
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter import Exporter
-from bullpen.api.meta import Condition
 from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.api.virtualtarget import (
     DURING_LEASE,
@@ -26,9 +25,7 @@ from bullpen.api.virtualtarget import (
     TargetPhase,
     UpdateApproval,
     VirtualTarget,
-    VirtualTargetStatus,
 )
-from bullpen.core.conditions import condition
 from bullpen.core.exporters import presence
 from bullpen.core.pools.members import Backing, Stage
 from bullpen.core.pools.pool_status import Problem
@@ -270,7 +267,7 @@ def _stopped(seen: TargetView, now: datetime) -> Verdict:
         failed = ended.reason != ExitReason.COMPLETED
         phase = TargetPhase.FAILED if failed else TargetPhase.STOPPED
         text = f"{ended.message}; restartPolicy is {seen.target.spec.restart_policy}"
-        if _asked(seen) == status.restarted:
+        if asked(seen) == status.restarted:
             return _resting(seen, Verdict(phase=phase, reason=ended.reason, message=text))
     pending = TargetPhase.PENDING
     if seen.problem is not None or seen.profile is None:
@@ -297,7 +294,8 @@ def _stopped(seen: TargetView, now: datetime) -> Verdict:
     return Verdict(phase=TargetPhase.STARTING, reason="Starting", step=Start())
 
 
-def _asked(seen: TargetView) -> str:
+def asked(seen: TargetView) -> str:
+    """The restart that was asked for last, whether or not it was carried out."""
     return seen.target.metadata.annotations.get(RESTART, "")
 
 
@@ -365,13 +363,15 @@ def _running(seen: TargetView, instance: Instance) -> Verdict:
     ended = status.restarts
     if not target.spec.running:
         return _stopping(seen, instance, "Stopped", "spec.running is false")
-    asked = _asked(seen)
-    if asked and asked != status.restarted:
-        return _stopping(seen, instance, "RestartRequested", f"restart {asked}")
+    wanted = asked(seen)
+    if wanted and wanted != status.restarted:
+        return _stopping(seen, instance, "RestartRequested", f"restart {wanted}")
     stale = seen.profile is not None and seen.profile.revision != status.effective_revision
     if stale and seen.problem is None and target.spec.update_approval is UpdateApproval.AUTOMATIC:
         return _stopping(seen, instance, "SettingsChanged", "its settings changed")
     restart = "ApprovalPending" if stale else ""
+    if seen.problem is not None:
+        restart = seen.problem.reason  # what was written cannot take effect
     state = _serving(seen, instance)
     return replace(state, step=_edit(seen, enabled=True), restart=restart, ended=ended)
 
@@ -423,78 +423,3 @@ def disks_problem(seen: TargetView) -> Problem | None:
             text = f"VirtualDisk {disk} is attached to {other}" if other else f"{disk} is free"
             return Problem(reason="DiskInUse" if other else "DiskNotAttached", message=text)
     return None
-
-
-def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTargetStatus:
-    """The status to write before the step of ``verdict`` is performed."""
-    target, old = seen.target, seen.target.status
-    starts = isinstance(verdict.step, Start)
-    absent = seen.instance is None and seen.listed and seen.available
-    revision = seen.profile.revision if seen.profile is not None else old.written_revision
-    return replace(
-        old,
-        observed_generation=target.metadata.generation,
-        phase=verdict.phase,
-        identity=old.identity or identity(target.metadata.uid),
-        exporter=target.metadata.name if seen.owned else "",
-        lease=seen.lease if seen.owned else "",
-        written_revision=revision,
-        effective_revision=revision if starts else old.effective_revision,
-        restarted=_asked(seen) if starts else old.restarted,
-        disks=disks.names(target) if starts else () if absent else old.disks,
-        starts=old.starts + starts,
-        started_at=now if starts else old.started_at,
-        restarts=verdict.ended if verdict.ended is not None else _kept_ends(seen),
-        conditions=_conditions(seen, verdict, now),
-    )
-
-
-def _kept_ends(seen: TargetView) -> Restarts | None:
-    """A target that was told to stop starts afresh."""
-    old = seen.target.status.restarts
-    return old if seen.target.spec.running else None
-
-
-def _conditions(seen: TargetView, verdict: Verdict, now: datetime) -> tuple[Condition, ...]:
-    generation = seen.target.metadata.generation
-    missing = disks_problem(seen)
-    found = condition(
-        seen.target.status.conditions,
-        "Ready",
-        status=verdict.ready,
-        reason=verdict.reason or "Unknown",
-        message=verdict.message[:MESSAGE_LENGTH_MAX],
-        generation=generation,
-        now=now,
-    )
-    found = condition(
-        found,
-        "DisksReady",
-        status=missing is None,
-        reason=missing.reason if missing else "Ready",
-        message=missing.message if missing else "",
-        generation=generation,
-        now=now,
-    )
-    return condition(
-        found,
-        "RestartRequired",
-        status=bool(verdict.restart),
-        reason=verdict.restart or "UpToDate",
-        message=_restart_message(seen, verdict),
-        generation=generation,
-        now=now,
-    )
-
-
-def _restart_message(seen: TargetView, verdict: Verdict) -> str:
-    if not verdict.restart:
-        return ""
-    if verdict.restart == "ApprovalPending":
-        return f"a change needs a restart; approve it with a new value of the annotation {RESTART}"
-    if seen.lease:
-        return (
-            f"it waits for the end of lease {seen.lease}; to interrupt the lease, set the"
-            f" annotation {DURING_LEASE} to its name"
-        )
-    return "it is being restarted"

@@ -1,0 +1,350 @@
+"""Keeps every VirtualTargetPool at its count: observes, asks ``core.pools.lasting_pool``, acts.
+
+It creates, updates and deletes VirtualTargets and VirtualDisks; ``controllers.targets``
+manages their machines and contents. What a later pass must know is in the pool's status.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import assert_never
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.fields import Kind
+from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.objects import Objects, meta_of
+from bullpen.api.virtualdisk import VirtualDisk
+from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.api.virtualtargetpool import (
+    DISK_TEMPLATE,
+    FREE_SINCE,
+    POOL_NAME,
+    POOL_UID,
+    VirtualTargetPool,
+)
+from bullpen.controllers.object_edit import change, change_status, in_batches, together
+from bullpen.controllers.pools.lasting_index import OwnedIndex, controller_uid
+from bullpen.controllers.pools.pass_pause import PassPauses
+from bullpen.controllers.views import Views
+from bullpen.core.pools import lasting_disks, lasting_pool, lasting_status, refusals
+from bullpen.core.pools.lasting_disks import Assignment, CreateDisk, DeleteDisk, EditDisk
+from bullpen.core.pools.lasting_pool import (
+    Action,
+    Create,
+    Delete,
+    LastingMember,
+    LastingPlan,
+    LastingPool,
+    Update,
+)
+from bullpen.core.pools.lasting_status import LastingReport
+from bullpen.core.pools.refusals import Attempt
+from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound
+from bullpen.kit import times
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.loop import Outcome
+
+PACE = timedelta(microseconds=50)
+"""Pause between passes, per member: a burst of changes in a large pool causes few passes."""
+
+
+class LastingPoolReconciler:
+    """Reconciles one VirtualTargetPool."""
+
+    name = "virtualtargetpools"
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        members: OwnedIndex[VirtualTarget],
+        disks: OwnedIndex[VirtualDisk],
+        *,
+        clock: Clock,
+        events: Events,
+        chance: random.Random,
+    ) -> None:
+        self._objects = objects
+        self._views = views
+        self._pools = views[VirtualTargetPool]
+        self._targets = views[VirtualTarget]
+        self._disks = views[VirtualDisk]
+        self._members = members
+        self._owned_disks = disks
+        self._clock = clock
+        self._events = events
+        self._chance = chance
+        self._pauses: PassPauses[Key] = PassPauses(PACE)
+
+    async def reconcile(self, key: Key) -> Outcome:
+        pool = self._pools.get(*key)
+        if pool is None or pool.metadata.deletion_timestamp is not None:
+            # Owner references let members and disks go with their pool.
+            self._pauses.forget(key)
+            return Outcome()
+        now = self._clock.now()
+        resting = self._pauses.until(key, now=now)
+        if resting is not None:
+            return Outcome(wake_at=resting)
+        assigned, seen = self._observe(pool)
+        self._pauses.begin(key, len(seen.members), now=now)
+        plan = lasting_pool.plan(seen, now=now)
+        attempts = await self._act(seen, plan)
+        # New members get their disks now; those of their own follow when the member exists.
+        disks = lasting_disks.plan(assigned, now=now)
+        errors = await together(self._perform_disk(pool, assigned, act) for act in disks.actions)
+        report = self._report(seen, plan, attempts, disks.created, now)
+        await self._say(report, now)
+        error = next(
+            (e for e in (*(a.error for a in attempts if not a.refused), *errors) if e), None
+        )
+        if error is not None and not isinstance(error, Conflict | NotFound | AlreadyExists):
+            raise error
+        again = now + timedelta(seconds=1) if error is not None else None
+        wakes = (again, disks.wake_at, *(found.retry_at for found in report.refusals))
+        return Outcome(wake_at=min((wake for wake in wakes if wake is not None), default=None))
+
+    def _observe(self, pool: VirtualTargetPool) -> tuple[Assignment, LastingPool]:
+        uid, namespace = pool.metadata.uid, pool.metadata.namespace
+        targets = self._members.of(uid)
+        found = {disk.metadata.name: disk for disk in self._owned_disks.of(uid)}
+        for target in targets:
+            for disk in self._owned_disks.of(target.metadata.uid):
+                found[disk.metadata.name] = disk
+        assigned = Assignment(pool=pool, targets=targets, found=found)
+        prefix = f"{pool.metadata.name}-"
+        taken = (t.metadata.name for t in self._targets.all(namespace))
+        seen = LastingPool(
+            pool=pool,
+            members=tuple(LastingMember(target=t, leased=self._leased(t)) for t in targets),
+            taken=frozenset(name for name in taken if name.startswith(prefix)),
+            refusals=lasting_status.refusals(pool),
+            spec_of=assigned.spec_of,
+        )
+        return assigned, seen
+
+    def _leased(self, target: VirtualTarget) -> bool:
+        exporter: Exporter | None = self._views.exporters.get(*key_of(target))
+        return bool(target.status.lease) or (
+            exporter is not None and exporter.status.lease_ref is not None
+        )
+
+    async def _act(self, seen: LastingPool, plan: LastingPlan) -> list[Attempt]:
+        attempts: list[Attempt] = []
+        for kind in (Delete, Create, Update):
+            group = [action for action in plan.actions if isinstance(action, kind)]
+            errors = await in_batches(
+                [partial(self._perform, seen, action) for action in group], stops=_stops
+            )
+            attempts += [
+                Attempt(operation=kind.__name__, name=action.name, error=error)
+                for action, error in zip(group, errors, strict=False)
+            ]
+        if plan.gone:
+            await self._forget_removals(seen.pool, plan.gone)
+        return attempts
+
+    async def _perform(self, seen: LastingPool, action: Action) -> None:
+        pool = seen.pool
+        match action:
+            case Create(name=name):
+                made = _member(pool, name, seen.spec_of(name, None))
+                self._targets.observe(await self._objects.create(made))
+            case Delete(name=name):
+                # Exactly what was seen: a member that changed since is looked at again.
+                await self._objects.delete(self._member(pool, name))
+            case Update(name=name):
+                found = self._member(pool, name)
+                written = await self._objects.update(_updated(found, pool, seen))
+                self._targets.observe(written)
+            case _:
+                assert_never(action)
+
+    def _member(self, pool: VirtualTargetPool, name: str) -> VirtualTarget:
+        found = self._targets.get(pool.metadata.namespace, name)
+        if found is None:
+            raise NotFound(f"{name} is gone")
+        return found
+
+    async def _perform_disk(
+        self, pool: VirtualTargetPool, assigned: Assignment, action: lasting_disks.DiskAction
+    ) -> None:
+        match action:
+            case CreateDisk(member=member):
+                owner = self._member(pool, member) if member else pool
+                self._disks.observe(await self._objects.create(_disk(pool, owner, action)))
+            case DeleteDisk(name=name, reason=reason):
+                # Exactly what was seen: a disk that was reused meanwhile stays.
+                await self._objects.delete(assigned.found[name])
+                text = f"VirtualDisk {name}: {reason}"
+                self._events.emit(pool, reason="DiskDeleted", message=text)
+            case EditDisk(name=name, member=member):
+                moved = self._member(pool, member) if member else pool
+                edited = _edited(assigned.found[name], action, moved)
+                self._disks.observe(await self._objects.update(edited))
+            case _:
+                assert_never(action)
+
+    async def _forget_removals(self, pool: VirtualTargetPool, gone: Sequence[str]) -> None:
+        def edit(found: VirtualTargetPool) -> VirtualTargetPool:
+            kept = tuple(each for each in found.spec.removals if each.uid not in gone)
+            return replace(found, spec=replace(found.spec, removals=kept))
+
+        await change(self._objects, self._pools, pool, edit)
+
+    def _report(
+        self,
+        seen: LastingPool,
+        plan: LastingPlan,
+        attempts: Sequence[Attempt],
+        created_disks: int,
+        now: datetime,
+    ) -> LastingReport:
+        well = {(each.operation, each.name) for each in attempts if each.error is None}
+        done = tuple(a for a in plan.actions if (type(a).__name__, a.name) in well)
+        wanted = {type(action).__name__ for action in plan.actions}
+        earlier = tuple(r for r in seen.refusals if r.operation in wanted or plan.missing)
+        names = [action.name for action in done if isinstance(action, Create)]
+        numbers = [int(name.rpartition("-")[2]) + 1 for name in names]
+        return LastingReport(
+            seen=seen,
+            plan=plan,
+            done=done,
+            refusals=refusals.recorded(earlier, attempts, now=now, chance=self._chance),
+            created=max((lasting_pool.first_number(seen), *numbers)),
+            created_disks=created_disks,
+        )
+
+    async def _say(self, report: LastingReport, now: datetime) -> None:
+        pool = self._pools.get(*key_of(report.seen.pool)) or report.seen.pool
+        # The members as they are now, after what was done.
+        _, seen = self._observe(pool)
+        after = replace(report, seen=seen)
+        try:
+            await change_status(
+                self._objects,
+                self._pools,
+                pool,
+                lambda found: lasting_status.status(found, after, now=now),
+            )
+        except NotFound:
+            return
+        for note in lasting_status.notes(report.done):
+            self._events.emit(pool, reason=note.reason, message=note.message, warning=note.warning)
+        for refusal in report.refusals:
+            if refusal.at == now:
+                text = f"{refusal.name}: {refusal.reason}: {refusal.message}"
+                self._events.emit(pool, reason=refusal.event_reason, message=text, warning=True)
+
+
+def watch_lasting_pools(
+    views: Views,
+    members: OwnedIndex[VirtualTarget],
+    disks: OwnedIndex[VirtualDisk],
+    add: Callable[[Key], None],
+) -> None:
+    """Start a pass when a pool, a member of it or a disk changes."""
+    pools = views[VirtualTargetPool]
+    keys: dict[str, Key] = {}
+    owners: dict[str, str] = {}
+    """By the uid of a member, the uid of its pool."""
+
+    def pool(old: VirtualTargetPool | None, new: VirtualTargetPool | None) -> None:
+        value = new or old
+        assert value is not None
+        keys[value.metadata.uid] = key_of(value)
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            add(key_of(value))
+
+    def member(old: VirtualTarget | None, new: VirtualTarget | None) -> None:
+        value = new or old
+        assert value is not None
+        owners[value.metadata.uid] = controller_uid(value)
+
+    def owned(uid: str) -> None:
+        uid = owners.get(uid) or uid
+        if uid in keys:
+            add(keys[uid])
+
+    def exporter(old: Exporter | None, new: Exporter | None) -> None:
+        value = new or old
+        assert value is not None
+        if old is None or new is None or old.status.lease_ref != new.status.lease_ref:
+            owned(owners.get(controller_uid(value), ""))
+
+    pools.listen(pool)
+    views[VirtualTarget].listen(member)
+    views.exporters.listen(exporter)
+    members.listen(owned)
+    disks.listen(owned)
+
+
+def _stops(error: LabError) -> bool:
+    """Whether the next operation of the same kind would fail as well."""
+    return not isinstance(error, Conflict | NotFound | AlreadyExists)
+
+
+def _owner(found: Kind) -> OwnerReference:
+    meta = meta_of(found)
+    return OwnerReference(
+        api_version=found.api_version,
+        kind=found.kind,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def _member(pool: VirtualTargetPool, name: str, spec: object) -> VirtualTarget:
+    meta = ObjectMeta(
+        name=name,
+        namespace=pool.metadata.namespace,
+        labels=lasting_pool.member_labels(pool),
+        annotations=pool.spec.template.metadata.annotations,
+        owner_references=(_owner(pool),),
+    )
+    return VirtualTarget(metadata=meta, spec=spec)  # type: ignore[arg-type]
+
+
+def _updated(found: VirtualTarget, pool: VirtualTargetPool, seen: LastingPool) -> VirtualTarget:
+    """A member with the current template; labels of the old template are removed."""
+    annotations = {**found.metadata.annotations, **pool.spec.template.metadata.annotations}
+    meta = replace(found.metadata, labels=lasting_pool.member_labels(pool), annotations=annotations)
+    return replace(found, metadata=meta, spec=seen.spec_of(found.metadata.name, found))
+
+
+def _disk(pool: VirtualTargetPool, owner: Kind, action: CreateDisk) -> VirtualDisk:
+    meta = ObjectMeta(
+        name=action.name,
+        namespace=pool.metadata.namespace,
+        labels={
+            POOL_UID: pool.metadata.uid,
+            POOL_NAME: pool.metadata.name,
+            DISK_TEMPLATE: action.template,
+        },
+        owner_references=(_owner(owner),),
+    )
+    return VirtualDisk(metadata=meta, spec=action.spec)
+
+
+def _edited(disk: VirtualDisk, action: EditDisk, owner: Kind) -> VirtualDisk:
+    meta, annotations = disk.metadata, dict(disk.metadata.annotations)
+    if action.used:
+        annotations.pop(FREE_SINCE, None)
+    if action.free_since is not None:
+        annotations[FREE_SINCE] = times.text(action.free_since)
+    owners = meta.owner_references
+    if action.member is not None:
+        owners = (*(each for each in owners if not each.controller), _owner(owner))
+    return replace(
+        disk,
+        metadata=replace(meta, annotations=annotations, owner_references=owners),
+        spec=replace(disk.spec, size=action.size) if action.size != "" else disk.spec,
+    )

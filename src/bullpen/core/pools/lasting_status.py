@@ -1,0 +1,191 @@
+"""What a pool of lasting targets says about itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bullpen.api import codec
+from bullpen.api.exporterset import RefusedWrite
+from bullpen.api.meta import Condition
+from bullpen.api.virtualtargetpool import (
+    POOL_UID,
+    REVISIONS_MAX,
+    TemplateRevision,
+    UpdateType,
+    VirtualTargetPool,
+    VirtualTargetPoolStatus,
+)
+from bullpen.core import conditions
+from bullpen.core.pools import decision_log
+from bullpen.core.pools.decision_log import Done, Note
+from bullpen.core.pools.lasting_pool import Create, Delete, LastingPlan, LastingPool, Update
+from bullpen.core.pools.refusals import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastingReport:
+    """What a pass saw, wanted and did."""
+
+    seen: LastingPool
+    plan: LastingPlan
+    done: tuple[Create | Delete | Update, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    created: int = 0
+    created_disks: int = 0
+
+
+def status(
+    found: VirtualTargetPool, report: LastingReport, *, now: datetime
+) -> VirtualTargetPoolStatus:
+    """The status of ``found`` after a pass."""
+    seen, old = report.seen, found.status
+    members, template = seen.members, seen.hash
+    live = seen.live
+    updated = sum(member.effective(template) for member in live)
+    counted = replace(
+        old,
+        observed_generation=seen.pool.metadata.generation,
+        replicas=len(members),
+        ready_replicas=sum(member.ready for member in members),
+        available_replicas=sum(m.ready and not m.leased for m in live),
+        leased_replicas=sum(member.leased for member in members),
+        updated_replicas=updated,
+        restart_pending_replicas=sum(
+            m.written == template and not m.settled and m.restart_pending for m in live
+        ),
+        desired_template_hash=template,
+        selector=f"{POOL_UID}={found.metadata.uid}",
+        created=max(old.created, report.created),
+        created_disks=max(old.created_disks, report.created_disks),
+        revisions=_revisions(seen.pool, template, now),
+        refused_writes=tuple(_refused(each, seen.pool) for each in report.refusals),
+        decisions=decision_log.recorded(old.decisions, report.done, now=now),
+    )
+    return replace(counted, conditions=_conditions(counted, report, now))
+
+
+def _revisions(
+    pool: VirtualTargetPool, template: str, now: datetime
+) -> tuple[TemplateRevision, ...]:
+    """The templates so far; one that is used again moves to the end."""
+    others = tuple(each for each in pool.status.revisions if each.hash != template)
+    same = next((each for each in pool.status.revisions if each.hash == template), None)
+    last = same or TemplateRevision(
+        hash=template, time=now, template=codec.encode(pool.spec.template)
+    )
+    return (*others, last)[-REVISIONS_MAX:]
+
+
+def _refused(refusal: Refusal, pool: VirtualTargetPool) -> RefusedWrite:
+    return RefusedWrite(
+        operation=refusal.operation,
+        name=refusal.name,
+        count=refusal.count,
+        last_time=refusal.at,
+        retry_time=refusal.retry_at,
+        generation=pool.metadata.generation,
+        reason=refusal.reason,
+        message=refusal.message,
+    )
+
+
+def refusals(pool: VirtualTargetPool) -> tuple[Refusal, ...]:
+    """The refusals on record; after an edit of the pool, everything is tried at once."""
+    return tuple(
+        Refusal(
+            operation=found.operation,
+            name=found.name,
+            count=found.count,
+            at=found.last_time,
+            retry_at=found.retry_time,
+            reason=found.reason,
+            message=found.message,
+        )
+        for found in pool.status.refused_writes
+        if found.generation == pool.metadata.generation
+    )
+
+
+def _conditions(
+    counted: VirtualTargetPoolStatus, report: LastingReport, now: datetime
+) -> tuple[Condition, ...]:
+    pool, found = report.seen.pool, counted.conditions
+    for type_, (holds, reason, message) in {
+        "Available": _available(counted, pool),
+        "Progressing": _progressing(report),
+        "Synced": _synced(counted, report),
+        "ReplicaFailure": _failure(report),
+        "Paused": (pool.spec.paused, "Paused" if pool.spec.paused else "Active", ""),
+    }.items():
+        found = conditions.condition(
+            found,
+            type_,
+            status=holds,
+            reason=reason,
+            message=message,
+            generation=pool.metadata.generation,
+            now=now,
+        )
+    return found
+
+
+_Said = tuple[bool, str, str]
+
+
+def _available(counted: VirtualTargetPoolStatus, pool: VirtualTargetPool) -> _Said:
+    ready, wanted = counted.ready_replicas, pool.spec.replicas
+    text = f"{ready} of {wanted} members are ready"
+    if ready >= wanted:
+        return True, "AllReplicasReady", text
+    return False, "InsufficientReadyReplicas", text
+
+
+def _progressing(report: LastingReport) -> _Said:
+    seen, plan = report.seen, report.plan
+    extra = len(seen.members) - seen.pool.spec.replicas
+    if plan.waiting:
+        text = f"{', '.join(plan.waiting[:5])} leave when their leases end"
+        return True, "WaitingForLeases", text
+    if extra or plan.missing or plan.actions:
+        return True, "ReplicasProgressing", plan.numbers
+    return False, "ReplicasSettled", plan.numbers
+
+
+def _synced(counted: VirtualTargetPoolStatus, report: LastingReport) -> _Said:
+    live = len(report.seen.live)
+    text = f"{counted.updated_replicas} of {live} members have template {report.seen.hash}"
+    if counted.updated_replicas == live:
+        return True, "PoolSynced", text
+    if counted.restart_pending_replicas:
+        waits = f"{counted.restart_pending_replicas} await a restart"
+        return False, "RestartPendingApproval", f"{text}; {waits}"
+    if report.seen.pool.spec.update_strategy.type is UpdateType.ON_DELETE:
+        return False, "UpdatedOnDelete", text
+    return False, "RolloutInProgress", text
+
+
+def _failure(report: LastingReport) -> _Said:
+    if not report.refusals:
+        return False, "NoFailure", ""
+    first = report.refusals[0]
+    return True, f"{first.operation}Refused", f"{first.name}: {first.reason}: {first.message}"
+
+
+def notes(done: Sequence[Done]) -> tuple[Note, ...]:
+    """One event for each member."""
+    return tuple(
+        Note(
+            reason=_REASONS[type(action).__name__],
+            message=f"{action.name} by rule {action.rule}: {action.message}",
+        )
+        for action in done
+    )
+
+
+_REASONS = {
+    "Create": "SuccessfulCreate",
+    "Delete": "SuccessfulDelete",
+    "Update": "SuccessfulUpdate",
+}

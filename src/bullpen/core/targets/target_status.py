@@ -1,0 +1,91 @@
+"""What a lasting target says about itself. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from bullpen.api.meta import Condition
+from bullpen.api.virtualtarget import DURING_LEASE, RESTART, Restarts, VirtualTargetStatus
+from bullpen.core.conditions import condition
+from bullpen.core.targets import disks, lasting_targets
+from bullpen.core.targets.lasting_targets import Start, TargetView, Verdict
+
+
+def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTargetStatus:
+    """The status to write before the step of ``verdict`` is performed."""
+    target, old = seen.target, seen.target.status
+    starts = isinstance(verdict.step, Start)
+    absent = seen.instance is None and seen.listed and seen.available
+    revision = seen.profile.revision if seen.profile is not None else old.written_revision
+    return replace(
+        old,
+        observed_generation=target.metadata.generation,
+        phase=verdict.phase,
+        identity=old.identity or lasting_targets.identity(target.metadata.uid),
+        exporter=target.metadata.name if seen.owned else "",
+        lease=seen.lease if seen.owned else "",
+        written_revision=revision,
+        effective_revision=revision if starts else old.effective_revision,
+        restarted=lasting_targets.asked(seen) if starts else old.restarted,
+        disks=disks.names(target) if starts else () if absent else old.disks,
+        starts=old.starts + starts,
+        started_at=now if starts else old.started_at,
+        restarts=verdict.ended if verdict.ended is not None else _kept_ends(seen),
+        conditions=_conditions(seen, verdict, now),
+    )
+
+
+def _kept_ends(seen: TargetView) -> Restarts | None:
+    """A target that was told to stop starts afresh."""
+    old = seen.target.status.restarts
+    return old if seen.target.spec.running else None
+
+
+def _conditions(seen: TargetView, verdict: Verdict, now: datetime) -> tuple[Condition, ...]:
+    generation = seen.target.metadata.generation
+    missing = lasting_targets.disks_problem(seen)
+    found = condition(
+        seen.target.status.conditions,
+        "Ready",
+        status=verdict.ready,
+        reason=verdict.reason or "Unknown",
+        message=verdict.message[: lasting_targets.MESSAGE_LENGTH_MAX],
+        generation=generation,
+        now=now,
+    )
+    found = condition(
+        found,
+        "DisksReady",
+        status=missing is None,
+        reason=missing.reason if missing else "Ready",
+        message=missing.message if missing else "",
+        generation=generation,
+        now=now,
+    )
+    return condition(
+        found,
+        "RestartRequired",
+        status=bool(verdict.restart),
+        reason=verdict.restart or "UpToDate",
+        message=_restart_message(seen, verdict),
+        generation=generation,
+        now=now,
+    )
+
+
+def _restart_message(seen: TargetView, verdict: Verdict) -> str:
+    if not verdict.restart:
+        return ""
+    if seen.problem is not None and verdict.restart == seen.problem.reason:
+        return f"it runs with earlier settings: {seen.problem.message}"[
+            : lasting_targets.MESSAGE_LENGTH_MAX
+        ]
+    if verdict.restart == "ApprovalPending":
+        return f"a change needs a restart; approve it with a new value of the annotation {RESTART}"
+    if seen.lease:
+        return (
+            f"it waits for the end of lease {seen.lease}; to interrupt the lease, set the"
+            f" annotation {DURING_LEASE} to its name"
+        )
+    return "it is being restarted"
