@@ -40,7 +40,7 @@ def documents(paths: tuple[str, ...]) -> list[tuple[str, Document]]:
         for source, content in _contents(path)
         for document in _flattened(yaml.load_manifests(content), source)
     ]
-    if not found:
+    if paths and not found:
         names = ", ".join("standard input" if path == "-" else path for path in paths)
         raise BadRequest(f"{names} has no objects")
     return found

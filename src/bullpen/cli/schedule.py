@@ -42,7 +42,7 @@ from bullpen.core.claims.lab_inventory import (
 )
 from bullpen.core.claims.work import BUDGET
 from bullpen.core.leases.access import policies
-from bullpen.errors import BadRequest, Invalid
+from bullpen.errors import BadRequest, Invalid, NotFound
 from bullpen.kit import durations, times
 from bullpen.kit.clock import SystemClock
 
@@ -90,7 +90,7 @@ class _Schedule(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:
             raise _Misuse(error.format_message(), error.ctx) from error
-        except (BadRequest, Invalid) as error:
+        except (BadRequest, Invalid, NotFound) as error:
             return _failed(error, Answered.INVALID)
         except errors.LabError as error:
             return _failed(error, Answered.UNAVAILABLE)

@@ -136,7 +136,7 @@ def test_a_used_up_budget_exits_with_4(inventory: Path) -> None:
     [
         ([claim(boards(0))], "spec.requests[0].exactly.count"),
         ([claim(boards(1), constraints=[{}])], "spec.constraints[0]"),
-        ([], "no DeviceClaim to answer"),
+        ([], "has no objects"),
         ([{"apiVersion": "v9", "kind": "Nothing"}], "no kind 'Nothing'"),
     ],
     ids=["count", "constraint", "nothing asked", "unknown kind"],

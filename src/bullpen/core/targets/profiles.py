@@ -49,8 +49,10 @@ TEMPLATE_KEYS = "exporterset.jumpstarter.dev/template-keys"
 
 REVISION_LENGTH = 10
 
-NOT_IN_REVISION = frozenset({"labels", "annotations", "on_demand", "revision"})
-"""Fields of a profile that change no member, or change it in place."""
+NOT_IN_REVISION = frozenset(
+    {"labels", "annotations", "on_demand", "revision", "keep", "identity", "disks"}
+)
+"""Fields of a profile that change no member, change it in place, or that no set has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
