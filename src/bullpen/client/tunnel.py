@@ -71,9 +71,16 @@ class Tunnel:
 
 async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Any) -> None:
     """Pass bytes both ways until both directions have ended, or one has failed."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_outwards(reader, stream))
-        tasks.create_task(_inwards(stream, writer))
+    directions = (
+        asyncio.ensure_future(_outwards(reader, stream)),
+        asyncio.ensure_future(_inwards(stream, writer)),
+    )
+    try:
+        await asyncio.gather(*directions)
+    finally:
+        for direction in directions:
+            direction.cancel()
+        await asyncio.gather(*directions, return_exceptions=True)
 
 
 async def _outwards(reader: asyncio.StreamReader, stream: Any) -> None:
