@@ -16,6 +16,7 @@ LabError
 │   └── UnsupportedMediaType  the body is in a form this path does not take
 ├── Unavailable         try again later; the caller did nothing wrong
 │   ├── NoCapacity          there is no capacity for another one
+│   ├── ProgramMissing      a program is not installed on the host
 │   ├── Unreachable         the backend did not answer
 │   ├── TooManyRequests     a bound was reached; back off
 │   ├── TimedOut            the deadline passed first
@@ -126,6 +127,10 @@ class Unavailable(LabError):
 
 class NoCapacity(Unavailable):
     reason = "NoCapacity"
+
+
+class ProgramMissing(Unavailable):
+    reason = "ProgramMissing"
 
 
 class Unreachable(Unavailable):

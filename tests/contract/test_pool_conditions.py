@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from bullpen.errors import ProgramMissing
+from bullpen.provisioners.base import Instance, InstanceSpec
 from bullpen.provisioners.fake import Faults
 from support.pool_world import World
 
@@ -44,6 +46,27 @@ def test_a_lease_does_not_make_a_pool_unavailable_but_an_empty_buffer_does() -> 
         await world.until(lambda: world.got("d"))
         await world.sleep(1)
         assert world.condition("Available").status == "True", "the ceiling leaves no buffer"
+
+    World().run(story)
+
+
+def test_a_pool_without_its_program_says_which_package_and_goes_on_when_it_is_installed() -> None:
+    async def story(world: World) -> None:
+        ensure = world.provisioner.ensure
+        text = "qemu-system-arm is not installed on this machine; apt-get install qemu-system-arm"
+
+        async def refuse(spec: InstanceSpec) -> Instance:
+            raise ProgramMissing(text)
+
+        world.provisioner.ensure = refuse  # type: ignore[method-assign]
+        await world.make_class()
+        await world.make_set(min_available_replicas=1)
+        await world.until(lambda: world.reason("Degraded") == "ProgramMissing")
+        assert text in world.condition("Degraded").message
+        assert world.condition("SetHealthy").status == "False"
+        world.provisioner.ensure = ensure  # type: ignore[method-assign]
+        await world.until(lambda: world.available(1), seconds=30)
+        assert world.condition("Degraded").status == "False"
 
     World().run(story)
 

@@ -28,7 +28,7 @@ from real_placement import (
 )
 
 from bullpen.api.exporterset import Driver
-from bullpen.errors import Refused, Unreachable
+from bullpen.errors import ProgramMissing, Refused, Unreachable
 from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout
 from bullpen.provisioners.base import ExitReason, InstancePhase
@@ -94,6 +94,19 @@ async def test_a_lessee_boots_uboot_and_nothing_of_it_is_left(service: Service, 
         left = {path.name for path in lab.placement.layout.instance(key).iterdir()}
         assert left == {"instance.json", "process.json", "log"}
         assert "U-Boot" not in lab.log(key), "a console is the lessee's, not the log's"
+        await lab.qemu.remove(key)
+    assert_nothing_left(data)
+
+
+async def test_a_target_is_not_started_on_a_host_without_qemu(
+    service: Service, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with targets(service, data) as lab:
+        with monkeypatch.context() as patched:
+            patched.setenv("PATH", str(data))
+            with pytest.raises(ProgramMissing, match="apt-get install qemu-system-arm qemu-utils"):
+                await lab.qemu_target("missing")
+        key = await lab.qemu_target("installed")
         await lab.qemu.remove(key)
     assert_nothing_left(data)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bullpen.placements.local import host_sandbox, kvm
+from bullpen.provisioners.qemu import QEMU_IMG, emulator
 
 MACHINES = ("aarch64", "arm", "riscv64", "x86_64")
-PACKAGES = {"aarch64": "qemu-system-arm", "x86_64": "qemu-system-x86"}
 LAYERS = {
     "user": "a separate user for each virtual target",
     "files": "a separate file system view for each virtual target",
@@ -48,7 +48,7 @@ def examine(data: Path) -> tuple[Finding, ...]:
 
 def _programs() -> Iterator[Finding]:
     machines = [arch for arch in MACHINES if shutil.which(f"qemu-system-{arch}")]
-    own = PACKAGES.get(platform.machine(), "qemu-system-misc")
+    own = emulator(platform.machine()).package
     yield Finding(
         name="qemu",
         about=f"QEMU for {', '.join(machines)}" if machines else "QEMU, which runs the machines",
@@ -60,7 +60,7 @@ def _programs() -> Iterator[Finding]:
         name="qemu-img",
         about="qemu-img, which creates disks",
         problem="" if found else "qemu-img is not in PATH",
-        remedy="" if found else "apt-get install qemu-utils",
+        remedy="" if found else f"apt-get install {QEMU_IMG.package}",
     )
 
 

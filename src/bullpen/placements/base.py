@@ -37,6 +37,15 @@ class Artifact:
     """``sha256:`` and 64 hexadecimal digits; required with a url."""
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that a workload runs where it is placed."""
+
+    name: str
+    package: str
+    """The Debian package that contains it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """What must be available before a workload starts."""
@@ -44,6 +53,9 @@ class Needs:
     memory_bytes: int
     cpus: float
     artifacts: tuple[Artifact, ...] = ()
+    programs: tuple[Program, ...] = ()
+    """Programs of the host; a container image has its own."""
+
     kvm_for: str = ""
     """Architecture of a guest that can use KVM; empty if KVM is not needed."""
 
@@ -127,7 +139,7 @@ class Placement(Protocol):
         """Accept the workload, or return the existing instance with its key.
 
         Returns before anything is fetched or started; a later failure is reported as an exit.
-        Raises ``NoCapacity`` or ``Unreachable``.
+        Raises ``NoCapacity``, ``ProgramMissing`` or ``Unreachable``.
         """
 
     async def stop(self, key: Key) -> None:

@@ -28,7 +28,7 @@ from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Cause
-from bullpen.placements.base import Artifact, InstanceSpec, Key, Listener, Needs, Site
+from bullpen.placements.base import Artifact, InstanceSpec, Key, Listener, Needs, Program, Site
 
 __all__ = [
     "Artifact",
@@ -43,6 +43,7 @@ __all__ = [
     "Needs",
     "Plugin",
     "Profile",
+    "Program",
     "Provisioner",
     "Recipe",
     "Site",

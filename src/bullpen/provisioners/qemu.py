@@ -30,7 +30,7 @@ from bullpen.drivers.target_files import (
 )
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters
-from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site
+from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Program, Site
 
 NAME = "qemu.jumpstarter.dev"
 PUBLISHED_DRIVER = "jumpstarter_driver_qemu.driver.Qemu"
@@ -55,6 +55,20 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 
 RESERVED_NAMES = frozenset({"power", "flasher", "console", "vnc"})
 """Children every QEMU driver has."""
+
+
+PACKAGES = {"aarch64": "qemu-system-arm", "arm": "qemu-system-arm", "x86_64": "qemu-system-x86"}
+"""The Debian packages with the emulators of some architectures."""
+
+OTHER_PACKAGE = "qemu-system-misc"
+"""The package with all others."""
+
+QEMU_IMG = Program("qemu-img", "qemu-utils")
+
+
+def emulator(arch: str) -> Program:
+    """The emulator of an architecture."""
+    return Program(f"qemu-system-{arch}", PACKAGES.get(arch, OTHER_PACKAGE))
 
 
 class QemuRecipe:
@@ -93,6 +107,7 @@ class QemuRecipe:
             artifacts=tuple(
                 dict.fromkeys((*(_artifact(file) for file in files(wanted)), *_images(profile)))
             ),
+            programs=(emulator(arch), QEMU_IMG),
             kvm_for=arch if asks else "",
             runtime=RUNTIME,
         )

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.placements.base import Needs
+from bullpen.placements.base import Needs, Program
 from bullpen.placements.local.capacity import (
     DISK_BYTES_MIN,
     Limits,
     Usage,
     free_memory,
     host_limits,
+    missing_programs,
     shortage,
 )
 
@@ -86,3 +87,28 @@ def test_this_host_has_room_for_something() -> None:
     assert free_memory() > 0
     assert limits.cpus >= 1
     assert limits.memory_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        pytest.param({"qemu-system-arm", "qemu-img"}, "", id="all"),
+        pytest.param(
+            {"qemu-img"},
+            "qemu-system-arm is not installed on this machine; apt-get install qemu-system-arm",
+            id="no emulator",
+        ),
+        pytest.param(
+            set(),
+            "qemu-system-arm, qemu-img are not installed on this machine;"
+            " apt-get install qemu-system-arm qemu-utils",
+            id="none",
+        ),
+    ],
+)
+def test_programs_that_are_not_installed_are_named_with_their_packages(
+    installed: set[str], said: str
+) -> None:
+    programs = (Program("qemu-system-arm", "qemu-system-arm"), Program("qemu-img", "qemu-utils"))
+    needs = Needs(memory_bytes=0, cpus=0.0, programs=programs)
+    assert missing_programs(needs, lambda name: name if name in installed else None) == said

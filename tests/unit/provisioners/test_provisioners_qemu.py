@@ -28,7 +28,9 @@ from bullpen.provisioners.qemu import (
     OVERHEAD_BYTES,
     OVERHEAD_BYTES_MAX,
     PUBLISHED_DRIVER,
+    QEMU_IMG,
     QemuRecipe,
+    emulator,
 )
 
 RECIPE = QemuRecipe(host_arch="x86_64")
@@ -225,6 +227,7 @@ def test_what_it_needs_is_counted_and_each_file_is_named_once() -> None:
         cpus=2,
         memory_bytes_max=256 * MIB + OVERHEAD_BYTES_MAX,
         cpus_max=3,
+        programs=(emulator("x86_64"), QEMU_IMG),
         artifacts=(
             Artifact(path="/u-boot.bin"),
             Artifact(url="https://lab/base", digest=DIGEST),

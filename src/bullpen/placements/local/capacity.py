@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,3 +97,14 @@ def _meminfo(name: str) -> int:
         if field == name:
             return int(value.split()[0]) * 1024
     raise AssertionError(f"/proc/meminfo has no {name}")
+
+
+def missing_programs(needs: Needs, find: Callable[[str], str | None] = shutil.which) -> str:
+    """Which programs of a workload are not installed, and how to install them; or empty."""
+    missing = [program for program in needs.programs if find(program.name) is None]
+    if not missing:
+        return ""
+    names = ", ".join(program.name for program in missing)
+    packages = " ".join(dict.fromkeys(program.package for program in missing))
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{names} {verb} not installed on this machine; apt-get install {packages}"

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
-from bullpen.errors import LabError, NoCapacity, StorageFailed, Unreachable
+from bullpen.errors import LabError, NoCapacity, ProgramMissing, StorageFailed, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.placements.base import Key, Listener, Site, Workload
@@ -197,6 +197,9 @@ class LocalPlacement:
         if self._zygote.problem:
             raise Unreachable(self._zygote.problem)
         self._sandbox.refuse()
+        missing = capacity.missing_programs(workload.needs)
+        if missing:
+            raise ProgramMissing(missing)
         problem = capacity.shortage(
             workload.needs,
             self._usage(),
