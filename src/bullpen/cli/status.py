@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bullpen.api.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.cli.connection import Api, resource_named
 from bullpen.cli.get import list_all
@@ -17,7 +18,10 @@ from bullpen.cli.output import echo_document, table
 @connected
 @output("table", "json", "yaml")
 def status(api: Api, output: str) -> int:
-    """Show pools, exporters, and active and waiting leases. Exits with 8 if not healthy."""
+    """Show pools, exporters, and active and waiting leases.
+
+    Exits with 8 if the service is not healthy, or a pool cannot do what it is asked.
+    """
     report = gather(api)
     if output == "table":
         _echo(report)
@@ -28,21 +32,34 @@ def status(api: Api, output: str) -> int:
 
 def gather(api: Api) -> Document:
     """Everything ``status`` shows, as a document."""
-    problem = api.problem()
-    leases = [_lease(item) for item in _objects(api, "leases") if not _ended(item)]
+    pools = [_pool(item) for item in _objects(api, "exportersets")]
+    problem = api.problem() or _pool_problem(pools)
+    current = _objects(api, "leases", {"labelSelector": Lease.selected})
+    leases = [_lease(item) for item in current if not _ended(item)]
     return {
         "healthy": not problem,
         "problem": problem,
         "endpoints": {"apiserver": api.server},
-        "pools": [_pool(item) for item in _objects(api, "exportersets")],
+        "pools": pools,
         "exporters": [_exporter(item) for item in _objects(api, "exporters")],
         "leases": [lease for lease in leases if lease["exporter"]],
         "waiting": [lease for lease in leases if not lease["exporter"]],
     }
 
 
-def _objects(api: Api, word: str) -> list[Any]:
-    return list_all(api, resource_named(word), None)
+def _objects(api: Api, word: str, query: dict[str, str] | None = None) -> list[Any]:
+    return list_all(api, resource_named(word), None, query)
+
+
+def _pool_problem(pools: list[Document]) -> str:
+    """Which pools cannot do what they are asked, and the cause of the first; or empty."""
+    degraded = [pool for pool in pools if pool["reason"]]
+    if not degraded:
+        return ""
+    first = degraded[0]
+    text = f"pool {first['namespace']}/{first['name']}: {first['reason']}: {first['message']}"
+    others = len(degraded) - 1
+    return f"{text}, and {others} more" if others else text
 
 
 def _ended(item: Document) -> bool:
@@ -53,10 +70,20 @@ def _pool(item: Document) -> Document:
     found = item.get("status") or {}
     counts = ("replicas", "readyReplicas", "availableReplicas", "leasedReplicas")
     limits = ("minReplicas", "maxReplicas", "minAvailableReplicas")
+    degraded: Document = next(
+        (
+            condition
+            for condition in found.get("conditions") or ()
+            if condition["type"] == "Degraded" and condition["status"] == "True"
+        ),
+        {},
+    )
     return {
         **_named(item),
         **{key: found.get(key, 0) for key in counts},
         **{key: item["spec"].get(key) for key in limits},
+        "reason": degraded.get("reason", ""),
+        "message": degraded.get("message", ""),
     }
 
 
@@ -90,7 +117,10 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Pools",
         "pools",
-        ("namespace", "name", "replicas", "readyReplicas", "availableReplicas", "leasedReplicas"),
+        (
+            *("namespace", "name", "replicas", "readyReplicas", "availableReplicas"),
+            *("leasedReplicas", "reason"),
+        ),
     ),
     ("Exporters", "exporters", ("namespace", "name", "status", "lease", "enabled")),
     ("Leases", "leases", ("namespace", "name", "client", "exporter")),
