@@ -8,6 +8,7 @@ import pytest
 
 from bullpen.sim.checkers import (
     SINGLE_USE,
+    BookedBegins,
     CeilingHolds,
     EndedStaysEnded,
     EndsHaveReasons,
@@ -18,6 +19,7 @@ from bullpen.sim.checkers import (
     ObjectsComeToRest,
     OneLeaseEach,
     OneLeasePerLife,
+    OnlyEndedAreLabelled,
 )
 from bullpen.sim.history import History
 from bullpen.sim.truth import Checker, Fact, Raw, Truth, Violation
@@ -81,6 +83,26 @@ def test_one_lease_after_the_other_is_fine() -> None:
 def test_an_ended_lease_that_changes_is_found(after: Raw, said: str) -> None:
     before = lease("a", exporter="e", ended=True)
     assert said in seen(EndedStaysEnded(), fact(before, after))[0]
+
+
+def test_an_open_lease_that_is_labelled_as_ended_is_found() -> None:
+    labelled = lease("a", exporter="e")
+    labelled["metadata"]["labels"] = {"jumpstarter.dev/lease-ended": "true"}
+    assert seen(OnlyEndedAreLabelled(), fact(lease("a", exporter="e"), labelled))
+    over = lease("a", exporter="e", ended=True)
+    over["metadata"]["labels"] = labelled["metadata"]["labels"]
+    assert not seen(OnlyEndedAreLabelled(), fact(lease("a", exporter="e"), over))
+
+
+@pytest.mark.parametrize(
+    ("began", "found"),
+    [("2026-01-01T11:59:59Z", True), ("2026-01-01T12:00:00Z", False)],
+    ids=["early", "in time"],
+)
+def test_a_booked_lease_that_begins_early_is_found(began: str, found: bool) -> None:
+    active = lease("a", exporter="e", beginTime=began)
+    active["spec"]["beginTime"] = "2026-01-01T12:00:00Z"
+    assert bool(seen(BookedBegins(), fact(lease("a"), active))) is found
 
 
 def test_a_lease_that_vanishes_is_found_unless_somebody_deleted_it() -> None:

@@ -7,10 +7,12 @@ accepts any history, so that a test can show that it fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from bullpen.sim.truth import Fact, Raw, is_active, status, uid_of
 
 SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
+ENDED = "jumpstarter.dev/lease-ended"
 
 
 class OneLeaseEach:
@@ -53,6 +55,35 @@ class EndedStaysEnded:
         for field in ("exporterRef", "endTime"):
             if status(fact.new).get(field) != status(fact.old).get(field):
                 yield f"lease {fact.name} had ended and got another {field}"
+
+
+class OnlyEndedAreLabelled:
+    """A lease is labelled as ended after its status says so: every view leaves it out then."""
+
+    promise = "only ended leases are labelled as ended"
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Lease" or not _is_ours(fact) or fact.new is None:
+            return
+        labels = fact.new["metadata"].get("labels") or {}
+        if ENDED in labels and not status(fact.new).get("ended"):
+            yield f"lease {fact.name} is labelled as ended and goes on"
+
+
+class BookedBegins:
+    """A lease that is booked for later gets no exporter before."""
+
+    promise = "a booked lease begins at its time"
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "Lease" or not _is_ours(fact):
+            return
+        if is_active(fact.old) or not is_active(fact.new):
+            return
+        assert fact.new is not None
+        booked, began = fact.new["spec"].get("beginTime"), status(fact.new)["beginTime"]
+        if booked and datetime.fromisoformat(began) < datetime.fromisoformat(booked):
+            yield f"lease {fact.name} began at {began}, before {booked}"
 
 
 class LeasesAreKept:

@@ -20,6 +20,7 @@ from bullpen.provisioners.fake import Faults
 from bullpen.registry.registry import Registry
 from bullpen.sim import virtual_time
 from bullpen.sim.checkers import (
+    BookedBegins,
     CeilingHolds,
     EndedStaysEnded,
     EndsHaveReasons,
@@ -30,6 +31,7 @@ from bullpen.sim.checkers import (
     ObjectsComeToRest,
     OneLeaseEach,
     OneLeasePerLife,
+    OnlyEndedAreLabelled,
 )
 from bullpen.sim.disk import Disk
 from bullpen.sim.history import History
@@ -119,6 +121,8 @@ class World:
         self.truth.check(
             OneLeaseEach(),
             EndedStaysEnded(),
+            OnlyEndedAreLabelled(),
+            BookedBegins(),
             LeasesAreKept(self.deleted.__contains__),
             EndsHaveReasons(self.truth.get),
             EpochsGrow(),
