@@ -7,7 +7,7 @@ transactions, because a Kubernetes cluster has none, only an order.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -70,11 +70,12 @@ class Objects(Protocol):
 
     def pages(
         self, kind: type[K], *, namespace: str = "", labels: str = ""
-    ) -> AsyncIterator[tuple[K, ...]]:
+    ) -> AsyncGenerator[tuple[K, ...], None]:
         """All objects with these labels, selected or not, a bounded number at a time.
 
         For kinds with more objects than a process should hold. ``namespace`` is empty for all.
-        Objects that change meanwhile may be missing. Raises ``Gone`` if it takes too long.
+        Objects that change meanwhile may be missing. Raises ``Gone`` if it takes too long. Readers
+        close it (``contextlib.aclosing``), because they may be cancelled between two pages.
         """
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:

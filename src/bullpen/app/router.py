@@ -159,9 +159,11 @@ class RouterLab:
 
     async def _fence_ended(self) -> None:
         """Fence the leases that ended before this process began; the view leaves them out."""
-        async for page in self._objects.pages(Lease, labels=ENDED_LABEL):
-            for lease in page:
-                self._fence(None, lease)
+        ended = self._objects.pages(Lease, labels=ENDED_LABEL)
+        async with contextlib.aclosing(ended) as pages:
+            async for page in pages:
+                for lease in page:
+                    self._fence(None, lease)
 
     @contextlib.asynccontextmanager
     async def announced(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Generic, TypeVar
@@ -86,21 +86,24 @@ class ClusterObjects:
     async def list(self, kind: type[K]) -> Listing[K]:
         items: list[K] = []
         revision = 0
-        async for page in self._listed(kind, *self._place(kind)):
-            items += page.items
-            revision = page.revision
+        async with contextlib.aclosing(self._listed(kind, *self._place(kind))) as pages:
+            async for page in pages:
+                items += page.items
+                revision = page.revision
         return Listing(tuple(items), revision)
 
     async def pages(
         self, kind: type[K], *, namespace: str = "", labels: str = ""
-    ) -> AsyncIterator[tuple[K, ...]]:
+    ) -> AsyncGenerator[tuple[K, ...], None]:
         path = _path(_of(kind), namespace or self._namespace or None)
-        async for page in self._listed(kind, path, {"labelSelector": labels} if labels else {}):
-            yield page.items
+        query = {"labelSelector": labels} if labels else {}
+        async with contextlib.aclosing(self._listed(kind, path, query)) as pages:
+            async for page in pages:
+                yield page.items
 
     async def _listed(
         self, kind: type[K], path: str, query: dict[str, str]
-    ) -> AsyncIterator[Listing[K]]:
+    ) -> AsyncGenerator[Listing[K], None]:
         query = {**query, "limit": str(PAGE)}
         while True:
             page = await self._call("list", kind, "GET", path, query)

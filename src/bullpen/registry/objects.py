@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -60,7 +60,7 @@ class RegistryObjects:
 
     async def pages(
         self, kind: type[K], *, namespace: str = "", labels: str = ""
-    ) -> AsyncIterator[tuple[K, ...]]:
+    ) -> AsyncGenerator[tuple[K, ...], None]:
         resource, selector, token = self._resource(kind), parse_labels(labels), ""
         while True:
             page = self._registry.list(

@@ -6,6 +6,7 @@ is already in the answer. A get call for a waiting lease is held open until the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -165,8 +166,9 @@ class Leases:
         }
         if not active:
             ended = self._objects.pages(Lease, namespace=namespace, labels=ENDED_LABEL)
-            async for page in ended:
-                found |= {x.metadata.name: x for x in page if _matches(x, labels, tags)}
+            async with contextlib.aclosing(ended) as pages:
+                async for page in pages:
+                    found |= {x.metadata.name: x for x in page if _matches(x, labels, tags)}
         return tuple(found[name] for name in sorted(found))
 
     async def update(self, client: Client, name: str, edit: Edit) -> Lease:

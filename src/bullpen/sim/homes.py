@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from bullpen.api.fields import Kind
@@ -213,11 +213,13 @@ class ApiObjects:
 
     async def pages(
         self, kind: type[K], *, namespace: str = "", labels: str = ""
-    ) -> AsyncIterator[tuple[K, ...]]:
-        async for page in self._objects().pages(kind, namespace=namespace, labels=labels):
-            await self._api.hop(self._process)
-            await self._api.age()
-            yield page
+    ) -> AsyncGenerator[tuple[K, ...], None]:
+        found = self._objects().pages(kind, namespace=namespace, labels=labels)
+        async with contextlib.aclosing(found) as pages:
+            async for page in pages:
+                await self._api.hop(self._process)
+                await self._api.age()
+                yield page
 
     def watch(self, kind: type[K], *, since: int) -> Feed[K]:
         feed = self._objects().watch(kind, since=self._api.since(since))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -229,7 +229,7 @@ class Eventless:
 
     def pages(
         self, kind: type[K], *, namespace: str = "", labels: str = ""
-    ) -> AsyncIterator[tuple[K, ...]]:
+    ) -> AsyncGenerator[tuple[K, ...], None]:
         return self._objects.pages(kind, namespace=namespace, labels=labels)
 
     def foresee(self, kind: type[K], listener: Foresight[K]) -> None:

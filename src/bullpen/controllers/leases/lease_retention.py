@@ -6,6 +6,7 @@ lease may be kept for longer than its retention by the time between two such rea
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import timedelta
 
@@ -59,22 +60,28 @@ class LeaseRetentionReconciler:
 
     async def _sweep(self) -> None:
         deleted = 0
-        async for page in self._objects.pages(Lease, labels=ENDED_LABEL):
-            now = self._clock.now()
-            open_ones = [lease for lease in page if not lease.status.ended]
-            over = [
-                lease
-                for lease in page
-                if lease.status.ended and lifecycle.kept_until(lease, self._retention) <= now
-            ]
-            acts = (*map(self._delete, over), *map(self._remove_label, open_ones))
-            for error in await together(acts):
-                # A lease that changed meanwhile is looked at in the next reading.
-                if error is not None and not isinstance(error, (Conflict, NotFound)):
-                    raise error
-            deleted += len(over)
+        ended = self._objects.pages(Lease, labels=ENDED_LABEL)
+        async with contextlib.aclosing(ended) as pages:
+            async for page in pages:
+                deleted += await self._look_at(page)
         if deleted:
             log.info("ended leases deleted", extra={"key": "", "leases": deleted})
+
+    async def _look_at(self, page: tuple[Lease, ...]) -> int:
+        """Delete what is over; returns how many that were."""
+        now = self._clock.now()
+        open_ones = [lease for lease in page if not lease.status.ended]
+        over = [
+            lease
+            for lease in page
+            if lease.status.ended and lifecycle.kept_until(lease, self._retention) <= now
+        ]
+        acts = (*map(self._delete, over), *map(self._remove_label, open_ones))
+        for error in await together(acts):
+            # A lease that changed meanwhile is looked at in the next reading.
+            if error is not None and not isinstance(error, (Conflict, NotFound)):
+                raise error
+        return len(over)
 
     async def _delete(self, lease: Lease) -> None:
         await self._objects.delete(lease)
