@@ -101,11 +101,34 @@ class Allocator:
         ``allowed``: the devices that policies allow; None for all.
         """
         usable = self.index.everything if allowed is None else allowed
+        if terms.single:
+            found = self._single(terms, ledger, usable)
+            if found is not None:
+                return found
         work = Work(budget)
         try:
             return _Search(self, terms, ledger, usable, work).answer()
         except BudgetExhausted:
             return Answer(verdict=Verdict.UNKNOWN, steps=work.steps)
+
+    def _single(self, terms: Terms, ledger: Ledger, usable: int) -> Answer | None:
+        """The answer to a claim for one device, which needs no search; None if it needs one.
+
+        A device that draws on counters or is shared may not be free although nobody has it.
+        """
+        (request,) = terms.requests
+        for number, alternative in enumerate(request.alternatives):
+            devices = self.free(alternative, ledger) & usable
+            if not devices:
+                continue
+            running = devices & ~self.index.startable
+            best = bitsets.lowest(running or devices)
+            if self.index.drawing >> best & 1:
+                return None
+            name = self.index.devices[best].name
+            member = Member(request=request.name, alternative=number, device=name)
+            return Answer(verdict=Verdict.SATISFIED, members=(member,))
+        return Answer(verdict=Verdict.UNSATISFIABLE)
 
     def choices(
         self, alternative: Alternative, number: int, ledger: Ledger, usable: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 from bullpen.api.device_selectors import Expression
 from bullpen.core.claims.inventory import Amounts, Toleration
@@ -84,17 +85,43 @@ class Constraint:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """Everything a claim asks for. The same devices serve claims with equal terms."""
 
     requests: tuple[Request, ...]
     constraints: tuple[Constraint, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a pass over a queue looks up the terms of every claim."""
+        return hash((self.requests, self.constraints))
+
+    @cached_property
+    def delays(self) -> tuple[timedelta, ...]:
+        """The times after which further alternatives open, in order."""
+        found = {a.after for request in self.requests for a in request.alternatives}
+        return tuple(sorted(delay for delay in found if delay > timedelta(0)))
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether it asks for one whole device, without any condition across devices."""
+        return (
+            len(self.requests) == 1
+            and not self.constraints
+            and all(
+                a.count == 1 and not a.every and not a.capacity and not a.totals
+                for a in self.requests[0].alternatives
+            )
+        )
+
 
 def due_terms(terms: Terms, waited: timedelta) -> Terms | None:
     """The terms with the alternatives that are open by now; None if a request has none yet."""
-    if all(a.after <= timedelta(0) for r in terms.requests for a in r.alternatives):
+    if not terms.delays or terms.delays[-1] <= waited:
         return terms
     requests = []
     for request in terms.requests:

@@ -1,0 +1,396 @@
+"""One pass over all waiting claims: who starts now, who waits for what, who is ended for whom.
+
+Claims are served by priority, then by the fair share of their tenants, then by age. Within a
+pass devices only become fewer, so terms that failed once are not tried again.
+
+A begin time is a reservation: it is booked when the claim is first seen, and a claim that
+would still run then does not get the booked devices. The first claims that cannot start are
+given a reservation too, at the earliest time that leases leave them enough; shorter work is
+fitted in before it. So a claim for many devices does not wait behind endless small ones.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from bullpen.core.claims import bitsets
+from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.claim import Terms, due_terms
+from bullpen.core.claims.inventory import Use
+from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.work import BUDGET
+from bullpen.kit import times
+
+SHADOWS_MAX = 8
+"""Waiting claims that are given a reservation in one pass."""
+
+VICTIMS_MAX = 64
+"""Holders that are considered for preemption by one claim."""
+
+MOMENTS_MAX = 64
+"""Times that are tried for the reservation of one claim, beyond a bisection."""
+
+HALF_LIFE = timedelta(days=1)
+"""After so long, past use counts half in the fair share."""
+
+HELD_AT_LEAST = timedelta(minutes=5)
+"""A holder is not ended before it had its devices for so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingClaim:
+    """A claim in the queue."""
+
+    name: str
+    terms: Terms
+    since: datetime
+    duration: timedelta
+    tenant: str = ""
+    priority: int = 0
+    begin: datetime | None = None
+    """When its reservation begins; None if it is needed now."""
+
+    allowed: int | None = None
+    """The devices that policies allow; None for all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A lease or claim that has devices, and what may be done about it."""
+
+    name: str
+    since: datetime
+    priority: int = 0
+    preemptible: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Devices that a claim has from one time to another."""
+
+    claim: str
+    devices: int
+    """By number in the index of the pass."""
+
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The claim gets its devices now."""
+
+    claim: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """The claim gets these devices at its begin time."""
+
+    claim: str
+    answer: Answer
+    begin: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """End these holders, cheapest first, so that the claim can start."""
+
+    claim: str
+    holders: tuple[str, ...]
+
+
+class WaitReason(StrEnum):
+    """Why a claim stays in the queue."""
+
+    NOT_AVAILABLE = "NotAvailable"
+    NOT_DUE = "NotDue"
+    """None of its alternatives is open yet."""
+
+    RESERVED = "Reserved"
+    """Its begin time is booked."""
+
+    UNKNOWN = "Unknown"
+    """The work budget was used up."""
+
+    UNSATISFIABLE = "Unsatisfiable"
+    """It could not be served even if every device were free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The claim stays in the queue."""
+
+    claim: str
+    reason: WaitReason
+    starts: datetime | None = None
+    """When it is expected to start; known for the first claims of the queue."""
+
+
+Decision = Start | Book | Preempt | Wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Everything one pass looks at, read at one revision."""
+
+    claims: tuple[WaitingClaim, ...]
+    uses: tuple[Use, ...] = ()
+    holders: Mapping[str, Holder] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+    """Begin times that were booked in earlier passes."""
+
+    debts: Mapping[str, float] = field(default_factory=dict)
+    """For each tenant what it has used of late; see ``debt``."""
+
+
+def debt(uses: Iterable[tuple[datetime, datetime, float]], *, now: datetime) -> float:
+    """Device-hours of a tenant, weighted by cost, that lose half their weight in ``HALF_LIFE``.
+
+    ``uses``: begin, end and cost per hour of each device that it had.
+    """
+    rate = math.log(2) / (HALF_LIFE / timedelta(hours=1))
+    total = 0.0
+    for begin, end, cost in uses:
+        newest = (now - min(end, now)) / timedelta(hours=1)
+        oldest = (now - min(begin, now)) / timedelta(hours=1)
+        total += cost * (math.exp(-rate * newest) - math.exp(-rate * oldest)) / rate
+    return total
+
+
+def decide(
+    allocator: Allocator, queue: Queue, *, now: datetime, budget: int = BUDGET
+) -> tuple[Decision, ...]:
+    """One decision for each claim, in the order in which they are served."""
+    return _Pass(allocator, queue, now, budget).run()
+
+
+class _Pass:
+    def __init__(self, allocator: Allocator, queue: Queue, now: datetime, budget: int) -> None:
+        self._allocator, self._queue, self._now, self._budget = allocator, queue, now, budget
+        self._uses = [use for use in queue.uses if use.until is None or use.until > now]
+        self._ledger = Ledger(allocator.index, self._uses)
+        self._reservations = list(queue.reservations)
+        self._failed: set[tuple[Terms, int, int | None]] = set()
+        self._shadows = 0
+        self._ended: set[str] = set()
+        self._known: tuple[int, _Timeline] | None = None
+
+    @property
+    def _timeline(self) -> _Timeline:
+        """When uses end, as of the uses that are known by now."""
+        if self._known is None or self._known[0] != len(self._uses):
+            self._known = len(self._uses), _Timeline(self._allocator.index, self._uses)
+        return self._known[1]
+
+    def run(self) -> tuple[Decision, ...]:
+        return tuple(self._decide(claim) for claim in sorted(self._queue.claims, key=self._turn))
+
+    def _turn(self, claim: WaitingClaim) -> tuple[int, float, datetime, str]:
+        debt = self._queue.debts.get(claim.tenant, 0.0)
+        return (-claim.priority, debt, claim.since, claim.name)
+
+    def _decide(self, claim: WaitingClaim) -> Decision:
+        booked = [r for r in self._queue.reservations if r.claim == claim.name]
+        if booked and booked[0].begin > self._now:
+            return Wait(claim=claim.name, reason=WaitReason.RESERVED, starts=booked[0].begin)
+        if claim.begin is not None and claim.begin > self._now and not booked:
+            return self._book(claim, claim.begin)
+        terms = due_terms(claim.terms, self._now - claim.since)
+        if terms is None:
+            return Wait(claim=claim.name, reason=WaitReason.NOT_DUE)
+        usable = self._usable(claim, booked)
+        key = (terms, usable, claim.allowed)
+        if key in self._failed:
+            return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
+        answer = self._ask(claim, terms, self._ledger, usable)
+        if answer.verdict is Verdict.SATISFIED:
+            self._take(claim, answer)
+            return Start(claim=claim.name, answer=answer)
+        if answer.verdict is Verdict.UNKNOWN:
+            return Wait(claim=claim.name, reason=WaitReason.UNKNOWN)
+        preempted = self._preempt(claim, terms, usable)
+        if preempted is not None:
+            return preempted
+        if self._shadows < SHADOWS_MAX:
+            return self._reserve(claim)
+        self._failed.add(key)
+        return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
+
+    def _ask(self, claim: WaitingClaim, terms: Terms, ledger: Ledger, usable: int) -> Answer:
+        allowed = usable if claim.allowed is None else usable & claim.allowed
+        return self._allocator.allocate(terms, ledger, allowed=allowed, budget=self._budget)
+
+    def _usable(self, claim: WaitingClaim, booked: Sequence[Reservation]) -> int:
+        """The devices that no other claim has reserved for a time before this one ends."""
+        if booked:
+            return bitsets.union(r.devices for r in booked)
+        return self._window(self._now, times.shifted(self._now, claim.duration))
+
+    def _window(self, begin: datetime, end: datetime) -> int:
+        fenced = bitsets.union(
+            r.devices for r in self._reservations if r.begin < end and r.end > begin
+        )
+        return self._allocator.index.everything & ~fenced
+
+    def _take(self, claim: WaitingClaim, answer: Answer) -> None:
+        end = times.shifted(self._now, claim.duration)
+        for member in answer.members:
+            self._ledger.take(self._allocator.index.numbers[member.device], member.share)
+            self._uses.append(
+                Use(device=member.device, holder=claim.name, share=member.share, until=end)
+            )
+
+    def _book(self, claim: WaitingClaim, begin: datetime) -> Decision:
+        """Reserve the devices that are free for the whole time."""
+        end = times.shifted(begin, claim.duration)
+        answer = self._ask(claim, claim.terms, self._ledger_at(begin), self._window(begin, end))
+        if answer.verdict is not Verdict.SATISFIED:
+            unknown = answer.verdict is Verdict.UNKNOWN
+            reason = WaitReason.UNKNOWN if unknown else WaitReason.NOT_AVAILABLE
+            return Wait(claim=claim.name, reason=reason)
+        self._fence(claim, answer, begin)
+        return Book(claim=claim.name, answer=answer, begin=begin)
+
+    def _ledger_at(self, moment: datetime) -> Ledger:
+        """What is left when everything has ended that ends before."""
+        return self._timeline.ledger_at(moment)
+
+    def _fence(self, claim: WaitingClaim, answer: Answer, begin: datetime) -> None:
+        numbers = self._allocator.index.numbers
+        self._reservations.append(
+            Reservation(
+                claim=claim.name,
+                devices=bitsets.of(numbers[device] for device in answer.devices),
+                begin=begin,
+                end=times.shifted(begin, claim.duration),
+            )
+        )
+
+    def _reserve(self, claim: WaitingClaim) -> Wait:
+        """Give a claim that cannot start the earliest time at which it can."""
+        self._shadows += 1
+        timeline = self._timeline
+        moments = sorted(
+            {*timeline.ends, *(r.end for r in self._reservations)}
+            | {times.shifted(claim.since, delay) for delay in claim.terms.delays}
+        )
+        moments = [moment for moment in moments if moment > self._now]
+        # Devices only become free, so bisection finds where reservations are the only obstacle.
+        first = bisect_left(moments, True, key=lambda at: self._served_at(claim, at, alone=True))
+        for moment in moments[first : first + MOMENTS_MAX]:
+            answer = self._answer_at(claim, moment)
+            if answer is not None:
+                self._fence(claim, answer, moment)
+                return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE, starts=moment)
+        empty = Ledger(self._allocator.index)
+        answer = self._ask(claim, claim.terms, empty, self._allocator.index.everything)
+        never = answer.verdict is Verdict.UNSATISFIABLE
+        return Wait(
+            claim=claim.name, reason=WaitReason.UNSATISFIABLE if never else WaitReason.NOT_AVAILABLE
+        )
+
+    def _served_at(self, claim: WaitingClaim, moment: datetime, *, alone: bool) -> bool:
+        return self._answer_at(claim, moment, alone=alone) is not None
+
+    def _answer_at(
+        self, claim: WaitingClaim, moment: datetime, *, alone: bool = False
+    ) -> Answer | None:
+        """What the claim gets at a time; ``alone``: if there were no reservations."""
+        terms = due_terms(claim.terms, moment - claim.since)
+        if terms is None:
+            return None
+        usable = self._allocator.index.everything
+        if not alone:
+            usable = self._window(moment, times.shifted(moment, claim.duration))
+        answer = self._ask(claim, terms, self._ledger_at(moment), usable)
+        return answer if answer.verdict is Verdict.SATISFIED else None
+
+    def _preempt(self, claim: WaitingClaim, terms: Terms, usable: int) -> Preempt | None:
+        """The cheapest holders whose end lets the claim start; None if none do.
+
+        A holder ends with all its devices: a part of a claim is of no use to it.
+        """
+        victims = sorted(
+            self._victims(claim), key=lambda h: (h.priority, self._now - h.since, h.name)
+        )
+        chosen: list[Holder] = []
+        for victim in victims[:VICTIMS_MAX]:
+            chosen.append(victim)
+            if self._starts_without(claim, terms, usable, chosen):
+                break
+        else:
+            return None
+        for victim in list(chosen):
+            rest = [other for other in chosen if other is not victim]
+            if self._starts_without(claim, terms, usable, rest):
+                chosen = rest
+        names = {victim.name for victim in chosen}
+        self._ended |= names
+        answer = self._ask(claim, terms, self._ledger_without(names), usable)
+        # What the claim gets is kept for it; what the holders lose besides is free when they ended.
+        for member in answer.members:
+            number = self._allocator.index.numbers[member.device]
+            if self._ledger.unused >> number & 1:
+                self._ledger.take(number, member.share)
+        return Preempt(claim=claim.name, holders=tuple(victim.name for victim in chosen))
+
+    def _victims(self, claim: WaitingClaim) -> list[Holder]:
+        return [
+            holder
+            for holder in self._queue.holders.values()
+            if holder.preemptible
+            and holder.priority < claim.priority
+            and holder.name not in self._ended
+            and self._now - holder.since >= HELD_AT_LEAST
+        ]
+
+    def _starts_without(
+        self, claim: WaitingClaim, terms: Terms, usable: int, victims: Sequence[Holder]
+    ) -> bool:
+        ledger = self._ledger_without({victim.name for victim in victims})
+        return self._ask(claim, terms, ledger, usable).verdict is Verdict.SATISFIED
+
+    def _ledger_without(self, holders: set[str]) -> Ledger:
+        return Ledger(
+            self._allocator.index, (use for use in self._uses if use.holder not in holders)
+        )
+
+
+class _Timeline:
+    """What is left of an inventory at the ends of its uses."""
+
+    def __init__(self, index: InventoryIndex, uses: Sequence[Use]) -> None:
+        self._index, self._uses = index, uses
+        self.ends = sorted({use.until for use in uses if use.until is not None})
+        numbers: dict[datetime | None, list[int]] = {}
+        for use in uses:
+            number = index.numbers.get(use.device)
+            if number is not None:
+                numbers.setdefault(use.until, []).append(number)
+        self._plain = not any(use.share is not None for use in uses) and not (
+            index.drawing & bitsets.of(n for found in numbers.values() for n in found)
+        )
+        busy = bitsets.of(numbers.get(None, ()))
+        self._busy = [busy]
+        """The devices in use after the last end, the last but one, and so on."""
+
+        for end in reversed(self.ends):
+            busy |= bitsets.of(numbers.get(end, ()))
+            self._busy.append(busy)
+
+    def ledger_at(self, moment: datetime) -> Ledger:
+        if not self._plain:
+            left = (use for use in self._uses if use.until is None or use.until > moment)
+            return Ledger(self._index, left)
+        ledger = Ledger(self._index)
+        ended = bisect_right(self.ends, moment)
+        ledger.unused &= ~self._busy[len(self.ends) - ended]
+        return ledger
