@@ -20,6 +20,7 @@ from bullpen.core.claims.claim_queue import (
     Wait,
     WaitingClaim,
     WaitReason,
+    affected,
     debt,
     decide,
 )
@@ -211,3 +212,10 @@ def test_the_order_in_which_claims_are_listed_changes_nothing() -> None:
     first = ask(lab(devices(8)), *claims)
     assert first == ask(lab(devices(8)), *reversed(claims))
     assert list(first) == list(ask(lab(devices(8)), *reversed(claims)))
+
+
+def test_a_freed_device_affects_only_the_terms_that_could_use_it() -> None:
+    allocator = allocator_of(lab(device("a", kind="a"), device("b", kind="b")))
+    wants = {kind: claim(request("r", one(f"kind == '{kind}'"))) for kind in "abc"}
+    either = claim(request("r", one("kind == 'c'"), one("kind == 'b'", after_s=60)))
+    assert affected(allocator, [*wants.values(), either], "b") == [wants["b"], either]

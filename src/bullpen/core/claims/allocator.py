@@ -92,6 +92,8 @@ class Allocator:
         self.index = index
         self.criteria = criteria
         self._eligible: dict[tuple[str, object, object], int] = {}
+        self._candidates: dict[Terms, tuple[int, ...]] = {}
+        """For claims for one device: the devices that each alternative tolerates, free or not."""
 
     def allocate(
         self, terms: Terms, ledger: Ledger, *, allowed: int | None = None, budget: int = BUDGET
@@ -117,8 +119,14 @@ class Allocator:
         A device that draws on counters or is shared may not be free although nobody has it.
         """
         (request,) = terms.requests
-        for number, alternative in enumerate(request.alternatives):
-            devices = self.free(alternative, ledger) & usable
+        known = self._candidates.get(terms)
+        if known is None:
+            tolerated = ((a, ~self.index.tainted(a.tolerations)) for a in request.alternatives)
+            known = tuple(self.eligible(a) & untainted for a, untainted in tolerated)
+            self._candidates[terms] = known
+        free = ledger.untouched & usable
+        for number, candidates in enumerate(known):
+            devices = candidates & free
             if not devices:
                 continue
             running = devices & ~self.index.startable

@@ -172,6 +172,19 @@ def decide(
     return _Pass(allocator, queue, now, budget).run()
 
 
+def affected(allocator: Allocator, terms: Iterable[Terms], device: str) -> list[Terms]:
+    """Those of ``terms`` that could use a device which was freed or has changed.
+
+    The others need no new answer. Alternatives that are not open yet count too.
+    """
+    bit = 1 << allocator.index.numbers[device]
+    return [
+        asked
+        for asked in terms
+        if any(allocator.eligible(a) & bit for r in asked.requests for a in r.alternatives)
+    ]
+
+
 class _Pass:
     def __init__(self, allocator: Allocator, queue: Queue, now: datetime, budget: int) -> None:
         self._allocator, self._queue, self._now, self._budget = allocator, queue, now, budget
@@ -181,6 +194,8 @@ class _Pass:
         self._failed: set[tuple[Terms, int, int | None]] = set()
         self._shadows = 0
         self._ended: set[str] = set()
+        self._windows: dict[tuple[datetime, datetime, int], int] = {}
+        self._booked = {r.claim: r for r in queue.reservations}
         self._known: tuple[int, _Timeline] | None = None
 
     @property
@@ -198,10 +213,10 @@ class _Pass:
         return (-claim.priority, debt, claim.since, claim.name)
 
     def _decide(self, claim: WaitingClaim) -> Decision:
-        booked = [r for r in self._queue.reservations if r.claim == claim.name]
-        if booked and booked[0].begin > self._now:
-            return Wait(claim=claim.name, reason=WaitReason.RESERVED, starts=booked[0].begin)
-        if claim.begin is not None and claim.begin > self._now and not booked:
+        booked = self._booked.get(claim.name)
+        if booked is not None and booked.begin > self._now:
+            return Wait(claim=claim.name, reason=WaitReason.RESERVED, starts=booked.begin)
+        if claim.begin is not None and claim.begin > self._now:
             return self._book(claim, claim.begin)
         terms = due_terms(claim.terms, self._now - claim.since)
         if terms is None:
@@ -228,13 +243,21 @@ class _Pass:
         allowed = usable if claim.allowed is None else usable & claim.allowed
         return self._allocator.allocate(terms, ledger, allowed=allowed, budget=self._budget)
 
-    def _usable(self, claim: WaitingClaim, booked: Sequence[Reservation]) -> int:
+    def _usable(self, claim: WaitingClaim, booked: Reservation | None) -> int:
         """The devices that no other claim has reserved for a time before this one ends."""
-        if booked:
-            return bitsets.union(r.devices for r in booked)
+        if booked is not None:
+            return booked.devices
         return self._window(self._now, times.shifted(self._now, claim.duration))
 
     def _window(self, begin: datetime, end: datetime) -> int:
+        """The devices that nobody has reserved for a part of a time."""
+        key = (begin, end, len(self._reservations))
+        found = self._windows.get(key)
+        if found is None:
+            found = self._windows[key] = self._unfenced(begin, end)
+        return found
+
+    def _unfenced(self, begin: datetime, end: datetime) -> int:
         fenced = bitsets.union(
             r.devices for r in self._reservations if r.begin < end and r.end > begin
         )

@@ -8,7 +8,7 @@ Only distinct constraints that overlap with other needs, counters, shares and to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bullpen.core.claims import bitsets, bounded_search
@@ -64,6 +64,8 @@ class Placement:
         leaf: Callable[[Candidates], Chosen | None],
     ) -> Chosen | None:
         """The first placement that a choice of values for the match constraints allows."""
+        if len(match) == 1:
+            return self._joined_once(groups, candidates, match[0], leaf)
         consistent = self._consistent(groups, candidates, match)
         if consistent is None:
             return None
@@ -82,6 +84,23 @@ class Placement:
                 return found
         return None
 
+    def _joined_once(
+        self,
+        groups: Sequence[Group],
+        candidates: Candidates,
+        rule: Rule,
+        leaf: Callable[[Candidates], Chosen | None],
+    ) -> Chosen | None:
+        """As ``_joined`` with one constraint: values are counted only until one suffices."""
+        for value in self._common_values(groups, candidates, rule):
+            self.work.spend()
+            having = self.index.values(rule.attribute)[value]
+            narrowed = [c & having if g in rule.groups else c for g, c in enumerate(candidates)]
+            found = self._joined(groups, narrowed, (), leaf)
+            if found is not None:
+                return found
+        return None
+
     def _consistent(
         self, groups: Sequence[Group], candidates: Candidates, match: Sequence[Rule]
     ) -> tuple[Candidates, list[list[Value]]] | None:
@@ -94,12 +113,11 @@ class Placement:
             if any(c.bit_count() < g.count for g, c in zip(groups, narrowed, strict=True)):
                 return None
             for number, rule in enumerate(match):
-                values[number] = self._common_values(groups, narrowed, rule)
+                values[number] = list(self._common_values(groups, narrowed, rule))
                 by_value = self.index.values(rule.attribute)
                 having = bitsets.union(by_value[value] for value in values[number])
                 for group in rule.groups:
-                    # With one rule, one round is enough: no other rule can narrow it again.
-                    changed |= len(match) > 1 and narrowed[group] & having != narrowed[group]
+                    changed |= narrowed[group] & having != narrowed[group]
                     narrowed[group] &= having
         if any(c.bit_count() < g.count for g, c in zip(groups, narrowed, strict=True)):
             return None
@@ -107,7 +125,7 @@ class Placement:
 
     def _common_values(
         self, groups: Sequence[Group], candidates: Candidates, rule: Rule
-    ) -> list[Value]:
+    ) -> Iterator[Value]:
         """Values that enough candidates of every group have, by the first group's best device."""
         by_value = self.index.values(rule.attribute)
         needs: dict[int, int] = {}
@@ -116,11 +134,11 @@ class Placement:
             known = needs.get(devices, 0)
             # Groups with the same candidates compete for them, unless they may share.
             needs[devices] = max(known, count) if devices & self.index.shareable else known + count
-        return [
+        return (
             value
             for value in self.index.values_among(rule.attribute, candidates[rule.groups[0]])
             if _enough(needs, by_value[value], shareable=self.index.shareable)
-        ]
+        )
 
     def _exact(self, groups: Sequence[Group], distinct: Sequence[Rule]) -> Chosen | None:
         groups = self._with_attributes(groups, distinct)
