@@ -2,63 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from bullpen import errors
-from bullpen.api import codec, yaml
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporter import Exporter
-from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES
 from bullpen.cli import manifests
-from bullpen.cli.connection import Api
-from bullpen.cli.get import list_all
-from bullpen.cli.options import default_data_directory, namespaced, output
+from bullpen.cli.options import namespaced, output
 from bullpen.cli.output import echo_document, table
+from bullpen.cli.schedule_lab import TIME, Lab, live_objects, parse_duration, read_lab
 from bullpen.core.claims import k8srm
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.claim_queue import (
+    Book,
+    Decision,
+    Preempt,
+    Queue,
+    Start,
+    Wait,
+    WaitingClaim,
+    WaitReason,
+    decide,
+)
 from bullpen.core.claims.criteria import CriteriaIndex
-from bullpen.core.claims.explanation import Explanation, explain, why_not
-from bullpen.core.claims.inventory import Use
+from bullpen.core.claims.explanation import Explanation, why_not
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.lab_inventory import (
-    allowed_devices,
-    class_definition,
-    inventory_of,
     terms_of,
 )
 from bullpen.core.claims.work import BUDGET
-from bullpen.core.leases.access import policies
 from bullpen.errors import BadRequest, Invalid, NotFound
-from bullpen.kit import durations, times
+from bullpen.kit import times
 from bullpen.kit.clock import SystemClock
 
 BUDGET_MAX = 10_000_000
-TIME = "device.jumpstarter.dev/snapshot-time"
-"""Annotation of a snapshot with the time at which it was taken."""
-
-_PARTS: tuple[type[Kind], ...] = (
-    Client,
-    DeviceClass,
-    DevicePool,
-    Exporter,
-    ExporterAccessPolicy,
-    Lease,
-)
-"""What a snapshot holds."""
 
 
 class Answered(IntEnum):
@@ -121,6 +101,9 @@ def _asking(function: F) -> F:
 @click.group(cls=_Schedule, invoke_without_command=True)
 @_asking
 @click.option("--waited", default="0s", help="How long the claims have waited already.")
+@click.option(
+    "--queue", "queued", is_flag=True, help="Decide all claims of the lab together, as one queue."
+)
 @click.option("--explain", "explained", is_flag=True, help="Show what the answer is based on.")
 @click.option(
     "--budget",
@@ -139,6 +122,7 @@ def schedule(
     data: str | None,
     namespace: str,
     waited: str,
+    queued: bool,
     explained: bool,
     budget: int,
     output: str,
@@ -150,8 +134,10 @@ def schedule(
     if any(document.get("apiVersion") == k8srm.API_VERSION for document in found):
         more = [document for _, document in manifests.documents((inventory,) if inventory else ())]
         return _answer_pods([*more, *found], budget=budget, form=output)
-    lab = _lab(found, inventory, at, data, namespace)
-    answers = [lab.explain(claim, _duration(waited), budget) for claim in lab.claims]
+    lab = read_lab(found, inventory, at, data, namespace)
+    if queued:
+        return _answer_queue(lab, budget=budget, form=output)
+    answers = [lab.explain(claim, parse_duration(waited), budget) for claim in lab.claims]
     rows = [
         _row(claim.metadata.name, answer, explained=explained)
         for claim, answer in zip(lab.claims, answers, strict=True)
@@ -170,7 +156,7 @@ def schedule(
 @output("yaml", "json")
 def snapshot(data: str | None, namespace: str, output: str) -> None:
     """Print the lab as --inventory reads it."""
-    items = _live(data, namespace)
+    items = live_objects(data, namespace)
     meta = {"annotations": {TIME: times.text(SystemClock().now().replace(microsecond=0))}}
     echo_document({"apiVersion": "v1", "kind": "List", "metadata": meta, "items": items}, output)
 
@@ -190,7 +176,7 @@ def why_not_command(
 ) -> None:
     """Show which conditions of CLAIM keep DEVICE from it."""
     found = [document for _, document in manifests.documents(paths)]
-    lab = _lab(found, inventory, at, data, namespace)
+    lab = read_lab(found, inventory, at, data, namespace)
     for known in lab.claims:
         if known.metadata.name == claim:
             terms, allowed = terms_of(known.spec), lab.allowed(known)
@@ -198,129 +184,6 @@ def why_not_command(
                 click.echo(line)
             return
     raise BadRequest(f"no DeviceClaim {claim} is in the files that -f names")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lab:
-    """One namespace, and the claims to answer."""
-
-    now: datetime
-    allocator: Allocator
-    uses: tuple[Use, ...]
-    clients: tuple[Client, ...]
-    exporters: tuple[Exporter, ...]
-    policies: tuple[ExporterAccessPolicy, ...]
-    claims: tuple[DeviceClaim, ...]
-
-    def allowed(self, claim: DeviceClaim) -> int:
-        wanted = claim.spec.client_ref.name
-        labels = {client.metadata.name: client.metadata.labels for client in self.clients}
-        return allowed_devices(
-            self.allocator.index,
-            policies(self.policies),
-            client=labels.get(wanted),
-            labels={e.metadata.name: e.metadata.labels for e in self.exporters},
-            duration=claim.spec.duration,
-        )
-
-    def explain(self, claim: DeviceClaim, waited: timedelta, budget: int) -> Explanation:
-        return explain(
-            self.allocator,
-            terms_of(claim.spec),
-            self.uses,
-            now=self.now,
-            waited=waited,
-            allowed=self.allowed(claim),
-            budget=budget,
-        )
-
-
-def _lab(given: list[Document], inventory: str, at: str, data: str | None, namespace: str) -> _Lab:
-    now = _time(at)
-    if inventory:
-        found = [document for _, document in manifests.documents((inventory,))]
-        now = now or _snapshot_time(inventory)
-    else:
-        found = _live(data, namespace)
-    documents = [_checked(document) for document in (*found, *given)]
-    claims = _of(DeviceClaim, (document for document in documents[len(found) :]))
-    if not claims:
-        raise BadRequest("no DeviceClaim to answer; name a file that has one with -f")
-    exporters = _of(Exporter, documents)
-    lab = inventory_of(exporters, _of(Lease, documents), _of(DevicePool, documents))
-    index = InventoryIndex(lab)
-    classes = [class_definition(found) for found in _of(DeviceClass, documents)]
-    return _Lab(
-        now=now or SystemClock().now(),
-        allocator=Allocator(index, CriteriaIndex(index, classes)),
-        uses=lab.uses,
-        clients=_of(Client, documents),
-        exporters=exporters,
-        policies=_of(ExporterAccessPolicy, documents),
-        claims=claims,
-    )
-
-
-def _live(data: str | None, namespace: str) -> list[Document]:
-    api = Api.from_data(Path(data) if data else default_data_directory())
-    found: list[Document] = []
-    for kind in _PARTS:
-        resource = RESOURCES.of(kind)
-        where = namespace if resource.namespaced else None
-        meta = {"apiVersion": resource.api_version, "kind": resource.kind}
-        found += ({**meta, **item} for item in list_all(api, resource, where))
-    return found
-
-
-def _checked(document: Document) -> Document:
-    """The document with its defaults; raises ``Invalid`` with the paths of what is wrong."""
-    resource = RESOURCES.of_kind(str(document.get("apiVersion")), str(document.get("kind")))
-    if resource is None:
-        kind, version = document.get("kind"), document.get("apiVersion")
-        raise BadRequest(f"no kind {kind!r} in version {version!r} is known here")
-    complete = resource.default(document)
-    causes = resource.validate(complete)
-    if causes:
-        name = (document.get("metadata") or {}).get("name", "")
-        said = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
-        raise Invalid(f"{resource.kind} {name} is invalid: {said}")
-    return complete
-
-
-K = TypeVar("K", bound=Kind)
-
-
-def _of(kind: type[K], documents: Iterable[Document]) -> tuple[K, ...]:
-    return tuple(
-        codec.decode(kind, document)
-        for document in documents
-        if (document["apiVersion"], document["kind"]) == (kind.api_version, kind.kind)
-    )
-
-
-def _snapshot_time(path: str) -> datetime | None:
-    """The time of a snapshot; None if the file is a plain list of objects."""
-    if path == "-" or not Path(path).is_file():
-        return None
-    loaded = yaml.load_manifests(Path(path).read_bytes())
-    meta = (loaded[0].get("metadata") or {}) if loaded and isinstance(loaded[0], dict) else {}
-    return _time(str((meta.get("annotations") or {}).get(TIME, "")))
-
-
-def _time(written: str) -> datetime | None:
-    if not written:
-        return None
-    try:
-        return times.parse(written)
-    except ValueError as error:
-        raise BadRequest(str(error)) from None
-
-
-def _duration(written: str) -> timedelta:
-    try:
-        return durations.parse(written)
-    except ValueError as error:
-        raise BadRequest(str(error)) from None
 
 
 def _code(found: Explanation) -> Answered:
@@ -386,6 +249,57 @@ def _row(name: str, found: Explanation, *, explained: bool) -> Document:
         row["blockers"] = [str(blocker) for blocker in found.blockers]
         row["steps"] = found.answer.steps
     return row
+
+
+def _answer_queue(lab: Lab, *, budget: int, form: str) -> Answered:
+    """Decide all claims in one pass, and print the decisions in the order of the queue."""
+    waiting = tuple(
+        WaitingClaim(
+            name=claim.metadata.name,
+            terms=terms_of(claim.spec),
+            since=claim.metadata.creation_timestamp or lab.now,
+            duration=claim.spec.duration,
+            tenant=claim.spec.client_ref.name,
+            priority=claim.spec.priority,
+            begin=claim.spec.begin_time,
+            allowed=lab.allowed(claim),
+        )
+        for claim in (*lab.claims, *lab.stored)
+    )
+    queue = Queue(claims=waiting, uses=lab.uses)
+    decisions = decide(lab.allocator, queue, now=lab.now, budget=budget)
+    rows = [_decided(decision) for decision in decisions]
+    headers = ("claim", "decision", "starts", "devices")
+    if form == "table":
+        click.echo(table(headers, [(*row[:3], ", ".join(row[3])) for row in rows]))
+    else:
+        echo_document([dict(zip(headers, row, strict=True)) for row in rows], form)
+    return max(_queue_code(decision) for decision in decisions)
+
+
+def _decided(decision: Decision) -> tuple[str, str, str, list[str]]:
+    """The claim, what was decided, when it starts, and on which devices or after whose end."""
+    match decision:
+        case Start():
+            return decision.claim, "Start", "now", list(decision.answer.devices)
+        case Book():
+            starts = times.text(decision.begin)
+            return decision.claim, "Book", starts, list(decision.answer.devices)
+        case Preempt():
+            return decision.claim, "Preempt", "", list(decision.holders)
+        case Wait():
+            starts = times.text(decision.starts) if decision.starts else ""
+            return decision.claim, str(decision.reason), starts, []
+
+
+def _queue_code(decision: Decision) -> Answered:
+    if isinstance(decision, Start):
+        return Answered.NOW
+    if isinstance(decision, Wait) and decision.reason is WaitReason.UNSATISFIABLE:
+        return Answered.NEVER
+    if isinstance(decision, Wait) and decision.reason is WaitReason.UNKNOWN:
+        return Answered.UNKNOWN
+    return Answered.LATER
 
 
 _ASKING = ("DeviceClaim/", "Pod/")

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from bullpen.api import yaml
 from bullpen.api.paths import Document
-from bullpen.cli.schedule import TIME, schedule
+from bullpen.cli.schedule import schedule
+from bullpen.cli.schedule_lab import TIME
 
 LAB, DEVICE = "jumpstarter.dev/v1alpha1", "device.jumpstarter.dev/v1alpha1"
 NOW = "2026-01-01T08:00:00Z"
@@ -183,6 +184,17 @@ def test_why_not_says_what_keeps_a_device_from_a_claim(inventory: Path) -> None:
     assert code == 0
     assert said == "dut: busy has board-2 until 2026-01-01T10:00:00Z\n"
     assert run("why-not", "other", "board-2", *options)[0] == 64
+
+
+def test_the_queue_is_decided_together_in_the_order_of_service(inventory: Path) -> None:
+    pair = claim(boards(2), priority=5)
+    pair["metadata"] = {"name": "pair", "namespace": "default"}
+    stored = written(inventory.parent / "queue.yaml", *SNAPSHOT, pair, at=NOW)
+    code, said = ask(stored, claim(boards(1)), words=("--queue", "-o", "json"))
+    assert code == 2
+    found = [(row["claim"], row["decision"], row["starts"]) for row in json.loads(said)]
+    # The urgent pair takes both free boards; the other one waits for the first end.
+    assert found == [("pair", "Start", "now"), ("bench", "NotAvailable", "2026-01-01T09:00:00Z")]
 
 
 def test_files_of_the_prototype_are_answered_for_pods_on_nodes(tmp_path: Path) -> None:
