@@ -207,6 +207,18 @@ def test_what_can_never_be_served_is_told_so() -> None:
     )
 
 
+def test_impossible_claims_use_up_no_reservation() -> None:
+    inventory = using(lab(devices(2)), held("d00000", "a", 1), held("d00001", "b", 2))
+    impossible = [waiting(f"no-{n}", 3 + n, age_s=99) for n in range(20)]
+    found = ask(inventory, *impossible, waiting("gang", 2), waiting("small", age_s=-9, hours=3))
+    assert found["gang"] == Wait(
+        claim="gang", reason=WaitReason.NOT_AVAILABLE, starts=EPOCH + 2 * HOUR
+    )
+    assert {d.reason for n, d in found.items() if n.startswith("no-") and isinstance(d, Wait)} == {
+        WaitReason.UNSATISFIABLE
+    }
+
+
 def test_the_order_in_which_claims_are_listed_changes_nothing() -> None:
     claims = [waiting(f"c{n}", 1 + n % 3, age_s=n % 2, tenant=f"t{n % 2}") for n in range(9)]
     first = ask(lab(devices(8)), *claims)

@@ -30,6 +30,9 @@ from bullpen.kit import times
 SHADOWS_MAX = 8
 """Waiting claims that are given a reservation in one pass."""
 
+PROBES_MAX = 64
+"""Waiting claims for which a time is looked for in one pass. Some never find one."""
+
 VICTIMS_MAX = 64
 """Holders that are considered for preemption by one claim."""
 
@@ -193,6 +196,7 @@ class _Pass:
         self._reservations = list(queue.reservations)
         self._failed: set[tuple[Terms, int, int | None]] = set()
         self._shadows = 0
+        self._probes = 0
         self._ended: set[str] = set()
         self._windows: dict[tuple[datetime, datetime, int], int] = {}
         self._booked = {r.claim: r for r in queue.reservations}
@@ -234,9 +238,9 @@ class _Pass:
         preempted = self._preempt(claim, terms, usable)
         if preempted is not None:
             return preempted
-        if self._shadows < SHADOWS_MAX:
-            return self._reserve(claim)
         self._failed.add(key)
+        if self._shadows < SHADOWS_MAX and self._probes < PROBES_MAX:
+            return self._reserve(claim)
         return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
 
     def _ask(self, claim: WaitingClaim, terms: Terms, ledger: Ledger, usable: int) -> Answer:
@@ -299,7 +303,13 @@ class _Pass:
 
     def _reserve(self, claim: WaitingClaim) -> Wait:
         """Give a claim that cannot start the earliest time at which it can."""
-        self._shadows += 1
+        self._probes += 1
+        empty = Ledger(self._allocator.index)
+        whole = self._ask(claim, claim.terms, empty, self._allocator.index.everything)
+        if whole.verdict is not Verdict.SATISFIED:
+            never = whole.verdict is Verdict.UNSATISFIABLE
+            reason = WaitReason.UNSATISFIABLE if never else WaitReason.UNKNOWN
+            return Wait(claim=claim.name, reason=reason)
         timeline = self._timeline
         moments = sorted(
             {*timeline.ends, *(r.end for r in self._reservations)}
@@ -311,14 +321,10 @@ class _Pass:
         for moment in moments[first : first + MOMENTS_MAX]:
             answer = self._answer_at(claim, moment)
             if answer is not None:
+                self._shadows += 1
                 self._fence(claim, answer, moment)
                 return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE, starts=moment)
-        empty = Ledger(self._allocator.index)
-        answer = self._ask(claim, claim.terms, empty, self._allocator.index.everything)
-        never = answer.verdict is Verdict.UNSATISFIABLE
-        return Wait(
-            claim=claim.name, reason=WaitReason.UNSATISFIABLE if never else WaitReason.NOT_AVAILABLE
-        )
+        return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
 
     def _served_at(self, claim: WaitingClaim, moment: datetime, *, alone: bool) -> bool:
         return self._answer_at(claim, moment, alone=alone) is not None
