@@ -157,3 +157,79 @@ def test_stop_start_restart_and_grow_by_kubectl(lab: Service) -> None:
 def service_disk(service: Service, name: str) -> Path:
     (found,) = (service.data / "disks").glob(f"default.{name}~*.qcow2")
     return found
+
+
+def pool(name: str, **spec: Any) -> dict[str, Any]:
+    made = target(name, "root")
+    return {
+        "apiVersion": GROUP,
+        "kind": "VirtualTargetPool",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 2,
+            "scaleDownPolicy": "Explicit",
+            "template": {"metadata": {"labels": {"board": name}}, "spec": made["spec"]},
+            "virtualDiskTemplates": [
+                {"name": "root", "reclaim": {"onScaleDown": "Retain"}, "spec": {"size": "8Mi"}}
+            ],
+            **spec,
+        },
+    }
+
+
+def until_pool(service: Service, name: str, **counts: int) -> None:
+    def done() -> bool:
+        found: Any = service.get("virtualtargetpool", name).get("status") or {}
+        return all(found.get(key) == value for key, value in counts.items())
+
+    eventually(done, seconds=SECONDS, what=f"{name} having {counts}")
+
+
+def members(service: Service) -> dict[str, str]:
+    """The members and their disks."""
+    found: Any = service.get("virtualtargets")["items"]
+    return {m["metadata"]["name"]: m["spec"]["disks"][0]["virtualDisk"] for m in found}
+
+
+def test_a_pool_grows_loses_a_member_by_name_and_reuses_its_disk(lab: Service) -> None:
+    apply(lab, pool("runners"))
+    until_pool(lab, "runners", readyReplicas=2, replicas=2)
+    assert members(lab) == {"runners-0": "runners-root-0", "runners-1": "runners-root-1"}
+    assert len(machines(lab)) == 2
+
+    lab.kubectl("scale", "virtualtargetpool/runners", "--replicas=3")
+    until_pool(lab, "runners", readyReplicas=3)
+    refused = lab.kubectl("scale", "virtualtargetpool/runners", "--replicas=2", check=False)
+    assert "removes members by name only" in refused.stderr
+
+    path = (
+        "/apis/subresources.virtualtarget.jumpstarter.dev/v1alpha1/namespaces/default"
+        "/virtualtargetpools/runners/scaledownwith"
+    )
+    body = '{"targets": ["runners-1"]}'
+    for _ in range(2):
+        lab.kubectl("create", "--raw", path, "-f", "-", input=body)
+    until_pool(lab, "runners", readyReplicas=2, replicas=2)
+    assert sorted(members(lab)) == ["runners-0", "runners-2"]
+    assert service_disk(lab, "runners-root-1").exists()
+
+    grown = pool("runners")["spec"]["virtualDiskTemplates"]
+    grown[0]["spec"]["size"] = "16Mi"
+    patch = yaml.safe_dump({"spec": {"virtualDiskTemplates": grown}})
+    lab.kubectl("patch", "virtualtargetpool/runners", "--type=merge", "-p", patch)
+    size = "jsonpath={.status.capacity}=16Mi"
+    lab.kubectl("wait", "virtualdisk/runners-root-1", f"--for={size}", f"--timeout={SECONDS:.0f}s")
+
+    lab.kubectl("scale", "virtualtargetpool/runners", "--replicas=3")
+    until_pool(lab, "runners", readyReplicas=3)
+    assert members(lab)["runners-3"] == "runners-root-1"
+
+    said = lab.bullpen("scale-down", "virtualtargetpool/runners", "--with", "runners-0,runners-3")
+    assert "runners-0 leaves" in said.stdout
+    until_pool(lab, "runners", readyReplicas=1, replicas=1)
+    assert sorted(members(lab)) == ["runners-2"]
+    assert len(machines(lab)) == 1
+
+    lab.kubectl("delete", "virtualtargetpool", "runners", f"--timeout={SECONDS:.0f}s")
+    eventually(lambda: not machines(lab), seconds=SECONDS)
+    eventually(lambda: not list((lab.data / "disks").iterdir()), seconds=SECONDS)

@@ -128,6 +128,9 @@ class Resource:
     """Has a status subresource: status and other fields are written separately."""
 
     scale: Scale | None = None
+    named_removal: bool = False
+    """A pool whose members can be removed by name (``scaledownwith``)."""
+
     tokens: bool = False
     """Has a ``token`` subresource, which issues a token."""
 
@@ -389,6 +392,7 @@ RESOURCES = Resources(
             "virtualtargetpools",
             status=True,
             name_problem=pool_name_problem,
+            named_removal=True,
             scale=Scale(
                 spec=("spec", "replicas"),
                 status=("status", "replicas"),

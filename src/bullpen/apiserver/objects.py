@@ -8,7 +8,7 @@ from bullpen.api.paths import Document
 from bullpen.apiserver import http, representations, watches
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.representations import Representation
-from bullpen.apiserver.routes import ObjectRoute
+from bullpen.apiserver.routes import SCALE_DOWN_WITH, ObjectRoute
 from bullpen.apiserver.status import success
 from bullpen.errors import BadRequest, MethodNotAllowed, TooManyRequests
 from bullpen.kit.clock import Clock
@@ -239,14 +239,14 @@ class Objects:
 
 def verb_of(route: ObjectRoute, request: Request) -> str:
     """The Kubernetes verb of a request; raises ``MethodNotAllowed`` if there is none."""
-    if request.method == "GET" and route.subresource != "token":
+    if request.method == "GET" and route.subresource not in ("token", SCALE_DOWN_WITH):
         if request.flag("watch"):
             return "watch"
         return "get" if route.name else "list"
     named = {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}
     whole = {"POST": "create", "DELETE": "deletecollection"}
     verb = (named if route.name else whole).get(request.method)
-    if route.subresource == "token":
+    if route.subresource in ("token", SCALE_DOWN_WITH):
         verb = "create" if request.method == "POST" else None
     if verb is None or (route.subresource and verb == "delete"):
         raise MethodNotAllowed(f"{request.method} does not apply to {request.path}")

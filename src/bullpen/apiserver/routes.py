@@ -5,6 +5,7 @@ What a path means. Pure: a path in, a route out, no lookup of objects.
 /api/v1/namespaces/NS/secrets/NAME             core group
 /apis/GROUP/VERSION/namespaces/NS/PLURAL/NAME/SUBRESOURCE
 /apis/GROUP/VERSION/PLURAL                     all namespaces, or cluster-scoped
+/apis/subresources.GROUP/VERSION/namespaces/NS/PLURAL/NAME/scaledownwith
 
 The attributes of a request for the authorizer, and the message of a refusal. Pure. Follows
 Kubernetes' RequestInfo: a request about a Namespace object has that namespace, and a list
@@ -24,6 +25,12 @@ from bullpen.errors import BadRequest, NotFound
 from bullpen.kit.fieldselectors import parse_fields
 
 SEGMENTS_MAX = 10
+
+SUBRESOURCES = "subresources."
+"""Prefix of the group of requests that are no subresources of the object's own group."""
+
+SCALE_DOWN_WITH = "scaledownwith"
+"""Removes members of a pool by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +86,24 @@ def route(path: str, resources: Resources) -> Route:
         raise NotFound("the server could not find the requested resource")
     if segments[0] == "api" and len(segments) > 2:
         return _object_route("", segments[1], segments[2:], resources)
+    if segments[0] == "apis" and segments[-1] == SCALE_DOWN_WITH:
+        return _scale_down_route(segments, resources)
     if segments[0] == "apis" and len(segments) > 3:
         return _object_route(segments[1], segments[2], segments[3:], resources)
     return PlainRoute("/" + "/".join(segments))
+
+
+def _scale_down_route(segments: list[str], resources: Resources) -> ObjectRoute:
+    """In a cluster, another API server answers these, so they have a group of their own."""
+    group, *rest = segments[1:]
+    if group.startswith(SUBRESOURCES) and len(rest) == 6 and rest[1] == "namespaces":
+        version, _, namespace, plural, name, subresource = rest
+        resource = resources.find(group.removeprefix(SUBRESOURCES), version, plural)
+        if resource is not None and resource.named_removal:
+            return ObjectRoute(
+                resource=resource, namespace=namespace, name=name, subresource=subresource
+            )
+    raise NotFound("the server could not find the requested resource")
 
 
 def _unquote(part: str) -> str:
@@ -149,10 +171,11 @@ def attributes_of(target: Route, request: Request, verb: str) -> Attributes:
     match target:
         case ObjectRoute(resource=resource, subresource=subresource):
             name = target.name or _selected_name(request, verb)
+            removal = subresource == SCALE_DOWN_WITH
             is_namespace = (resource.group, resource.plural) == ("", "namespaces")
             return Attributes(
                 verb=verb,
-                group=resource.group,
+                group=f"{SUBRESOURCES}{resource.group}" if removal else resource.group,
                 resource=resource.plural,
                 subresource=subresource,
                 namespace=target.name if is_namespace else target.namespace or "",

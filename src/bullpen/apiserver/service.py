@@ -26,6 +26,7 @@ from bullpen.apiserver.routes import (
     refusal,
     route,
 )
+from bullpen.apiserver.scaledown import ScaleDowns
 from bullpen.apiserver.status import failure_response
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
@@ -86,6 +87,7 @@ class ApiService:
         self._access.listen(self._access_changed)
         self._recheck: asyncio.TimerHandle | None = None
         self._reviews = Reviews(self._access, authenticators)
+        self._scale_downs = ScaleDowns(registry)
         self._token_requests = TokenRequests(registry, tokens, clock=clock, ids=self._ids)
         self._objects = Objects(registry, clock)
         self._openapi = OpenApi(resources, version=version)
@@ -201,6 +203,12 @@ class ApiService:
             case ObjectRoute(subresource="token") as target:
                 answer = self._token_requests.answer(target, http.document(request))
                 return json_response(answer, status=201)
+            case ObjectRoute(subresource="scaledownwith") as target:
+                dry_run = request.query.get("dryRun", "") == "All"
+                body = http.document(request)
+                return json_response(
+                    await self._scale_downs.answer(target, body, dry_run=dry_run), status=201
+                )
             case ObjectRoute() as target:
                 assert caller is not None
                 user, admit = caller.user, None

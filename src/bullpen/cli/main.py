@@ -20,6 +20,7 @@ COMMANDS = {
     "get": ("bullpen.cli.get:get", "Show objects."),
     "describe": ("bullpen.cli.describe:describe", "Show one object and its events."),
     "scale": ("bullpen.cli.scale:scale", "Set a pool's ceiling."),
+    "scale-down": ("bullpen.cli.scale_down:scale_down", "Remove members of a pool by name."),
     "pause": ("bullpen.cli.changes:pause", "Stop a pool."),
     "resume": ("bullpen.cli.changes:resume", "Let a paused pool work again."),
     "shell": ("bullpen.cli.shell:shell", "Lease a target, and use it in a shell."),

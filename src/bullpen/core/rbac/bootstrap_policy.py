@@ -105,6 +105,7 @@ def _reader_rules() -> Iterable[PolicyRule]:
 
 _LASTING = ("virtualdisks", "virtualtargets", "virtualtargetpools")
 _POOLS = ("exportersets", "virtualtargetpools")
+_NAMED_REMOVAL = "virtualtargetpools/scaledownwith"
 _LAB = ("clients", "exporteraccesspolicies", "exporters", "leases")
 
 CLUSTER_ROLES = (
@@ -150,6 +151,7 @@ CLUSTER_ROLES = (
             _rule(JUMPSTARTER, "clients", "exporters", "leases", verbs=WRITE),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
             _rule(DEVICE, "deviceclaims", verbs=WRITE),
+            _rule(f"subresources.{VIRTUAL}", _NAMED_REMOVAL, verbs=("create",)),
         ),
         labels=_aggregate_to("edit"),
     ),
@@ -174,6 +176,7 @@ CLUSTER_ROLES = (
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=READ),
             _rule(VIRTUAL, *(f"{name}/status" for name in ("exportersets", *_LASTING)), verbs=READ),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
+            _rule(f"subresources.{VIRTUAL}", _NAMED_REMOVAL, verbs=("create",)),
         ),
     ),
     _role("bullpen:reader", _reader_rules()),

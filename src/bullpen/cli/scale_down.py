@@ -1,0 +1,42 @@
+"""``bullpen scale-down``: removes members of a pool by name."""
+
+from __future__ import annotations
+
+import click
+
+from bullpen.api.virtualtargetpool import VirtualTargetPool
+from bullpen.cli import manifests
+from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.options import connected, namespaced
+
+
+@click.command("scale-down")
+@click.argument("target")
+@connected
+@namespaced
+@click.option("--with", "names", required=True, help="Members to remove, separated by commas.")
+@click.option("--when-idle", is_flag=True, help="Let leased members leave when their lease ends.")
+@click.option("--dry-run", is_flag=True, help="Check and show the result; change nothing.")
+def scale_down(
+    target: str, api: Api, namespace: str, names: str, when_idle: bool, dry_run: bool
+) -> None:
+    """Remove members of TARGET (virtualtargetpool/NAME) and lower its count by as many."""
+    word, slash, name = target.partition("/")
+    resource = resource_named(word)
+    if not slash or not name or resource.kind != VirtualTargetPool.kind:
+        raise click.UsageError("write TARGET as virtualtargetpool/NAME")
+    given = [each.strip() for each in names.split(",") if each.strip()]
+    path = path_of(resource, namespace, name, "scaledownwith")
+    found = api.request(
+        "POST",
+        path.replace("/apis/", "/apis/subresources.", 1),
+        query={"dryRun": "All"} if dry_run else {},
+        body={"targets": given, "whenIdle": when_idle},
+    )
+    status, label = found["status"], manifests.label(resource, name)
+    suffix = " (dry run)" if dry_run else ""
+    for member in status["leaving"]:
+        click.echo(f"{member} leaves {label}{suffix}")
+    for member in status["alreadyLeaving"]:
+        click.echo(f"{member} has left {label} or is on its way{suffix}")
+    click.echo(f"{label} has a count of {status['replicas']}{suffix}")
