@@ -224,6 +224,17 @@ def test_a_pool_grows_loses_a_member_by_name_and_reuses_its_disk(lab: Service) -
     until_pool(lab, "runners", readyReplicas=3)
     assert members(lab)["runners-3"] == "runners-root-1"
 
+    patch = '{"spec":{"template":{"metadata":{"labels":{"board":"other"}}}}}'
+    lab.kubectl("patch", "virtualtargetpool/runners", "--type=merge", "-p", patch)
+    until_pool(lab, "runners", updatedReplicas=3)
+    lab.bullpen("rollback", "virtualtargetpool/runners")
+
+    def labelled() -> int:
+        found = lab.kubectl("get", "exporters", "-l", "board=runners", "-o", "name").stdout
+        return len(found.split())
+
+    eventually(lambda: labelled() == 3, seconds=SECONDS, what="the labels of before")
+    assert lab.bullpen("rollback", "virtualtargetpool/runners", "--to", "0", check=False).returncode
     said = lab.bullpen("scale-down", "virtualtargetpool/runners", "--with", "runners-0,runners-3")
     assert "runners-0 leaves" in said.stdout
     until_pool(lab, "runners", readyReplicas=1, replicas=1)
