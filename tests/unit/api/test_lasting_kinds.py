@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bullpen.api import codec
 from bullpen.api.fields import Kind
@@ -269,6 +270,12 @@ def test_names_of_members_and_their_disks_are_legal_at_their_longest() -> None:
     name = member_name("p" * POOL_NAME_LENGTH_MAX, 10**10 - 1)
     assert dns_label_problem(name) is None
     assert dns_subdomain_problem(own_disk_name(name, "d" * 63)) is None
+
+
+def test_the_pool_of_the_how_to_is_accepted() -> None:
+    page = (ROOT / "docs" / "how-to" / "lasting-pools.md").read_text()
+    given = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
+    assert causes(given) == {}
 
 
 def test_the_reference_page_shows_the_schemas() -> None:
