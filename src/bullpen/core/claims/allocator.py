@@ -129,8 +129,7 @@ class Allocator:
             devices = candidates & free
             if not devices:
                 continue
-            running = devices & ~self.index.startable
-            best = bitsets.lowest(running or devices)
+            best = bitsets.lowest(devices & self.index.running or devices)
             if self.index.drawing >> best & 1:
                 return None
             name = self.index.devices[best].name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from operator import itemgetter
 from typing import TypeVar
 
 from bullpen.core.claims import bitsets
@@ -71,6 +72,8 @@ class InventoryIndex:
         self.shareable = self._where(lambda device: device.shareable)
         self.startable = self._where(lambda device: device.start > timedelta(0))
         self.blocked = self._where(lambda device: bool(device.blocked))
+        self.unblocked = self.everything & ~self.blocked
+        self.running = self.everything & ~self.startable
         self.incomplete = self._where(lambda device: device.pool in inventory.incomplete)
         self._taints = _grouped((d.taints, n) for n, d in enumerate(self.devices) if d.taints)
         self._capacity: dict[str, dict[int, int]] = {}
@@ -100,7 +103,7 @@ class InventoryIndex:
         found = [
             (bitsets.lowest(bits & devices), v) for v, bits in by_value.items() if bits & devices
         ]
-        return [value for _, value in sorted(found, key=lambda item: (item[0], str(item[1])))]
+        return [value for _, value in sorted(found, key=itemgetter(0))]
 
     def values_of(self, attribute: str, number: int) -> tuple[Value, ...]:
         """The values that one device has; empty if it lacks the attribute."""

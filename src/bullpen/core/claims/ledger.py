@@ -38,7 +38,7 @@ class Ledger:
     @property
     def untouched(self) -> int:
         """Devices that nobody uses and that are not blocked."""
-        return self.unused & ~self._index.blocked
+        return self.unused & self._index.unblocked
 
     def copy(self) -> Ledger:
         other = Ledger.__new__(Ledger)
