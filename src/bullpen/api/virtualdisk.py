@@ -126,7 +126,9 @@ class VirtualDiskStatus(Struct):
     observed_generation: int = field(
         default=0, metadata=about("The metadata.generation these facts are for.")
     )
-    phase: DiskPhase = field(default=DiskPhase.PENDING, metadata=about("Where it is in its life."))
+    phase: DiskPhase = field(
+        default=DiskPhase.PENDING, metadata=about("Where it is in its life.", required=True)
+    )
     capacity: int | str = field(
         default="", metadata=about("Its size, as a machine sees it.", pattern=SIZE_PATTERN)
     )

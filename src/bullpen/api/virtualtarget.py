@@ -157,7 +157,7 @@ class VirtualTargetStatus(Struct):
         default=0, metadata=about("The metadata.generation these facts are for.")
     )
     phase: TargetPhase = field(
-        default=TargetPhase.PENDING, metadata=about("Where it is in its life.")
+        default=TargetPhase.PENDING, metadata=about("Where it is in its life.", required=True)
     )
     host: str = field(default="", metadata=about("The host that runs it."))
     provider_id: str = field(default="", metadata=about("The backend's name for it."))
