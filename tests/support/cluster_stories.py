@@ -22,8 +22,8 @@ SESSION_SECONDS = 2.0
 REPORTS = 2
 """What an exporter says of itself during a lease: that it is ready, and that it is free again."""
 
-WRITES_MAX = 6
-"""Request, taking, assignment; release, end, freeing."""
+WRITES_MAX = 7
+"""Request, taking, assignment; release, end, freeing, label."""
 
 
 def forced_change_of_leader(lab: ClusterLab) -> None:
