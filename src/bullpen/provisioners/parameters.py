@@ -11,7 +11,9 @@ from bullpen.api.exporterset import Driver
 from bullpen.api.fields import Struct, per_type
 from bullpen.api.paths import Document
 from bullpen.api.schema import with_defaults
+from bullpen.drivers.target_files import File
 from bullpen.errors import Cause
+from bullpen.placements.base import Artifact, Site
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator
@@ -67,6 +69,17 @@ def _validator(kind: Any) -> Draft202012Validator:
 @per_type
 def _rules(kind: Any) -> tuple[cel.PlacedRule, ...]:
     return cel.compile_rules(schema.of(kind))
+
+
+def artifact(file: File) -> Artifact:
+    return Artifact(path=file.path, url=file.url, digest=file.digest)
+
+
+def fetched(site: Site) -> dict[str, str]:
+    """Paths of fetched files by their digests."""
+    return {
+        artifact.digest: str(path) for artifact, path in site.artifacts.items() if not artifact.path
+    }
 
 
 def export_of(drivers: tuple[Driver, ...]) -> Document:

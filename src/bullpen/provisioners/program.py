@@ -12,7 +12,7 @@ from bullpen.api import codec
 from bullpen.api.exporterset import Driver
 from bullpen.api.paths import Document, written
 from bullpen.drivers.program_parameters import ProgramParameters, problems
-from bullpen.drivers.target_files import File, MachineSite, files
+from bullpen.drivers.target_files import MachineSite, files
 from bullpen.errors import Cause
 from bullpen.kit import quantities
 from bullpen.provisioners import parameters
@@ -59,7 +59,9 @@ class ProgramRecipe:
             memory_bytes_max=memory + OVERHEAD_BYTES,
             cpus_max=wanted.resources.cpu,
             file_bytes_max=FILE_BYTES_MAX,
-            artifacts=tuple(dict.fromkeys((*_paths(wanted), *map(_artifact, files(wanted))))),
+            artifacts=tuple(
+                dict.fromkeys((*_paths(wanted), *map(parameters.artifact, files(wanted))))
+            ),
             runtime=RUNTIME,
         )
 
@@ -95,16 +97,8 @@ def _completed(driver: Driver, config: Document) -> Driver:
 def _site(site: Site) -> MachineSite:
     return MachineSite(
         launcher=site.launcher,
-        files={
-            artifact.digest: str(path)
-            for artifact, path in site.artifacts.items()
-            if not artifact.path
-        },
+        files=parameters.fetched(site),
     )
-
-
-def _artifact(file: File) -> Artifact:
-    return Artifact(path=file.path, url=file.url, digest=file.digest)
 
 
 def _paths(wanted: ProgramParameters) -> Iterator[Artifact]:

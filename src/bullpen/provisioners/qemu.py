@@ -22,7 +22,6 @@ from bullpen.drivers.qemu_parameters import (
 )
 from bullpen.drivers.target_files import (
     AttachedDisk,
-    File,
     ImageFormat,
     MachineIdentity,
     MachineSite,
@@ -105,7 +104,7 @@ class QemuRecipe:
             cpus_max=cpus + 1,
             file_bytes_max=_file_bytes_max(wanted, profile),
             artifacts=tuple(
-                dict.fromkeys((*(_artifact(file) for file in files(wanted)), *_images(profile)))
+                dict.fromkeys((*map(parameters.artifact, files(wanted)), *_images(profile)))
             ),
             programs=(emulator(arch), QEMU_IMG),
             kvm_for=arch if asks else "",
@@ -135,11 +134,7 @@ class QemuRecipe:
             arch=self._host_arch,
             kvm=site.kvm,
             launcher=site.launcher,
-            files={
-                artifact.digest: str(path)
-                for artifact, path in site.artifacts.items()
-                if not artifact.path
-            },
+            files=parameters.fetched(site),
         )
 
 
@@ -211,10 +206,6 @@ def _file_bytes_max(wanted: QemuParameters, profile: Profile) -> int:
 
 def _machine_config(drivers: tuple[Driver, ...]) -> Mapping[str, object]:
     return next((d.config for d in drivers if d.type in (PUBLISHED_DRIVER, DRIVER)), {})
-
-
-def _artifact(file: File) -> Artifact:
-    return Artifact(path=file.path, url=file.url, digest=file.digest)
 
 
 def _size_causes(wanted: QemuParameters) -> Iterator[Cause]:

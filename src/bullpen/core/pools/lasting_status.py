@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bullpen.api import codec
-from bullpen.api.exporterset import RefusedWrite
 from bullpen.api.meta import Condition
 from bullpen.api.virtualtargetpool import (
     POOL_UID,
@@ -21,7 +20,7 @@ from bullpen.core import conditions
 from bullpen.core.pools import decision_log
 from bullpen.core.pools.decision_log import Done, Note
 from bullpen.core.pools.lasting_pool import Create, Delete, LastingPlan, LastingPool, Update
-from bullpen.core.pools.refusals import Refusal
+from bullpen.core.pools.refusals import Refusal, on_record, refused_writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ def status(
         created=max(old.created, report.created),
         created_disks=max(old.created_disks, report.created_disks),
         revisions=_revisions(seen.pool, template, now),
-        refused_writes=tuple(_refused(each, seen.pool) for each in report.refusals),
+        refused_writes=refused_writes(report.refusals, generation=seen.pool.metadata.generation),
         decisions=decision_log.recorded(old.decisions, report.done, now=now),
     )
     return replace(counted, conditions=_conditions(counted, report, now))
@@ -78,34 +77,9 @@ def _revisions(
     return (*others, last)[-REVISIONS_MAX:]
 
 
-def _refused(refusal: Refusal, pool: VirtualTargetPool) -> RefusedWrite:
-    return RefusedWrite(
-        operation=refusal.operation,
-        name=refusal.name,
-        count=refusal.count,
-        last_time=refusal.at,
-        retry_time=refusal.retry_at,
-        generation=pool.metadata.generation,
-        reason=refusal.reason,
-        message=refusal.message,
-    )
-
-
 def refusals(pool: VirtualTargetPool) -> tuple[Refusal, ...]:
     """The refusals on record; after an edit of the pool, everything is tried at once."""
-    return tuple(
-        Refusal(
-            operation=found.operation,
-            name=found.name,
-            count=found.count,
-            at=found.last_time,
-            retry_at=found.retry_time,
-            reason=found.reason,
-            message=found.message,
-        )
-        for found in pool.status.refused_writes
-        if found.generation == pool.metadata.generation
-    )
+    return on_record(pool.status.refused_writes, generation=pool.metadata.generation)
 
 
 def _conditions(

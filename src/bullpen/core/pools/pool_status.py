@@ -16,7 +16,6 @@ from bullpen.api.exporterset import (
     CapacityHold,
     ExporterSet,
     ExporterSetStatus,
-    RefusedWrite,
 )
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
@@ -33,7 +32,7 @@ from bullpen.core.pools.members import (
     Phase,
     Stage,
 )
-from bullpen.core.pools.refusals import Refusal
+from bullpen.core.pools.refusals import Refusal, on_record, refused_writes
 from bullpen.core.pools.scale_plan import PAUSED, Action, Plan, Pool, Rule, Surplus
 from bullpen.core.pools.start_throttle import (
     START_THROTTLE,
@@ -91,7 +90,7 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
         typical_boot=report.boot,
         surplus=_surplus(before.surplus, report),
         start_failures=_start_failures(before.start_failures, report),
-        refused_writes=tuple(_refused_write(found, report) for found in report.refusals),
+        refused_writes=refused_writes(report.refusals, generation=report.generation),
         capacity_hold=_capacity_hold(plan.hold),
         decisions=decision_log.recorded(
             before.decisions, report.done, held=decision_log.held(plan, now=now), now=now
@@ -164,19 +163,7 @@ def start_history(
 
 def refusals(owner: ExporterSet) -> tuple[Refusal, ...]:
     """The refused operations, as recorded in the status of ``owner``; an edit clears them."""
-    return tuple(
-        Refusal(
-            operation=found.operation,
-            name=found.name,
-            count=found.count,
-            at=found.last_time,
-            retry_at=found.retry_time,
-            reason=found.reason,
-            message=found.message,
-        )
-        for found in owner.status.refused_writes
-        if found.generation == owner.metadata.generation
-    )
+    return on_record(owner.status.refused_writes, generation=owner.metadata.generation)
 
 
 def capacity_hold(owner: ExporterSet) -> Hold | None:
@@ -406,19 +393,6 @@ def _capacity_hold(hold: Hold | None) -> CapacityHold | None:
     if hold is None or not hold.capacity:
         return None
     return CapacityHold(reason=hold.reason, message=hold.message[:MESSAGE_MAX])
-
-
-def _refused_write(found: Refusal, report: Report) -> RefusedWrite:
-    return RefusedWrite(
-        operation=found.operation,
-        name=found.name,
-        count=found.count,
-        last_time=found.at,
-        retry_time=found.retry_at,
-        generation=report.generation,
-        reason=found.reason,
-        message=found.message[:MESSAGE_MAX],
-    )
 
 
 def source(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from bullpen.api.exporterset import RefusedWrite
 from bullpen.core.pools.start_throttle import Hold
 from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Rejected
 from bullpen.kit.clock import Backoff
@@ -27,6 +28,9 @@ _OUTDATED_VIEW = (AlreadyExists, Conflict, NotFound)
 """The object has changed since it was read: the next pass reads it again and decides again."""
 
 _VERBS = {"Create": "create", "Drain": "drain", "Delete": "delete", RELABEL: "label"}
+
+MESSAGE_MAX = 1_000
+"""Characters of a refusal that are recorded."""
 
 A = TypeVar("A")
 
@@ -131,4 +135,38 @@ def _again(
         retry_at=now + BACKOFF.delay(count, chance),
         reason=error.reason,
         message=error.message,
+    )
+
+
+def on_record(writes: Iterable[RefusedWrite], *, generation: int) -> tuple[Refusal, ...]:
+    """The refusals in the status of a pool; an edit of the pool clears them."""
+    return tuple(
+        Refusal(
+            operation=found.operation,
+            name=found.name,
+            count=found.count,
+            at=found.last_time,
+            retry_at=found.retry_time,
+            reason=found.reason,
+            message=found.message,
+        )
+        for found in writes
+        if found.generation == generation
+    )
+
+
+def refused_writes(refusals: Iterable[Refusal], *, generation: int) -> tuple[RefusedWrite, ...]:
+    """The record of refusals in the status of a pool."""
+    return tuple(
+        RefusedWrite(
+            operation=refusal.operation,
+            name=refusal.name,
+            count=refusal.count,
+            last_time=refusal.at,
+            retry_time=refusal.retry_at,
+            generation=generation,
+            reason=refusal.reason,
+            message=refusal.message[:MESSAGE_MAX],
+        )
+        for refusal in refusals
     )
