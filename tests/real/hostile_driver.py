@@ -75,8 +75,8 @@ class UncheckedQemu(Qemu):
         super().__post_init__()
 
 
-def _believed(path: Any, *, firmware: bool = False) -> Flashed:
-    kind = "raw" if firmware else "qcow2"
+def _believed(path: Any, *, verbatim: bool = False) -> Flashed:
+    kind = "raw" if verbatim else "qcow2"
     return Flashed(path=path, format=kind, virtual_bytes=1 << 20)
 
 

@@ -104,6 +104,37 @@ BASES: dict[str, dict[str, Json]] = {
             "template": {"metadata": {"labels": {"pool": "odd"}}, "spec": {}},
         }
     },
+    "VirtualDisk": {"spec": {"size": "1Mi"}},
+    "VirtualTarget": {
+        "spec": {"virtualTargetClassName": "mock", "disks": [{"virtualDisk": "odd"}]},
+    },
+    "VirtualTargetPool": {
+        "spec": {
+            "replicas": 1,
+            "scaleDownPolicy": "NewestFirst",
+            "template": {
+                "metadata": {"labels": {"pool": "odd"}},
+                "spec": {"virtualTargetClassName": "mock", "disks": [{"virtualDisk": "root"}]},
+            },
+            "virtualDiskTemplates": [
+                {
+                    "name": "root",
+                    "spec": {"size": "1Mi"},
+                    "reclaim": {"onScaleDown": "Retain", "keep": 1, "ttl": "1h"},
+                }
+            ],
+        }
+    },
+    "DeviceClass": {"spec": {"selectors": [{"cel": "device.board == 'odd'"}]}},
+    "DevicePool": {"spec": {"driver": "odd", "devices": [{"name": "a"}]}},
+    "DeviceClaim": {
+        "spec": {
+            "clientRef": {"name": "alice"},
+            "requests": [{"name": "dut", "exactly": {"deviceClassName": "odd"}}],
+            "constraints": [{"matchAttribute": "site"}],
+            "duration": "1h",
+        }
+    },
     "Namespace": {},
     "Secret": {"data": {"key": "YQ=="}},
     "ConfigMap": {"data": {"key": "a"}},

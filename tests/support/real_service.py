@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import yaml
@@ -75,6 +76,9 @@ class Service:
         self.arguments = arguments
         self.home = data.parent / f"{data.name}-home"
         self.home.mkdir(exist_ok=True)
+        # The path of a socket is at most 107 characters long, and that of a test may be longer:
+        # the published client then says that the connection to the exporter was lost.
+        self._sockets = TemporaryDirectory(prefix="bullpen-")
         self.process: subprocess.Popen[str] | None = None
         self.log = data.parent / f"{data.name}.log"
 
@@ -126,7 +130,7 @@ class Service:
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / "config"),
-            "XDG_RUNTIME_DIR": str(self.home),
+            "XDG_RUNTIME_DIR": self._sockets.name,
             "KUBECONFIG": str(self.data / "kubeconfig"),
             "KUBECACHEDIR": str(self.home / "cache"),
             "BULLPEN_DATA": str(self.data),

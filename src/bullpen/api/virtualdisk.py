@@ -173,7 +173,10 @@ class VirtualDisk(Kind):
 
 def virtualdisk_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     """Checks of a disk beyond its schema."""
-    yield from size_causes(document["spec"], "spec")
+    wrong = tuple(size_causes(document["spec"], "spec"))
+    if wrong:
+        yield from wrong
+        return
     before = size_bytes(old["spec"]) if old is not None else None
     after = size_bytes(document["spec"])
     if before is not None and (after is None or after < before):
@@ -187,7 +190,10 @@ def virtualdisk_causes(document: Document, old: Document | None) -> Iterator[Cau
 
 def size_causes(spec: Mapping[str, object], path: str) -> Iterator[Cause]:
     """The errors in the size of the disk that ``spec`` at ``path`` describes."""
-    found = size_bytes(spec)
+    try:
+        found = size_bytes(spec)
+    except ValueError:
+        found = 0  # larger than any number
     if found is not None and not SIZE_BYTES_MIN <= found <= SIZE_BYTES_MAX:
         message = f"Invalid value: {shown(spec['size'])}: must be between 1Mi and 64Ti"
         yield Cause(field=f"{path}.size", message=message)

@@ -199,6 +199,10 @@ class ImageFlasher(FlasherInterface, Driver):
 
     parent: Flashable
 
+    @classmethod
+    def client(cls) -> str:
+        return "jumpstarter_driver_opendal.client.FlasherClient"
+
     @export  # type: ignore[untyped-decorator]
     async def flash(self, source: Any, partition: str | None = None) -> None:
         if str(source).startswith("oci://"):
@@ -258,6 +262,10 @@ class QemuFlasher(ImageFlasher, published.QemuFlasher):
     """The flasher of a machine. Clients see the published one."""
 
     parent: Qemu
+
+    @classmethod
+    def client(cls) -> str:
+        return str(published.QemuFlasher.client())
 
     @export  # type: ignore[untyped-decorator]
     async def flash_oci(
