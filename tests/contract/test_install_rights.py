@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 from test_pod_pools import PodWorld
 
+from bullpen.api import codec
 from bullpen.api.core import CoordinationLease, Namespace, Secret
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
@@ -56,6 +59,7 @@ Right = tuple[str, str, str]
 
 PROCESSES = {
     "bullpen.controllers.authority": ("controller",),
+    "bullpen.controllers.claims.claim_reconciler": ("controller",),
     "bullpen.controllers.exporters.credentials": ("controller",),
     "bullpen.controllers.leases.lease_actions": ("controller",),
     "bullpen.controllers.leases.lease_retention": ("controller",),
@@ -253,6 +257,30 @@ def _tell_of_leases(used: dict[str, set[Right]]) -> None:
     world.run(story)
 
 
+def _tell_of_claims(used: dict[str, set[Right]]) -> None:
+    async def story(world: LabWorld) -> None:
+        labels = {"matchLabels": {"board": "x"}}
+        made = {"spec": {"selectors": [{"labels": labels}]}, "metadata": {"name": "any"}}
+        await world.objects.create(codec.decode(DeviceClass, made))
+        asked = {"name": "dut", "exactly": {"deviceClassName": "any"}}
+        spec = {"clientRef": {"name": "alice"}, "requests": [asked], "duration": "1h"}
+        meta = {"name": "c", "namespace": "default"}
+        async with world.player():
+            claim = codec.decode(DeviceClaim, {"metadata": meta, "spec": spec})
+            await world.objects.create(claim)
+            found = world.views[DeviceClaim]
+            await world.until(lambda: [c.status.members for c in found.all()] not in ([], [()]))
+            (lease,) = world.views.leases.all()
+            await world.edit_lease(lease.metadata.name, release=True)
+            await world.until(lambda: [c.status.ended for c in found.all()] == [True])
+            await asyncio.sleep(SETTINGS.retention.total_seconds() + 60)
+            assert not list(found.all())
+
+    world = LabWorld()
+    world.objects = Noting(world.objects, used)  # type: ignore[assignment]
+    world.run(story)
+
+
 def viewed(process: str) -> set[Right]:
     """What informers ask for: a router has a view of leases alone."""
     kinds: set[type[Kind]] = {Lease}
@@ -279,13 +307,15 @@ def used() -> dict[str, set[Right]]:
     _tell_of_pools(found)
     _tell_of_lasting_targets(found)
     _tell_of_leases(found)
+    _tell_of_claims(found)
     return found
 
 
 def granted(process: str) -> set[Right]:
     return {
         (group, resource, verb)
-        for (group, resource), verbs in rbac.LAB[process].items()
+        for grants in (rbac.LAB[process], rbac.CLUSTER_SCOPED.get(process, {}))
+        for (group, resource), verbs in grants.items()
         for verb in verbs
     }
 

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from bullpen.api.meta import LabelSelector
+from bullpen.controllers.claims.claim_reconciler import ClaimReconciler
 from bullpen.controllers.leases import lease_reconciler as lease_controller
 from bullpen.core import lab_index
 from bullpen.core.leases import scheduler
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Decision, Lab
 from bullpen.errors import TooManyRequests
+from bullpen.runtime.loop import Outcome
 from bullpen.services.lease_requests import LeaseRequest
 from support.lab_world import LabWorld
 
@@ -176,3 +178,23 @@ def test_a_write_of_status_reads_nothing_else_again() -> None:
         assert after["spec"] is before["spec"]
 
     LabWorld().run_without_service(story)
+
+
+def test_a_lease_starts_no_pass_of_claims_where_nobody_claims(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes: list[str] = []
+
+    async def reconcile(self: ClaimReconciler, namespace: str) -> Outcome:
+        passes.append(namespace)
+        return Outcome()
+
+    async def story(world: LabWorld) -> None:
+        async with world.player("a"):
+            lease = await world.leases.create(world.client(), REQUEST)
+            await world.leases.release(world.client(), lease.metadata.name)
+            await asyncio.sleep(1)
+
+    monkeypatch.setattr(ClaimReconciler, "reconcile", reconcile)
+    LabWorld().run(story)
+    assert not passes

@@ -91,6 +91,15 @@ def test_the_shelf_comes_first_and_the_pool_takes_what_is_too_many(tmp_path: Pat
     assert "by rule LeasesWaiting" in said
 
 
+def test_a_board_and_its_peer_are_claimed_together(tmp_path: Path) -> None:
+    said = follow("claims.md", tmp_path)
+    assert "dut: board-brno\npeer: can-brno\n" in said
+    waits = said.split("deviceclaim.device.jumpstarter.dev/second condition met", maxsplit=1)[1]
+    assert "can-brno" in waits.split("patched", maxsplit=1)[0], "it says which target is missing"
+    assert re.search(r"bench +default +False +Released", said)
+    assert re.search(r"second +default +True +Allocated", said)
+
+
 @needs_kubectl(28, "auth whoami")
 def test_a_team_gets_its_own_namespace(tmp_path: Path) -> None:
     said = follow("access-control.md", tmp_path)

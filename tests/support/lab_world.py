@@ -52,6 +52,7 @@ CONTROLLERS = (
     controllers.exporters,
     controllers.leases,
     controllers.lease_retention,
+    controllers.claims,
 )
 """The controllers of leases and exporters; its stories need no credentials."""
 

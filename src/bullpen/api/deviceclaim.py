@@ -225,6 +225,7 @@ class DeviceClaimSpec(Struct):
         default=MemberLoss.END,
         metadata=about("What happens if one of its targets is lost.", defaulted=True),
     )
+    release: bool = field(default=False, metadata=about("Asks to end the claim now."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +251,8 @@ class DeviceClaimStatus(Struct):
         default=(),
         metadata=about("Its devices.", list_type="atomic", max_items=MEMBERS_MAX),
     )
+    ended: bool = field(default=False, metadata=about("Whether the claim is over."))
+    end_time: datetime | None = field(default=None, metadata=about("When it ended."))
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about("Latest observations: Allocated, Ready.", list_keys=("type",)),

@@ -21,6 +21,7 @@ from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.app.lab import Lab, MakeController, Role
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
+from bullpen.controllers.claims.claim_reconciler import ClaimReconciler, watch_claims
 from bullpen.controllers.exporters.credentials import Holder, watch_holders
 from bullpen.controllers.exporters.presence_reconciler import PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler
@@ -155,6 +156,22 @@ def lease_retention(lab: Lab) -> Controller[str]:
     )
 
 
+def claims(lab: Lab) -> Controller[str]:
+    """Turns claims into leases, one namespace at a time."""
+    return Controller(
+        reconciler=ClaimReconciler(
+            lab.objects,
+            lab.views,
+            lab.labs,
+            retention=lab.settings.retention,
+            clock=lab.clock,
+            events=lab.events,
+        ),
+        watches=(partial(watch_claims, lab.views, lab.labs, lab.presence_changed.listen),),
+        subject=lambda namespace: lab.views.namespaces.get("", namespace),
+    )
+
+
 def provisioners(lab: Lab) -> Controller[str]:
     """Lists the instances of each provisioner."""
     return Controller(
@@ -269,6 +286,7 @@ LEASES: tuple[MakeController, ...] = (
     exporters,
     leases,
     lease_retention,
+    claims,
 )
 """The controllers of ``bullpen controller``."""
 

@@ -73,9 +73,13 @@ class Labs:
             self._policies[namespace] = found
         return found
 
-    def request(self, lease: Lease, *, now: datetime) -> Request:
-        """A lease that waits, or will wait from its begin time on, as the scheduler sees it."""
+    def request(self, lease: Lease, *others: Lease, now: datetime) -> Request:
+        """A lease that waits, or will wait from its begin time on, as the scheduler sees it.
+
+        ``others`` are assigned together with it, and are alike except for their exporters.
+        """
         spec, meta = lease.spec, lease.metadata
+        several = ((x.metadata.name, x.spec) for x in (lease, *others) if others)
         client = self._views.clients.get(meta.namespace, spec.client_ref.name)
         asked = meta.creation_timestamp
         assert asked is not None
@@ -83,7 +87,8 @@ class Labs:
             name=meta.name,
             client=spec.client_ref.name,
             client_labels=client.metadata.labels if client else None,
-            wants=(Want(matcher=matcher_of(spec)),),
+            wants=tuple(Want(matcher=matcher_of(s), name=name) for name, s in several)
+            or (Want(matcher=matcher_of(spec)),),
             # A begin time in the past must not move a request to the front of the queue.
             since=max(lifecycle.begins_at(spec) or asked, asked),
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),

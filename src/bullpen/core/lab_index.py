@@ -19,6 +19,7 @@ from bullpen.api.lease import Lease
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import lifecycle
+from bullpen.core.leases.lease_group import LeaseGroups
 from bullpen.core.leases.quotas import Usage
 from bullpen.core.leases.requests import RequestIndex
 from bullpen.core.matcher import Matcher, matcher_of
@@ -46,6 +47,9 @@ class LabIndex:
 
         self.ended: dict[str, Lease] = {}
         """Ended leases that are not labelled yet; the views drop them when they are."""
+
+        self.groups = LeaseGroups()
+        """Open leases that are assigned together."""
 
         self.offers = OfferIndex()
         self.requests = RequestIndex()
@@ -250,9 +254,10 @@ class LabIndex:
         if old is not None and old.status.exporter_ref is not None:
             self._users[old.status.exporter_ref.name].discard(name)
         waited = self.waiting.pop(name, None)
-        self._news.leases.add(name)
-        if name in self._holding:
-            self._news.exporters.add(self._holding[name])
+        for affected in (name, *self.groups.put(name, old, lease)):
+            self._news.leases.add(affected)
+            if affected in self._holding:
+                self._news.exporters.add(self._holding[affected])
         if lease is not None:
             self.open[name] = lease
             if lease.status.exporter_ref is None:

@@ -247,17 +247,22 @@ def test_only_the_routers_have_a_budget_because_only_leaders_are_ready() -> None
             assert rolling["maxUnavailable"] == "100%", "or a rollout waits for a standby for ever"
 
 
-def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it() -> None:
+def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it_and_device_classes() -> None:
+    see = {
+        "apiGroups": [""],
+        "resources": ["namespaces"],
+        "resourceNames": ["lab"],
+        "verbs": ["list", "watch"],
+    }
+    classes = {
+        "apiGroups": ["device.jumpstarter.dev"],
+        "resources": ["deviceclasses"],
+        "verbs": ["list", "watch"],
+    }
     for document in objects("nothing"):
         if document["kind"] == "ClusterRole":
-            assert document["rules"] == [
-                {
-                    "apiGroups": [""],
-                    "resources": ["namespaces"],
-                    "resourceNames": ["lab"],
-                    "verbs": ["list", "watch"],
-                }
-            ]
+            decides_claims = "controller" in document["metadata"]["name"]
+            assert document["rules"] == ([see, classes] if decides_claims else [see])
 
 
 def test_nobody_may_do_everything() -> None:

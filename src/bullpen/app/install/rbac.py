@@ -11,6 +11,7 @@ from bullpen.api.paths import Document
 from bullpen.app.install.values import Values, label, name_of
 
 JUMPSTARTER, VIRTUAL = "jumpstarter.dev", "virtualtarget.jumpstarter.dev"
+DEVICE = "device.jumpstarter.dev"
 READ = ("get", "list", "watch")
 LOOK = ("list", "watch")
 
@@ -40,6 +41,9 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "clients/status"): ("update",),
         (JUMPSTARTER, "exporters"): (*READ, "update"),
         (JUMPSTARTER, "exporters/status"): ("update",),
+        (DEVICE, "deviceclaims"): (*READ, "delete"),
+        (DEVICE, "deviceclaims/status"): ("update",),
+        (DEVICE, "devicepools"): LOOK,
         (JUMPSTARTER, "leases"): (*READ, "create", "update", "delete"),
         (JUMPSTARTER, "leases/status"): ("update",),
         ("", "configmaps"): (*LOOK, "create", "patch"),
@@ -87,6 +91,9 @@ HOME: dict[str, Grants] = {
 }
 """Rights in the namespace of the installation: keys, leadership, known routers."""
 
+CLUSTER_SCOPED: dict[str, Grants] = {"controller": {(DEVICE, "deviceclasses"): LOOK}}
+"""Rights to kinds without a namespace."""
+
 PROCESSES = tuple(LAB)
 SEE_NAMESPACES = ("controller", "provisioner")
 
@@ -118,7 +125,8 @@ def lab_roles(values: Values) -> list[Document]:
     for process in PROCESSES:
         found += _granted(values, process, _rules(LAB[process]), "lab", cluster=False)
     for process in SEE_NAMESPACES:
-        found += _granted(values, process, [_own_namespace(values)], "namespace", cluster=True)
+        rules = [_own_namespace(values), *_rules(CLUSTER_SCOPED.get(process, {}))]
+        found += _granted(values, process, rules, "namespace", cluster=True)
     return found
 
 
@@ -127,7 +135,7 @@ def cluster_roles(values: Values) -> list[Document]:
     found: list[Document] = []
     for process in PROCESSES:
         seen = {("", "namespaces"): LOOK} if process in SEE_NAMESPACES else {}
-        rules = _rules({**LAB[process], **seen})
+        rules = _rules({**LAB[process], **CLUSTER_SCOPED.get(process, {}), **seen})
         found += _granted(values, process, rules, "lab", cluster=True)
     return found
 

@@ -20,9 +20,9 @@ from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import assignment, lifecycle
-from bullpen.core.leases.access import Approval
-from bullpen.core.leases.assignment import Mend, Part, Plan, Write, mend_exporter
-from bullpen.core.leases.requests import Refuse, Wait
+from bullpen.core.leases.assignment import Mend, Part, Partner, Plan, Write, mend_exporter
+from bullpen.core.leases.lease_group import pinned
+from bullpen.core.leases.requests import Grant, Refuse, Wait
 from bullpen.errors import Conflict, LabError, NotFound
 from bullpen.runtime.events import Events
 
@@ -46,14 +46,29 @@ class LeaseActions:
         held = lease.status.exporter_ref
         return self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
 
-    async def assign(self, lease: Lease, target: str, approval: Approval, now: datetime) -> None:
-        exporter = self._views.exporters.get(lease.metadata.namespace, target)
-        if exporter is None:
-            raise _went("exporter", target)
-        part = Part(lease=lease, exporter=exporter, approval=approval)
-        self._report_assigned(await self.perform(assignment.assign((part,), now=now)))
+    def partners(self, lease: Lease | None) -> tuple[Partner, ...]:
+        """The leases that are assigned together with a lease, and the exporters they ask for."""
+        if lease is None:
+            return ()
+        namespace = lease.metadata.namespace
+        return tuple(
+            Partner(other, self._views.exporters.get(namespace, pinned(other)) if other else None)
+            for other in self._labs.of(namespace).groups.partners(lease)
+        )
 
-    async def wait(self, lease: Lease, decision: Wait, now: datetime) -> None:
+    async def assign(self, leases: Sequence[Lease], grants: Sequence[Grant], now: datetime) -> None:
+        """Give every lease its exporter, or none of them any."""
+        if len(leases) != len(grants):
+            raise Conflict("the leases of a claim changed in the meantime")
+        parts = []
+        for lease, grant in zip(leases, grants, strict=True):
+            exporter = self._views.exporters.get(lease.metadata.namespace, grant.exporter)
+            if exporter is None:
+                raise _went("exporter", grant.exporter)
+            parts.append(Part(lease=lease, exporter=exporter, approval=grant.approval))
+        self._report_assigned(await self.perform(assignment.assign(parts, now=now)))
+
+    async def wait(self, lease: Lease, decision: Wait | Refuse, now: datetime) -> None:
         await self._put_lease(
             lease,
             lifecycle.waiting(lease, reason=decision.reason, message=decision.message, now=now),
@@ -113,7 +128,7 @@ class LeaseActions:
     async def repair_exporter(self, mend: Mend, exporter: Exporter, now: datetime) -> None:
         if mend is Mend.FREE:
             lease = await self._newest_of(exporter.metadata.namespace, holder_of(exporter))
-            if mend_exporter(exporter, lease) is mend:
+            if mend_exporter(exporter, lease, self.partners(lease)) is mend:
                 await self.perform(assignment.free(exporter))
         elif mend is Mend.FINISH:
             lease = self.lease_of(exporter)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
@@ -23,6 +23,7 @@ from bullpen.controllers.views import Views
 from bullpen.core.lab_index import LabIndex, News
 from bullpen.core.leases import lifecycle, scheduler
 from bullpen.core.leases.assignment import Mend, mend_exporter, mend_lease
+from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.core.leases.requests import (
     Assign,
@@ -144,7 +145,7 @@ class LeaseReconciler:
             (mend, exporter)
             for name in sorted(news.exporters)
             if (exporter := self._views.exporters.get(namespace, name)) is not None
-            and (mend := mend_exporter(exporter, actions.lease_of(exporter))) is not Mend.NOTHING
+            and (mend := self._mend(exporter)) is not Mend.NOTHING
         ]
         await _all(
             self._guarded(exporter, actions.repair_exporter(mend, exporter, now))
@@ -159,6 +160,10 @@ class LeaseReconciler:
         await _all(
             self._guarded(lease, actions.repair_lease(mend, lease, now)) for mend, lease in leases
         )
+
+    def _mend(self, exporter: Exporter) -> Mend:
+        lease = self._actions.lease_of(exporter)
+        return mend_exporter(exporter, lease, self._actions.partners(lease))
 
     async def _hand_over(self, lab: LabIndex, news: News) -> None:
         """Transfer leases to the clients their specs name."""
@@ -185,14 +190,18 @@ class LeaseReconciler:
         await self._carry_out(self._decided(whole, requests.take(), lab.waiting), lab, now)
 
     def _queue(self, lab: LabIndex, name: str, now: datetime) -> None:
-        """Update the queue with one lease that changed or became due."""
+        """Update the queue with one lease that changed or became due.
+
+        Leases that are assigned together are one request under the name of the first.
+        """
         lease = lab.waiting.get(name)
         if lease is None:
             lab.requests.remove(name)
             return
         with self._faults.guarding(_REQUEST, lease):
-            if lifecycle.phase(lease, now=now) is Phase.WAITING:
-                lab.requests.put(self._labs.request(lease, now=now))
+            group = lab.groups.assignable(lease)
+            if group[:1] == (lease,) and lifecycle.phase(lease, now=now) is Phase.WAITING:
+                lab.requests.put(self._labs.request(*group, now=now))
             else:
                 lab.requests.remove(name)
 
@@ -229,7 +238,7 @@ class LeaseReconciler:
         await _all(
             self._guarded(lease, self._perform(decision, lease, lab, now))
             for decision, lease in acts
-            if not (isinstance(decision, Wait) and _told(decision, lease))
+            if not (_waits(decision, lease) and _told(decision, lease))
         )
 
     async def _perform(
@@ -238,13 +247,17 @@ class LeaseReconciler:
         """Carry out a decision about a waiting lease."""
         match decision:
             case Assign(grants=grants):
-                (grant,) = grants
-                await self._actions.assign(lease, grant.exporter, grant.approval, now)
+                await self._actions.assign(lab.groups.assignable(lease), grants, now)
             case Evict(lease=name):
                 for victim in lab.select((name,)):
                     await self._actions.end(victim, "Evicted", now)
             case Wait():
-                await self._actions.wait(lease, decision, now)
+                for member in lab.groups.assignable(lease):
+                    await self._actions.wait(member, decision, now)
+            case Refuse() if claim_uid(lease):
+                # The claim chooses other exporters, or says why it cannot be served.
+                for member in lab.groups.assignable(lease):
+                    await self._actions.wait(member, decision, now)
             case Refuse():
                 await self._actions.refuse(lease, decision, now)
             case _:
@@ -260,7 +273,11 @@ class LeaseReconciler:
         await _all(self._guarded(lease, self._actions.label(lease)) for lease in ended)
 
 
-def _told(decision: Wait, lease: Lease) -> bool:
+def _waits(decision: Decision, lease: Lease) -> TypeGuard[Wait | Refuse]:
+    return isinstance(decision, Wait) or (isinstance(decision, Refuse) and bool(claim_uid(lease)))
+
+
+def _told(decision: Wait | Refuse, lease: Lease) -> bool:
     return lifecycle.says_waiting(lease, reason=decision.reason, message=decision.message)
 
 

@@ -1,0 +1,1 @@
+"""Controllers of claims for several exporters at once."""

@@ -1,0 +1,273 @@
+"""Turns DeviceClaims into leases: observes, asks ``core.claims``, creates and releases leases.
+
+It assigns nothing. The leases of a claim say that they belong together, and the controller of
+leases gives all of them their exporters or none (``core.leases.lease_group``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from bullpen.api.deviceclaim import DeviceClaim, DeviceClaimStatus
+from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.devicepool import DevicePool
+from bullpen.api.fields import Kind
+from bullpen.api.lease import Lease
+from bullpen.api.objects import Objects
+from bullpen.controllers.labs import Labs
+from bullpen.controllers.object_edit import change, change_status, together
+from bullpen.controllers.views import Views
+from bullpen.core import conditions
+from bullpen.core.claims import claim_lifecycle
+from bullpen.core.claims.claim_lifecycle import Create, Withdraw
+from bullpen.core.claims.claim_pass import ClaimLab, Hold, Serve, decide_claims
+from bullpen.core.lab_index import holder_of
+from bullpen.core.leases.lease_group import claim_uid
+from bullpen.errors import AlreadyExists, Conflict, NotFound
+from bullpen.kit import times
+from bullpen.kit.clock import Clock
+from bullpen.runtime.events import Events
+from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.loop import Outcome
+
+CONFLICT_RETRY = timedelta(seconds=1)
+"""When a claim is looked at again whose objects changed while they were written."""
+
+
+class ClaimReconciler:
+    """Reconciles one namespace at a time: claims compete, so they are decided together."""
+
+    name = "claims"
+
+    def __init__(
+        self,
+        objects: Objects,
+        views: Views,
+        labs: Labs,
+        *,
+        retention: timedelta,
+        clock: Clock,
+        events: Events,
+    ) -> None:
+        """``retention``: how long an ended claim stays readable."""
+        self._objects = objects
+        self._views = views
+        self._claims = views[DeviceClaim]
+        self._classes = views[DeviceClass]
+        self._pools = views[DevicePool]
+        self._labs = labs
+        self._retention = retention
+        self._clock = clock
+        self._events = events
+
+    async def reconcile(self, namespace: str) -> Outcome:
+        now = self._clock.now()
+        claims = [c for c in self._claims.all(namespace) if c.metadata.deletion_timestamp is None]
+        claims.sort(key=key_of)
+        open_claims = [claim for claim in claims if not claim.status.ended]
+        waiting = [claim for claim in open_claims if self._waits(claim)]
+        acts = [self._settle(claim, now) for claim in open_claims if claim not in waiting]
+        acts += [self._forget(claim, now) for claim in claims if claim.status.ended]
+        decisions = decide_claims(self._lab(namespace, waiting), now=now) if waiting else ()
+        acts += [self._perform(decision, now) for decision in decisions]
+        errors = [error for error in await together(acts) if error is not None]
+        for error in errors:
+            if not isinstance(error, Conflict | NotFound | AlreadyExists):
+                raise error
+        wakes = [times.shifted(now, CONFLICT_RETRY)] if errors else []
+        wakes += [w for c in waiting if (w := claim_lifecycle.widens_at(c, now=now)) is not None]
+        wakes += [d.wake_at for d in decisions if isinstance(d, Hold) and d.wake_at is not None]
+        wakes += [self._kept_until(c) for c in claims if c.status.ended]
+        return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
+
+    # What claims have
+
+    def _leases(self, claim: DeviceClaim) -> tuple[Lease, ...]:
+        return self._labs.of(claim.metadata.namespace).groups.of(claim.metadata.uid)
+
+    def _waits(self, claim: DeviceClaim) -> bool:
+        leases = self._leases(claim)
+        if claim.spec.release or claim_lifecycle.member_lost(claim, leases):
+            return False
+        if claim.status.members or claim_lifecycle.allocated(claim, leases):
+            return False
+        return not claim_lifecycle.being_assigned(leases, self._holders(leases))
+
+    def _holders(self, leases: tuple[Lease, ...]) -> frozenset[str]:
+        exporters = (
+            self._views.exporters.get(lease.metadata.namespace, lease.spec.exporter_ref.name)
+            for lease in leases
+            if lease.spec.exporter_ref is not None
+        )
+        return frozenset(holder_of(exporter) for exporter in exporters if exporter is not None)
+
+    async def _settle(self, claim: DeviceClaim, now: datetime) -> None:
+        """Keep a claim and the leases that it has consistent, or end it with all of them."""
+        leases = self._leases(claim)
+        if claim.spec.release:
+            await self._end(claim, "Released", "the claim was released", now)
+        elif claim_lifecycle.member_lost(claim, leases):
+            reason, message = await self._loss(claim)
+            if reason:
+                await self._end(claim, reason, message, now)
+        elif claim_lifecycle.allocated(claim, leases):
+            for lease in leases:
+                await change(
+                    self._objects,
+                    self._views.leases,
+                    lease,
+                    lambda found: claim_lifecycle.following(found, claim),
+                )
+            await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, now=now))
+
+    async def _loss(self, claim: DeviceClaim) -> tuple[str, str]:
+        """Why a claim with a lost member ends; empty if the view was only behind.
+
+        Ending a claim cannot be undone, so the API itself is read.
+        """
+        for member in claim.status.members:
+            name = member.lease_ref.name if member.lease_ref is not None else ""
+            try:
+                found = await self._objects.get(Lease, claim.metadata.namespace, name)
+            except NotFound:
+                return "MemberLost", f"lease {name} was deleted"
+            if found.status.ended:
+                ready = conditions.get(found.status.conditions, "Ready")
+                if ready is not None and ready.reason == "Expired":
+                    return "Expired", "the claim reached its end time"
+                return "MemberLost", f"lease {name} ended: {ready.message if ready else ''}"
+        if claim.status.members:
+            return "", ""
+        return "MemberLost", "a lease ended before all had their exporters"
+
+    async def _end(self, claim: DeviceClaim, reason: str, message: str, now: datetime) -> None:
+        """Release all leases, then say that the claim is over."""
+        for error in await together(self._release(lease) for lease in self._leases(claim)):
+            if error is not None and not isinstance(error, NotFound):
+                raise error
+        await self._say(
+            claim, lambda c: claim_lifecycle.ended(c, reason=reason, message=message, now=now)
+        )
+
+    async def _release(self, lease: Lease) -> None:
+        await change(self._objects, self._views.leases, lease, claim_lifecycle.released)
+
+    async def _forget(self, claim: DeviceClaim, now: datetime) -> None:
+        if self._kept_until(claim) <= now:
+            await self._objects.delete(claim)
+
+    def _kept_until(self, claim: DeviceClaim) -> datetime:
+        assert claim.metadata.creation_timestamp is not None
+        since = claim.status.end_time or claim.metadata.creation_timestamp
+        return times.shifted(since, self._retention)
+
+    # What waiting claims get
+
+    def _lab(self, namespace: str, claims: list[DeviceClaim]) -> ClaimLab:
+        views, index = self._views, self._labs.of(namespace)
+        return ClaimLab(
+            claims=tuple(claims),
+            clients={c.metadata.name: c.metadata.labels for c in views.clients.all(namespace)},
+            exporters=tuple(views.exporters.all(namespace)),
+            offers=index.offers,
+            leases=tuple(index.open.values()),
+            classes=tuple(self._classes.all()),
+            pools=tuple(self._pools.all(namespace)),
+            policies=self._labs.policies(namespace),
+        )
+
+    async def _perform(self, decision: Serve | Hold, now: datetime) -> None:
+        claim = decision.claim
+        found = self._leases(claim)
+        match decision:
+            case Serve(answer=answer):
+                step = claim_lifecycle.next_step(found, claim_lifecycle.leases_for(claim, answer))
+                told = claim_lifecycle.wait_of(found) if step is None else None
+                if told is not None:
+                    await self._wait(claim, told.reason, told.message, now)
+            case Hold(reason=reason, message=message):
+                step = claim_lifecycle.next_step(found, ())
+                await self._wait(claim, reason, message, now)
+            case _:
+                assert_never(decision)
+        match step:
+            case Create(leases=leases):
+                for error in await together(self._create(lease) for lease in leases):
+                    if error is not None:
+                        raise error
+            case Withdraw(leases=leases):
+                for lease in leases:
+                    await self._objects.delete(lease)
+            case None:
+                pass
+
+    async def _wait(self, claim: DeviceClaim, reason: str, message: str, now: datetime) -> None:
+        await self._say(
+            claim, lambda c: claim_lifecycle.waiting(c, reason=reason, message=message, now=now)
+        )
+
+    async def _create(self, lease: Lease) -> None:
+        try:
+            self._views.leases.observe(await self._objects.create(lease))
+        except AlreadyExists:
+            known = await self._objects.get(Lease, *key_of(lease))
+            if claim_uid(known) == claim_uid(lease) and known.status.ended:
+                # It was ended before it had its exporter; the next pass makes it again.
+                await self._objects.delete(known)
+            raise
+
+    async def _say(
+        self, claim: DeviceClaim, edit: Callable[[DeviceClaim], DeviceClaimStatus]
+    ) -> None:
+        """Write the status if it differs, and emit an event if its reason does."""
+        before = claim_lifecycle.says(claim)
+        written = await change_status(self._objects, self._claims, claim, edit)
+        said = conditions.get(written.status.conditions, "Allocated")
+        if said is not None and said.reason != before:
+            self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
+
+
+def watch_claims(
+    views: Views,
+    labs: Labs,
+    presence: Callable[[Callable[[Key], None]], None],
+    add: Callable[[str], None],
+) -> None:
+    """Start a pass when something changes that claims depend on.
+
+    Until the first claim appears, nothing else is listened to: leases cost no more than before.
+    ``presence``: listens to exporters that connect and disconnect.
+    """
+    claims, listening = views[DeviceClaim], False
+
+    def claimed(namespace: str) -> None:
+        if next(claims.all(namespace), None) is not None:
+            add(namespace)
+
+    def others(old: Kind | None, new: Kind | None) -> None:
+        value = new or old
+        assert value is not None
+        claimed(key_of(value)[0])
+
+    def a_class(old: DeviceClass | None, new: DeviceClass | None) -> None:
+        for namespace in claims.namespaces():
+            add(namespace)
+
+    def a_claim(old: DeviceClaim | None, new: DeviceClaim | None) -> None:
+        nonlocal listening
+        if not listening:
+            listening = True
+            labs.leases.listen(others)
+            views.exporters.listen(others)
+            views.clients.listen(others)
+            views.policies.listen(others)
+            views[DevicePool].listen(others)
+            views[DeviceClass].listen(a_class)
+            presence(lambda key: claimed(key[0]))
+        # What a claim gives up, others may get: also when one is deleted.
+        if old is None or new is None or old.spec != new.spec or new.status.ended:
+            others(old, new)
+
+    claims.listen(a_claim)

@@ -1,0 +1,225 @@
+"""The life of one claim: the leases that serve it, when it ends, and how its status reads.
+
+    waiting ──► leases created ──► all assigned: Allocated ──► ended
+       ▲              │ an exporter is not free any more
+       └──────────────┘ leases withdrawn
+
+The leases of a claim are assigned together (``core.leases.lease_group``), so what a claim has is
+what its open leases have. Its status only reports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bullpen.api.deviceclaim import ClaimMember, DeviceClaim, DeviceClaimStatus
+from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.meta import (
+    Condition,
+    ConditionStatus,
+    LocalObjectReference,
+    ObjectMeta,
+    OwnerReference,
+)
+from bullpen.core import conditions
+from bullpen.core.claims.allocator import Answer, Member
+from bullpen.core.conditions import condition
+from bullpen.core.leases.lease_group import GROUP_SIZE, group_size, pinned
+from bullpen.kit import times
+from bullpen.kit.names import DNS_SUBDOMAIN_LENGTH_MAX
+
+REQUEST, ALTERNATIVE = (f"device.jumpstarter.dev/{part}" for part in ("request", "alternative"))
+"""Annotations of a claim's lease: the request it serves, and the alternative that was chosen."""
+
+HASH_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create these leases; the others exist."""
+
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Delete these leases, which have no exporters, in this order.
+
+    The first of them is written first when they are assigned. So either it is deleted before and
+    none of them gets its exporter, or it cannot be deleted and all of them stay.
+    """
+
+    leases: tuple[Lease, ...]
+
+
+def allocated(claim: DeviceClaim, leases: Sequence[Lease]) -> bool:
+    """Whether all leases of the claim have their exporters."""
+    size = len(claim.status.members) or (group_size(leases[0]) if leases else 0)
+    held = (lease for lease in leases if lease.status.exporter_ref is not None)
+    return size > 0 and sum(1 for _ in held) == len(leases) == size
+
+
+def member_lost(claim: DeviceClaim, leases: Sequence[Lease]) -> bool:
+    """Whether one of the leases has ended, or was deleted, after all had their exporters."""
+    if claim.status.members:
+        return len(leases) < len(claim.status.members)
+    return any(x.status.exporter_ref is not None and len(leases) < group_size(x) for x in leases)
+
+
+def being_assigned(leases: Sequence[Lease], holders: frozenset[str]) -> bool:
+    """Whether the leases are taking their exporters just now, or were when the service stopped.
+
+    ``holders``: names of the leases that the exporters' references name.
+    """
+    return any(x.status.exporter_ref or x.metadata.name in holders for x in leases)
+
+
+def next_step(found: Sequence[Lease], wanted: Sequence[Lease]) -> Create | Withdraw | None:
+    """How to come from the waiting leases of a claim to those it should have; None if it has."""
+    names = {lease.metadata.name for lease in wanted}
+    if any(lease.metadata.name not in names for lease in found):
+        return Withdraw(tuple(found))
+    known = {lease.metadata.name for lease in found}
+    missing = tuple(lease for lease in wanted if lease.metadata.name not in known)
+    return Create(missing) if missing else None
+
+
+def wait_of(leases: Sequence[Lease]) -> Condition | None:
+    """What the leases of a claim wait for, if they do: the scheduler did not assign them."""
+    said = (conditions.get(lease.status.conditions, "Pending") for lease in leases)
+    return next((c for c in said if c is not None and c.status is ConditionStatus.TRUE), None)
+
+
+def leases_for(claim: DeviceClaim, answer: Answer) -> tuple[Lease, ...]:
+    """The leases that serve the claim with these devices."""
+    numbers: dict[str, int] = {}
+    found = []
+    for member in answer.members:
+        number = numbers[member.request] = numbers.get(member.request, -1) + 1
+        found.append(_lease(claim, member, number, len(answer.members)))
+    return tuple(found)
+
+
+def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
+    meta, spec = claim.metadata, claim.spec
+    owner = OwnerReference(
+        api_version=claim.api_version,
+        kind=claim.kind,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+    )
+    annotations = {GROUP_SIZE: str(size), REQUEST: member.request}
+    chosen = _alternative(claim, member)
+    if chosen:
+        annotations[ALTERNATIVE] = chosen
+    return Lease(
+        metadata=ObjectMeta(
+            name=_name(claim, member, number),
+            namespace=meta.namespace,
+            annotations=annotations,
+            owner_references=(owner,),
+        ),
+        spec=LeaseSpec(
+            client_ref=spec.client_ref,
+            exporter_ref=LocalObjectReference(name=member.device),
+            duration=spec.duration,
+        ),
+    )
+
+
+def _name(claim: DeviceClaim, member: Member, number: int) -> str:
+    """A name that is the same in every pass, and differs for every claim, request and exporter."""
+    identity = "\0".join((claim.metadata.uid, member.request, str(number), member.device))
+    tail = f"-{hashlib.sha256(identity.encode()).hexdigest()[:HASH_LENGTH]}"
+    head = f"{claim.metadata.name}-{member.request}-{number}"
+    return head[: DNS_SUBDOMAIN_LENGTH_MAX - len(tail)].rstrip("-.") + tail
+
+
+def _alternative(claim: DeviceClaim, member: Member) -> str:
+    """The name of the chosen alternative; empty if the request has none to choose from."""
+    request = next(r for r in claim.spec.requests if r.name == member.request)
+    return request.first_available[member.alternative].name if request.first_available else ""
+
+
+def following(lease: Lease, claim: DeviceClaim) -> Lease:
+    """The lease with the duration and the client of its claim, which may have changed."""
+    spec = replace(lease.spec, duration=claim.spec.duration, client_ref=claim.spec.client_ref)
+    return replace(lease, spec=spec)
+
+
+def released(lease: Lease) -> Lease:
+    return replace(lease, spec=replace(lease.spec, release=True))
+
+
+def widens_at(claim: DeviceClaim, *, now: datetime) -> datetime | None:
+    """When the next alternative of a waiting claim opens."""
+    since = claim.metadata.creation_timestamp
+    assert since is not None
+    delays = (a.after for r in claim.spec.requests for a in r.first_available)
+    moments = (times.shifted(since, delay) for delay in delays)
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def has_all(claim: DeviceClaim, leases: Sequence[Lease], *, now: datetime) -> DeviceClaimStatus:
+    """The status of a claim whose leases all have their exporters."""
+    order = {request.name: number for number, request in enumerate(claim.spec.requests)}
+    members = sorted(
+        (
+            ClaimMember(
+                request=lease.metadata.annotations.get(REQUEST, ""),
+                alternative=lease.metadata.annotations.get(ALTERNATIVE, ""),
+                device=pinned(lease),
+                lease_ref=LocalObjectReference(name=lease.metadata.name),
+            )
+            for lease in leases
+        ),
+        key=lambda member: (order.get(member.request, 0), member.device),
+    )
+    number = len(members)
+    message = f"{number} exporters are assigned" if number > 1 else "1 exporter is assigned"
+    status = replace(claim.status, members=tuple(members))
+    return _said(status, claim, holds=True, reason="Allocated", message=message, now=now)
+
+
+def waiting(claim: DeviceClaim, *, reason: str, message: str, now: datetime) -> DeviceClaimStatus:
+    """The status of a claim that has no devices yet."""
+    return _said(claim.status, claim, holds=False, reason=reason, message=message, now=now)
+
+
+def ended(claim: DeviceClaim, *, reason: str, message: str, now: datetime) -> DeviceClaimStatus:
+    """The final status. The members are kept."""
+    status = replace(claim.status, ended=True, end_time=now)
+    return _said(status, claim, holds=False, reason=reason, message=message, now=now)
+
+
+def says(claim: DeviceClaim) -> str:
+    """The reason of its condition Allocated; empty if it has none yet."""
+    found = conditions.get(claim.status.conditions, "Allocated")
+    return found.reason if found is not None else ""
+
+
+def _said(
+    status: DeviceClaimStatus,
+    claim: DeviceClaim,
+    *,
+    holds: bool,
+    reason: str,
+    message: str,
+    now: datetime,
+) -> DeviceClaimStatus:
+    generation, found = claim.metadata.generation, status.conditions
+    for type in ("Allocated", "Ready"):
+        found = condition(
+            found,
+            type,
+            status=holds,
+            reason="Ready" if holds and type == "Ready" else reason,
+            message=message,
+            generation=generation,
+            now=now,
+        )
+    return replace(status, observed_generation=generation, conditions=found)

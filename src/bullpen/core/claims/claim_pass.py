@@ -1,0 +1,227 @@
+"""Which waiting claims get exporters now, and what the others wait for.
+
+Only exporters serve claims. The entries of DevicePools that no exporter stands for are looked
+at only to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.devicepool import DevicePool
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease
+from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.claim_queue import (
+    Book,
+    Queue,
+    Start,
+    Wait,
+    WaitingClaim,
+    WaitReason,
+    decide,
+)
+from bullpen.core.claims.criteria import CriteriaIndex
+from bullpen.core.claims.explanation import explain
+from bullpen.core.claims.inventory import Inventory, Use
+from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.claims.lab_inventory import (
+    allowed_devices,
+    class_definition,
+    inventory_of,
+    terms_of,
+)
+from bullpen.core.claims.ledger import Ledger
+from bullpen.core.exporters.offers import OfferIndex
+from bullpen.core.lab_index import holder_of
+from bullpen.core.leases.access import Policies
+from bullpen.kit import times
+
+EXPLAINED_MAX = 32
+"""Waiting claims that are given a full explanation in one pass."""
+
+MESSAGE_MAX = 1024
+
+UNKNOWN_RETRY = timedelta(minutes=1)
+"""When a claim is tried again whose answer was not found within the work budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLab:
+    """Everything one pass looks at, in one namespace."""
+
+    claims: tuple[DeviceClaim, ...]
+    """Claims that wait."""
+
+    clients: Mapping[str, Mapping[str, str]]
+    """The labels of the clients that exist, by name."""
+
+    exporters: tuple[Exporter, ...]
+    offers: OfferIndex
+    leases: tuple[Lease, ...]
+    """Open leases."""
+
+    classes: tuple[DeviceClass, ...]
+    pools: tuple[DevicePool, ...]
+    policies: Policies
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """The claim gets these exporters now."""
+
+    claim: DeviceClaim
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """The claim waits."""
+
+    claim: DeviceClaim
+    reason: str
+    message: str
+    wake_at: datetime | None = None
+
+
+def decide_claims(lab: ClaimLab, *, now: datetime) -> tuple[Serve | Hold, ...]:
+    """One decision for each waiting claim, in the order in which they are served."""
+    return tuple(_Pass(lab, now).run())
+
+
+class _Pass:
+    def __init__(self, lab: ClaimLab, now: datetime) -> None:
+        self._lab, self._now = lab, now
+        self._classes = [class_definition(found) for found in lab.classes]
+        self._inventory = _offered(lab)
+        self._allocator = self._allocator_of(self._inventory)
+        self._labels = {e.metadata.name: e.metadata.labels for e in lab.exporters}
+        self._explained = 0
+
+    def run(self) -> Iterator[Serve | Hold]:
+        waiting: dict[str, DeviceClaim] = {}
+        for claim in self._lab.claims:
+            client = claim.spec.client_ref.name
+            if client in self._lab.clients:
+                waiting[claim.metadata.name] = claim
+            else:
+                text = f"there is no client {client} in the namespace"
+                yield Hold(claim=claim, reason="ClientNotFound", message=text)
+        claims = {name: self._waiting(claim) for name, claim in waiting.items()}
+        queue = Queue(claims=tuple(claims.values()), uses=self._inventory.uses)
+        for decision in decide(self._allocator, queue, now=self._now):
+            claim, asked = waiting[decision.claim], claims[decision.claim]
+            match decision:
+                case Start(answer=answer):
+                    yield Serve(claim, answer)
+                case Book(begin=begin):
+                    yield self._reserved(claim, begin)
+                case Wait():
+                    yield self._hold(claim, asked, decision)
+                case _:
+                    raise AssertionError("no holder is preemptible, so none is ended")
+
+    def _waiting(self, claim: DeviceClaim) -> WaitingClaim:
+        spec, since = claim.spec, claim.metadata.creation_timestamp
+        assert since is not None
+        return WaitingClaim(
+            name=claim.metadata.name,
+            terms=terms_of(spec),
+            since=since,
+            duration=spec.duration,
+            tenant=spec.client_ref.name,
+            priority=spec.priority,
+            begin=spec.begin_time,
+            allowed=allowed_devices(
+                self._allocator.index,
+                self._lab.policies,
+                client=self._lab.clients[spec.client_ref.name],
+                labels=self._labels,
+                duration=spec.duration,
+            ),
+        )
+
+    def _hold(self, claim: DeviceClaim, asked: WaitingClaim, decision: Wait) -> Hold:
+        reason = decision.reason
+        if reason is WaitReason.UNSATISFIABLE and self._only_pools(asked):
+            text = "devices of DevicePools match, but only exporters can be claimed so far"
+            return Hold(claim=claim, reason="NoExporter", message=text)
+        if reason is WaitReason.NOT_DUE:
+            text = "none of its alternatives is open yet"
+            return Hold(claim=claim, reason=reason.value, message=text)
+        retry = times.shifted(self._now, UNKNOWN_RETRY) if reason is WaitReason.UNKNOWN else None
+        message = self._message(asked)
+        return Hold(claim=claim, reason=reason.value, message=message, wake_at=retry)
+
+    def _reserved(self, claim: DeviceClaim, begin: datetime) -> Hold:
+        text = f"it begins at {times.text(begin)}"
+        return Hold(claim=claim, reason=WaitReason.RESERVED.value, message=text, wake_at=begin)
+
+    def _message(self, asked: WaitingClaim) -> str:
+        """What is missing. Times are left out: each of them would be another write."""
+        self._explained += 1
+        if self._explained > EXPLAINED_MAX:
+            return "other claims are served first"
+        found = explain(
+            self._allocator,
+            asked.terms,
+            self._inventory.uses,
+            now=self._now,
+            waited=self._now - asked.since,
+            allowed=asked.allowed,
+        )
+        said = [str(reason) for reason in found.reasons]
+        said += [f"{x.holder} has {', '.join(x.devices)}" for x in found.blockers]
+        if found.relaxation:
+            said.append(f"it would be served at once with this change: {found.relaxation}")
+        return ("; ".join(said) or "the devices it needs are not free")[:MESSAGE_MAX]
+
+    def _only_pools(self, asked: WaitingClaim) -> bool:
+        """Whether the claim could be served if the devices of DevicePools could."""
+        if not self._lab.pools:
+            return False
+        whole = self._allocator_of(inventory_of(self._lab.exporters, (), self._lab.pools))
+        answer = whole.allocate(asked.terms, Ledger(whole.index))
+        return answer.verdict is Verdict.SATISFIED
+
+    def _allocator_of(self, inventory: Inventory) -> Allocator:
+        index = InventoryIndex(inventory)
+        return Allocator(index, CriteriaIndex(index, self._classes))
+
+
+def _offered(lab: ClaimLab) -> Inventory:
+    """The exporters as the scheduler of leases sees them: what it would not assign is not free."""
+    found = inventory_of(lab.exporters, lab.leases)
+    devices = tuple(
+        replace(device, blocked=device.blocked or "offline")
+        if _offline(lab, device.name)
+        else device
+        for device in found.devices
+    )
+    used = {use.device for use in found.uses}
+    uses = (*found.uses, *_other_uses(lab.exporters, lab.offers, used))
+    return replace(found, devices=devices, uses=uses)
+
+
+def _offline(lab: ClaimLab, name: str) -> bool:
+    offer = lab.offers.get(name)
+    return offer is None or not offer.online
+
+
+def _other_uses(
+    exporters: Iterable[Exporter], offers: OfferIndex, used: Sequence[str] | set[str]
+) -> Iterator[Use]:
+    """Exporters that are being assigned, or have not finished with their last lease."""
+    for exporter in exporters:
+        name = exporter.metadata.name
+        offer = offers.get(name)
+        if name in used or offer is None or not offer.online:
+            continue
+        if holder_of(exporter):
+            yield Use(device=name, holder=holder_of(exporter))
+        elif not offer.idle:
+            yield Use(device=name, holder="the end of the last lease")

@@ -1,0 +1,462 @@
+"""Claims over the real registry, controllers and services: all members or none, always."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bullpen.api import codec
+from bullpen.api.accesspolicy import ExporterAccessPolicy
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.devicepool import DevicePool
+from bullpen.api.exporter import Exporter
+from bullpen.api.fields import Kind
+from bullpen.api.lease import Lease
+from bullpen.api.meta import LocalObjectReference
+from bullpen.core import conditions
+from bullpen.core.lab_index import holder_of
+from bullpen.errors import Conflict, Unavailable
+from bullpen.registry.garbage import GarbageCollector
+from support.lab_world import RETENTION, SPACE, LabWorld
+
+GROUP_VERSION = "device.jumpstarter.dev/v1alpha1"
+HOUR = timedelta(hours=1)
+
+
+async def make(world: LabWorld, kind: type[Kind], name: str, **parts: Any) -> Any:
+    meta = {"name": name} if kind is DeviceClass else {"name": name, "namespace": SPACE}
+    document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **parts}
+    return await world.objects.create(codec.decode(kind, document))
+
+
+async def make_claim(world: LabWorld, name: str, *requests: dict[str, Any], **spec: Any) -> None:
+    asked = requests or ({"name": "boards", "exactly": {"deviceClassName": "any", "count": 2}},)
+    whole = {"clientRef": {"name": "alice"}, "requests": list(asked), "duration": "1h", **spec}
+    await make(world, DeviceClaim, name, spec=whole)
+
+
+@contextlib.asynccontextmanager
+async def lab(world: LabWorld, *exporters: str, obey: bool = True) -> AsyncIterator[None]:
+    """Connected exporters, and a class of all of them."""
+    everything = {"labels": {"matchExpressions": [{"key": "no-such", "operator": "DoesNotExist"}]}}
+    await make(world, DeviceClass, "any", spec={"selectors": [everything]})
+    async with contextlib.AsyncExitStack() as stack:
+        for name in exporters:
+            (await stack.enter_async_context(world.player(name))).obeys = obey
+        await world.settle()
+        yield
+
+
+def claim(world: LabWorld, name: str = "c") -> DeviceClaim:
+    found = world.views[DeviceClaim].get(SPACE, name)
+    assert found is not None, f"there is no claim {name}"
+    return found
+
+
+def said(world: LabWorld, name: str = "c") -> tuple[str, str]:
+    """Status and reason of the claim's condition Allocated."""
+    found = world.views[DeviceClaim].get(SPACE, name)
+    here = conditions.get(found.status.conditions, "Allocated") if found is not None else None
+    return (here.status, here.reason) if here is not None else ("", "")
+
+
+def leases_of(world: LabWorld, name: str = "c") -> list[Lease]:
+    """Open leases of a claim."""
+    found = world.views.leases.all(SPACE)
+    mine = [x for x in found if any(r.name == name for r in x.metadata.owner_references)]
+    return [x for x in mine if not x.status.ended]
+
+
+def holders(world: LabWorld) -> dict[str, str]:
+    """By exporter, the lease that holds it."""
+    found = world.views.exporters.all(SPACE)
+    return {e.metadata.name: holder_of(e) for e in found if holder_of(e)}
+
+
+async def allocated(world: LabWorld, name: str = "c") -> DeviceClaim:
+    await world.until(lambda: said(world, name) == ("True", "Allocated"))
+    return claim(world, name)
+
+
+async def ended(world: LabWorld, name: str = "c") -> str:
+    await world.until(lambda: claim(world, name).status.ended, seconds=7200)
+    return said(world, name)[1]
+
+
+async def edit(world: LabWorld, name: str = "c", **spec: Any) -> None:
+    for _ in range(5):
+        found = await world.objects.get(DeviceClaim, SPACE, name)
+        with contextlib.suppress(Conflict):
+            await world.objects.update(replace(found, spec=replace(found.spec, **spec)))
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{name} kept changing")
+
+
+def test_a_claim_for_two_becomes_two_leases_of_its_client() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c"):
+            await make_claim(world, "c")
+            found = await allocated(world)
+            assert [member.device for member in found.status.members] == ["a", "b"]
+            for member in found.status.members:
+                assert member.request == "boards"
+                assert member.lease_ref is not None
+                lease = world.lease(member.lease_ref.name)
+                assert lease.spec.client_ref.name == "alice"
+                assert lease.spec.duration == HOUR
+                assert lease.status.exporter_ref == LocalObjectReference(name=member.device)
+                assert holders(world)[member.device] == lease.metadata.name
+            assert conditions.holds(found.status.conditions, "Ready")
+
+    LabWorld().run(story)
+
+
+def test_a_claim_that_cannot_have_all_has_none_and_says_what_is_missing() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await world.make_lease("busy", exporter_ref=LocalObjectReference(name="a"))
+            await world.assigned("busy")
+            await make_claim(world, "c")
+            await world.until(lambda: said(world) == ("False", "NotAvailable"))
+            found = conditions.get(claim(world).status.conditions, "Allocated")
+            assert found is not None
+            assert "busy has a" in found.message
+            assert not leases_of(world)
+            assert holders(world) == {"a": "busy"}
+            await world.edit_lease("busy", release=True)
+            await allocated(world)
+
+    LabWorld().run(story)
+
+
+def test_an_alternative_opens_only_when_it_is_due() -> None:
+    later = {"name": "late", "deviceClassName": "any", "after": "5m"}
+    first = {
+        "name": "early",
+        "deviceClassName": "any",
+        "selectors": [{"labels": {"matchLabels": {"board": "rare"}}}],
+    }
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await make_claim(world, "c", {"name": "dut", "firstAvailable": [first, later]})
+            await asyncio.sleep(290)
+            assert said(world)[0] == "False"
+            await asyncio.sleep(20)
+            (member,) = (await allocated(world)).status.members
+            assert (member.request, member.alternative) == ("dut", "late")
+
+    LabWorld().run(story)
+
+
+def test_a_released_claim_ends_all_its_leases() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c")
+            await allocated(world)
+            await edit(world, release=True)
+            assert await ended(world) == "Released"
+            await world.until(lambda: not holders(world))
+
+    LabWorld().run(story)
+
+
+def test_a_deleted_claim_leaves_no_lease_and_no_exporter_taken() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c")
+            collector = asyncio.create_task(GarbageCollector(world.registry).run())
+            await world.objects.delete(await allocated(world))
+            await world.until(lambda: not holders(world) and not leases_of(world))
+            collector.cancel()
+
+    LabWorld().run(story)
+
+
+def test_the_leases_of_a_claim_reach_their_end_together() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c")
+            members = (await allocated(world)).status.members
+            assert await ended(world) == "Expired"
+            ends = {world.lease(m.lease_ref.name).status.end_time for m in members if m.lease_ref}
+            assert len(ends) == 1
+            assert not holders(world)
+
+    LabWorld().run(story)
+
+
+def test_a_member_that_is_lost_ends_the_claim() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c")
+            members = (await allocated(world)).status.members
+            assert members[0].lease_ref is not None
+            await world.edit_lease(members[0].lease_ref.name, release=True)
+            assert await ended(world) == "MemberLost"
+            await world.until(lambda: not holders(world))
+
+    LabWorld().run(story)
+
+
+def test_a_claim_that_is_extended_or_transferred_does_it_to_all_leases() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c")
+            await allocated(world)
+            await edit(world, duration=2 * HOUR, client_ref=LocalObjectReference(name="bob"))
+            bob = LocalObjectReference(name="bob")
+            await world.until(lambda: {x.status.client_ref for x in leases_of(world)} == {bob})
+            assert [lease.spec.duration for lease in leases_of(world)] == [2 * HOUR, 2 * HOUR]
+
+    LabWorld().run(story)
+
+
+def test_an_ended_claim_is_deleted_after_the_retention() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c", release=True)
+            await ended(world)
+            await asyncio.sleep(RETENTION.total_seconds() + 60)
+            assert world.views[DeviceClaim].get(SPACE, "c") is None
+
+    LabWorld().run(story)
+
+
+def test_a_claim_for_devices_that_no_exporter_stands_for_is_told_so() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            devices = [{"name": "one"}, {"name": "two"}]
+            await make(world, DevicePool, "slots", spec={"devices": devices})
+            await make_claim(world, "c")
+            await world.until(lambda: said(world) == ("False", "NoExporter"))
+
+    LabWorld().run(story)
+
+
+def test_a_claim_of_an_unknown_client_waits() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c", clientRef={"name": "nobody"})
+            await world.until(lambda: said(world) == ("False", "ClientNotFound"))
+            assert not leases_of(world)
+
+    LabWorld().run(story)
+
+
+WRITES = 4
+"""Of two exporters and two leases, in this order."""
+
+
+class Troubled:
+    """Refuses one of the status writes of exporters and leases, or stops the service at it."""
+
+    def __init__(
+        self, world: LabWorld, at: int, error: Exception, *, lasting: bool = False
+    ) -> None:
+        self.at, self.error, self.lasting = at, error, lasting
+        self.seen = 0
+        self.reached = asyncio.Event()
+        real = world.objects.update_status
+
+        async def update_status(value: Any) -> Any:
+            counts = isinstance(value, Exporter | Lease) and (
+                bool(holder_of(value)) if isinstance(value, Exporter) else value.status.exporter_ref
+            )
+            if counts and not self.reached.is_set():
+                self.seen += 1
+            due = (counts or self.lasting) and self.seen > self.at
+            if due and (self.lasting or not self.reached.is_set()):
+                self.reached.set()
+                raise self.error
+            return await real(value)
+
+        world.objects.update_status = update_status  # type: ignore[method-assign]
+        self._world, self._real = world, real
+
+    def over(self) -> None:
+        self._world.objects.update_status = self._real  # type: ignore[method-assign]
+
+
+def whole_or_nothing(world: LabWorld) -> None:
+    """No claim has a part of its exporters, as far as its leases say."""
+    for name in {
+        r.name for x in world.views.leases.all(SPACE) for r in x.metadata.owner_references
+    }:
+        mine = leases_of(world, name)
+        assert len({lease.status.exporter_ref is not None for lease in mine}) <= 1
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict("changed"), Unavailable("busy")], ids=["changed", "busy"]
+)
+@pytest.mark.parametrize("at", range(WRITES))
+def test_a_refused_write_leaves_all_or_none_and_the_claim_is_served_later(
+    at: int, error: Exception
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            trouble = Troubled(world, at, error)
+            await make_claim(world, "c")
+            await asyncio.wait_for(trouble.reached.wait(), 60)
+            await allocated(world)
+            whole_or_nothing(world)
+            assert set(holders(world)) == {"a", "b"}
+
+    LabWorld().run(story)
+
+
+async def enable(world: LabWorld, name: str, *, enabled: bool) -> None:
+    found = await world.objects.get(Exporter, SPACE, name)
+    await world.objects.update(replace(found, spec=replace(found.spec, enabled=enabled)))
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_exporter_disabled_at_the_last_moment_leaves_none_taken(name: str) -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            real, reached = world.objects.update_status, asyncio.Event()
+
+            async def update_status(value: Any) -> Any:
+                takes = isinstance(value, Exporter) and holder_of(value)
+                if takes and value.metadata.name == name and not reached.is_set():
+                    reached.set()
+                    await enable(world, name, enabled=False)
+                return await real(value)
+
+            world.objects.update_status = update_status  # type: ignore[method-assign]
+            await make_claim(world, "c")
+            await asyncio.wait_for(reached.wait(), 60)
+            await world.until(lambda: said(world)[0] == "False")
+            await world.until(lambda: not holders(world) and not leases_of(world))
+            await enable(world, name, enabled=True)
+            await allocated(world)
+
+    LabWorld().run(story)
+
+
+@pytest.mark.parametrize("at", range(WRITES))
+def test_a_crash_after_any_write_is_finished_or_undone_by_the_next_start(at: int) -> None:
+    """After the crash one exporter is disabled, so that only what was committed can be kept."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.service(), lab(world, "a", "b", obey=False):
+            trouble = Troubled(world, at, Unavailable("gone"), lasting=True)
+            await make_claim(world, "c")
+            await asyncio.wait_for(trouble.reached.wait(), 60)
+        trouble.over()
+        await enable(world, "b", enabled=False)
+        async with world.service():
+            await world.until(lambda: world.views.exporters.get(SPACE, "b"))
+            async with world.player("a"), world.player("b"):
+                await asyncio.sleep(30)
+                committed = at >= 2
+                assert set(holders(world)) == ({"a", "b"} if committed else set())
+                assert (said(world)[0] == "True") == committed
+                await enable(world, "b", enabled=True)
+                await allocated(world)
+
+    LabWorld().run_without_service(story)
+
+
+def test_two_claims_for_overlapping_sets_never_hold_half_of_each_other() -> None:
+    def of(*names: str) -> dict[str, Any]:
+        chosen = {"key": "exporter", "operator": "In", "values": list(names)}
+        return {
+            "name": "boards",
+            "exactly": {
+                "deviceClassName": "any",
+                "count": 2,
+                "selectors": [{"labels": {"matchExpressions": [chosen]}}],
+            },
+        }
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c"):
+            asked = {"one": of("a", "b"), "two": of("b", "c"), "three": of("a", "c")}
+            for name, request in asked.items():
+                await make_claim(world, name, request)
+            served: set[str] = set()
+            while len(served) < len(asked):
+                await world.until(lambda: any(said(world, n)[0] == "True" for n in asked))
+                for _ in range(100):
+                    whole_or_nothing(world)
+                    await asyncio.sleep(0.01)
+                active = [name for name in asked if said(world, name)[0] == "True"]
+                assert len(active) == 1, "any two of them have an exporter in common"
+                served.update(active)
+                await edit(world, active[0], release=True)
+                await ended(world, active[0])
+
+    LabWorld().run(story)
+
+
+@pytest.mark.parametrize("lease_first", [True, False], ids=["lease first", "claim first"])
+def test_a_lease_and_a_claim_that_race_for_one_exporter(lease_first: bool) -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            made = [
+                world.make_lease(
+                    "rival", client="bob", exporter_ref=LocalObjectReference(name="b")
+                ),
+                make_claim(world, "c"),
+            ]
+            await asyncio.gather(*(made if lease_first else reversed(made)))
+            await world.settle()
+            rival = world.lease("rival").status.exporter_ref is not None
+            assert rival != (said(world)[0] == "True"), "one of them has it"
+            assert len(holders(world)) == (1 if rival else 2)
+            if rival:
+                await world.edit_lease("rival", release=True)
+                await allocated(world)
+            else:
+                await edit(world, release=True)
+                assert await world.assigned("rival") == "b"
+
+    LabWorld().run(story)
+
+
+def test_a_claim_gives_up_exporters_that_are_gone_and_takes_others() -> None:
+    """Leases that wait for an exporter which the claim does not choose any more are withdrawn."""
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "z", obey=False):
+            trouble = Troubled(world, 1, Unavailable("busy"), lasting=True)
+            await make_claim(world, "c")
+            await asyncio.wait_for(trouble.reached.wait(), 60)
+            await enable(world, "b", enabled=False)
+            trouble.over()
+            served = await allocated(world)
+            assert [member.device for member in served.status.members] == ["a", "z"]
+            assert len(leases_of(world)) == 2
+
+    LabWorld().run(story)
+
+
+def test_policies_restrict_claims_as_they_restrict_leases() -> None:
+    policy = {
+        "exporterSelector": {"matchLabels": {"board": "x"}},
+        "policies": [{"priority": 1, "from": [{"clientSelector": {"matchLabels": {"team": "t"}}}]}],
+    }
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make(world, ExporterAccessPolicy, "p", spec=policy)
+            await world.settle()
+            await make_claim(world, "c")
+            await world.until(lambda: said(world) == ("False", "Unsatisfiable"))
+            assert not leases_of(world)
+            alice = world.client("alice")
+            meta = replace(alice.metadata, labels={"team": "t"})
+            await world.objects.update(replace(alice, metadata=meta))
+            await allocated(world)
+
+    LabWorld().run(story)
