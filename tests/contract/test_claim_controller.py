@@ -22,6 +22,7 @@ from bullpen.api.lease import Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
+from bullpen.core.leases.quotas import Quotas
 from bullpen.errors import Conflict, Unavailable
 from bullpen.registry.garbage import GarbageCollector
 from support.lab_world import RETENTION, SPACE, LabWorld
@@ -439,6 +440,40 @@ def test_a_claim_gives_up_exporters_that_are_gone_and_takes_others() -> None:
             assert len(leases_of(world)) == 2
 
     LabWorld().run(story)
+
+
+@pytest.mark.parametrize(
+    "allowed", [Quotas(active_max=2), Quotas(duration_max=HOUR / 2)], ids=["active", "duration"]
+)
+def test_a_claim_beyond_the_quota_of_its_client_waits(allowed: Quotas) -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c"):
+            await world.make_lease("mine", duration=HOUR / 4)
+            await world.assigned("mine")
+            await make_claim(world, "c")
+            await world.until(lambda: said(world) == ("False", "QuotaExceeded"))
+            assert not leases_of(world)
+            await make_claim(world, "other", clientRef={"name": "bob"}, duration="15m")
+            await allocated(world, "other")
+
+    world = LabWorld()
+    world.quotas = allowed
+    world.run(story)
+
+
+def test_two_claims_that_are_within_the_quota_only_one_by_one() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c", "d"):
+            await make_claim(world, "c")
+            await make_claim(world, "d")
+            await allocated(world, "c")
+            await world.until(lambda: said(world, "d") == ("False", "QuotaExceeded"))
+            await edit(world, "c", release=True)
+            await allocated(world, "d")
+
+    world = LabWorld()
+    world.quotas = Quotas(active_max=3)
+    world.run(story)
 
 
 def test_policies_restrict_claims_as_they_restrict_leases() -> None:

@@ -163,6 +163,7 @@ def claims(lab: Lab) -> Controller[str]:
             lab.objects,
             lab.views,
             lab.labs,
+            quotas=lab.settings.quotas,
             retention=lab.settings.retention,
             clock=lab.clock,
             events=lab.events,

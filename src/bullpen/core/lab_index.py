@@ -155,6 +155,15 @@ class LabIndex:
             namespace=len(self.open) + len(self._expected),
         )
 
+    def active_by_client(self) -> Counter[str]:
+        """By client, the open leases that have an exporter or that one refers to."""
+        held = self._held_uids
+        return Counter(
+            lease.spec.client_ref.name
+            for lease in self.open.values()
+            if lease.status.exporter_ref is not None or lease.metadata.uid in held
+        )
+
     def expect(self, client: str, name: str) -> None:
         """Count a lease that is being created, until ``settle`` is called."""
         self._expected[name] = client

@@ -25,6 +25,7 @@ from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import ClaimLab, Hold, Serve, decide_claims
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.quotas import Quotas
 from bullpen.errors import AlreadyExists, Conflict, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
@@ -47,17 +48,19 @@ class ClaimReconciler:
         views: Views,
         labs: Labs,
         *,
+        quotas: Quotas,
         retention: timedelta,
         clock: Clock,
         events: Events,
     ) -> None:
-        """``retention``: how long an ended claim stays readable."""
+        """``quotas``: the limits of one client. ``retention``: how long ended claims are kept."""
         self._objects = objects
         self._views = views
         self._claims = views[DeviceClaim]
         self._classes = views[DeviceClass]
         self._pools = views[DevicePool]
         self._labs = labs
+        self._quotas = quotas
         self._retention = retention
         self._clock = clock
         self._events = events
@@ -176,6 +179,8 @@ class ClaimReconciler:
             classes=tuple(self._classes.all()),
             pools=tuple(self._pools.all(namespace)),
             policies=self._labs.policies(namespace),
+            quotas=self._quotas,
+            active=index.active_by_client(),
         )
 
     async def _perform(self, decision: Serve | Hold, now: datetime) -> None:

@@ -18,6 +18,7 @@ from bullpen.api.lease import Lease
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim_queue import (
     Book,
+    Decision,
     Queue,
     Start,
     Wait,
@@ -38,7 +39,9 @@ from bullpen.core.claims.lab_inventory import (
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
+from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
+from bullpen.core.leases.quotas import Quotas, Usage
 from bullpen.kit import times
 
 EXPLAINED_MAX = 32
@@ -68,6 +71,9 @@ class ClaimLab:
     classes: tuple[DeviceClass, ...]
     pools: tuple[DevicePool, ...]
     policies: Policies
+    quotas: Quotas
+    active: Mapping[str, int]
+    """By client, the leases that have exporters or are getting them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +111,20 @@ class _Pass:
     def run(self) -> Iterator[Serve | Hold]:
         waiting: dict[str, DeviceClaim] = {}
         for claim in self._lab.claims:
-            client = claim.spec.client_ref.name
-            if client in self._lab.clients:
+            refusal = self._refusal(claim)
+            if refusal is None:
                 waiting[claim.metadata.name] = claim
             else:
-                text = f"there is no client {client} in the namespace"
-                yield Hold(claim=claim, reason="ClientNotFound", message=text)
+                yield refusal
         claims = {name: self._waiting(claim) for name, claim in waiting.items()}
-        queue = Queue(claims=tuple(claims.values()), uses=self._inventory.uses)
-        for decision in decide(self._allocator, queue, now=self._now):
+        decisions = self._decided(claims)
+        # What a claim beyond its quota would get, others can have.
+        while over := self._over_quota(decisions, waiting):
+            yield from over
+            for hold in over:
+                del claims[hold.claim.metadata.name]
+            decisions = self._decided(claims)
+        for decision in decisions:
             claim, asked = waiting[decision.claim], claims[decision.claim]
             match decision:
                 case Start(answer=answer):
@@ -124,6 +135,43 @@ class _Pass:
                     yield self._hold(claim, asked, decision)
                 case _:
                     raise AssertionError("no holder is preemptible, so none is ended")
+
+    def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
+        queue = Queue(claims=tuple(claims.values()), uses=self._inventory.uses)
+        return decide(self._allocator, queue, now=self._now)
+
+    def _refusal(self, claim: DeviceClaim) -> Hold | None:
+        """Why the claim is not decided at all."""
+        client = claim.spec.client_ref.name
+        if client not in self._lab.clients:
+            text = f"there is no client {client} in the namespace"
+            return Hold(claim=claim, reason="ClientNotFound", message=text)
+        problem = quotas.too_long(self._lab.quotas, claim.spec.duration)
+        return Hold(claim=claim, reason="QuotaExceeded", message=problem) if problem else None
+
+    def _over_quota(
+        self, decisions: Sequence[Decision], waiting: Mapping[str, DeviceClaim]
+    ) -> tuple[Hold, ...]:
+        """The claims that would start, but have more devices than their client may."""
+        active = dict(self._lab.active)
+        over = []
+        for decision in decisions:
+            if not isinstance(decision, Start):
+                continue
+            claim, size = waiting[decision.claim], len(decision.answer.members)
+            client = claim.spec.client_ref.name
+            problem = quotas.too_many_active(
+                self._lab.quotas,
+                access.allowance(self._lab.policies, client=self._lab.clients[client]),
+                Usage(active=active.get(client, 0)),
+                client=client,
+                more=size,
+            )
+            if problem:
+                over.append(Hold(claim=claim, reason="QuotaExceeded", message=problem))
+            else:
+                active[client] = active.get(client, 0) + size
+        return tuple(over)
 
     def _waiting(self, claim: DeviceClaim) -> WaitingClaim:
         spec, since = claim.spec, claim.metadata.creation_timestamp

@@ -67,15 +67,18 @@ def refusal(quotas: Quotas, allowance: Allowance, usage: Usage, *, client: str) 
 
 
 def too_many_active(
-    quotas: Quotas, allowance: Allowance, usage: Usage, *, client: str
+    quotas: Quotas, allowance: Allowance, usage: Usage, *, client: str, more: int = 1
 ) -> str | None:
-    """Why the client may not have one more active lease."""
+    """Why the client may not have one more active lease, or ``more`` of them at once."""
     most, where = quotas.active_max, _setting("maxActivePerClient")
     if allowance.active is not None:
         most, where = allowance.active, _policy("maximumActiveLeases")
-    if most is None or usage.active < most:
+    if most is None or usage.active + more <= most:
         return None
-    return f"{client} has {usage.active} active leases, the limit is {most}; release one. {where}"
+    has = f"{client} has {usage.active} active leases"
+    if more > 1:
+        return f"{has} and claims {more} more, the limit is {most}. {where}"
+    return f"{has}, the limit is {most}; release one. {where}"
 
 
 def _too_many_waiting(
