@@ -27,6 +27,7 @@ COMMANDS = {
     "run": ("bullpen.cli.shell:run", "Lease a target for one command."),
     "console": ("bullpen.cli.shell:console", "Lease a target, and attach to its console."),
     "lease": ("bullpen.cli.changes:lease", "Release, extend or transfer leases."),
+    "claim": ("bullpen.cli.claim:claim", "Claim several targets at once."),
     "rollback": ("bullpen.cli.rollback:rollback", "Give a pool an earlier template."),
     "delete": ("bullpen.cli.delete:delete", "Delete objects."),
     "events": ("bullpen.cli.events:events", "Show events."),
