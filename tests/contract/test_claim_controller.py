@@ -243,6 +243,18 @@ def test_a_claim_for_devices_that_no_exporter_stands_for_is_told_so() -> None:
     LabWorld().run(story)
 
 
+def test_a_claim_for_exporters_that_are_not_connected_waits_for_them() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await world.make_exporter("b")
+            await make_claim(world, "c")
+            await world.until(lambda: said(world) == ("False", "Offline"))
+            async with world.player("b"):
+                await allocated(world)
+
+    LabWorld().run(story)
+
+
 def test_a_claim_of_an_unknown_client_waits() -> None:
     async def story(world: LabWorld) -> None:
         async with lab(world, "a", "b"):

@@ -31,6 +31,7 @@ from bullpen.core.claims.explanation import explain
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.lab_inventory import (
+    OFFLINE,
     allowed_devices,
     class_definition,
     inventory_of,
@@ -184,17 +185,23 @@ class _Pass:
             tenant=spec.client_ref.name,
             priority=spec.priority,
             begin=spec.begin_time,
-            allowed=allowed_devices(
-                self._allocator.index,
-                self._lab.policies,
-                client=self._lab.clients[spec.client_ref.name],
-                labels=self._labels,
-                duration=spec.duration,
-            ),
+            allowed=self._allowed(claim, self._allocator.index),
+        )
+
+    def _allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
+        return allowed_devices(
+            index,
+            self._lab.policies,
+            client=self._lab.clients[claim.spec.client_ref.name],
+            labels=self._labels,
+            duration=claim.spec.duration,
         )
 
     def _hold(self, claim: DeviceClaim, asked: WaitingClaim, decision: Wait) -> Hold:
         reason = decision.reason
+        if reason is WaitReason.UNSATISFIABLE and self._serves_if_connected(claim, asked):
+            text = "enough exporters match, but too few of them are connected"
+            return Hold(claim=claim, reason="Offline", message=text)
         if reason is WaitReason.UNSATISFIABLE and self._only_pools(asked):
             text = "devices of DevicePools match, but only exporters can be claimed so far"
             return Hold(claim=claim, reason="NoExporter", message=text)
@@ -228,6 +235,17 @@ class _Pass:
             said.append(f"it would be served at once with this change: {found.relaxation}")
         return ("; ".join(said) or "the devices it needs are not free")[:MESSAGE_MAX]
 
+    def _serves_if_connected(self, claim: DeviceClaim, asked: WaitingClaim) -> bool:
+        """Whether the claim could be served if every exporter were free and connected."""
+        devices = tuple(
+            replace(device, blocked="") if device.blocked == OFFLINE else device
+            for device in self._inventory.devices
+        )
+        whole = self._allocator_of(Inventory(devices=devices))
+        allowed = self._allowed(claim, whole.index)
+        answer = whole.allocate(asked.terms, Ledger(whole.index), allowed=allowed)
+        return answer.verdict is Verdict.SATISFIED
+
     def _only_pools(self, asked: WaitingClaim) -> bool:
         """Whether the claim could be served if the devices of DevicePools could."""
         if not self._lab.pools:
@@ -245,9 +263,7 @@ def _offered(lab: ClaimLab) -> Inventory:
     """The exporters as the scheduler of leases sees them: what it would not assign is not free."""
     found = inventory_of(lab.exporters, lab.leases)
     devices = tuple(
-        replace(device, blocked=device.blocked or "offline")
-        if _offline(lab, device.name)
-        else device
+        replace(device, blocked=device.blocked or OFFLINE) if _offline(lab, device.name) else device
         for device in found.devices
     )
     used = {use.device for use in found.uses}

@@ -49,6 +49,9 @@ from bullpen.core.matcher import Device
 from bullpen.kit import quantities
 from bullpen.kit.selectors import EVERYTHING, Selector
 
+OFFLINE = "offline"
+"""Why an exporter that is not connected is blocked."""
+
 
 def inventory_of(
     exporters: Iterable[Exporter], leases: Iterable[Lease], pools: Iterable[DevicePool] = ()
@@ -107,7 +110,7 @@ def device_of(exporter: Exporter) -> InventoryDevice:
     labels = exporter.metadata.labels
     blocked = "" if exporter.spec.enabled else "disabled"
     if not blocked and not presence.registered(exporter):
-        blocked = "offline"
+        blocked = OFFLINE
     drivers = {
         device.labels.get("jumpstarter.dev/client", "") for device in exporter.status.devices
     }
