@@ -17,7 +17,7 @@ import pytest
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.virtualdisk import DiskImage, ImageFormat, VirtualDisk, VirtualDiskSpec
 from bullpen.core.targets.disks import Create
-from bullpen.errors import NoCapacity, Refused
+from bullpen.errors import NoCapacity, Refused, StorageFailed
 from bullpen.placements.base import DiskStorage
 from bullpen.placements.local import capacity, disk_storage
 from bullpen.placements.local.disk_storage import LocalDiskStorage
@@ -232,3 +232,20 @@ async def test_kill_9_at_any_moment_leaves_whole_disks_or_none(
         assert found is not None
         assert found.virtual_bytes in (2 * MIB, 64 * MIB)
         assert content(tmp_path, ("lab", name), "1")[: 2 * MIB] == image.read_bytes()
+
+
+async def test_a_killed_tool_is_no_damage_of_the_disk(
+    storage: LocalDiskStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.create(KEY, UID, Create(size_bytes=MIB))
+    tool = tmp_path / "bin" / "qemu-img"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nkill -ABRT $$\n")
+    tool.chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "defpath", f"{tool.parent}:{os.defpath}")
+        with pytest.raises(StorageFailed, match="signal 6"):
+            await storage.look(KEY, UID)
+    found = await storage.look(KEY, UID)
+    assert found is not None
+    assert not found.problem

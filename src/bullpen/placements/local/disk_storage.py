@@ -212,9 +212,13 @@ async def _tool(*arguments: str) -> bytes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if process.returncode == 0:
+    code = await process.wait()
+    if code == 0:
         return printed
-    words = said.decode(errors="replace").strip() or f"exit code {process.returncode}"
+    words = said.decode(errors="replace").strip() or f"exit code {code}"
+    if code < 0:
+        # It was killed, or could not be started: that says nothing about the disk.
+        raise StorageFailed(f"qemu-img was killed by signal {-code}: {words}")
     if any(text in words for text in _FULL):
         raise NoCapacity(words)
     if "Failed to get" in words and "lock" in words:
