@@ -385,3 +385,100 @@ def test_the_machine_of_a_target_boots_before_it_takes_a_lease() -> None:
         assert found.phase is InstancePhase.RUNNING
 
     World().run(story)
+
+
+def named(world: World) -> tuple[str, ...]:
+    """The disks that the machine was given last, in order."""
+    found = world.provisioner._machines[KEY].spec.profile.disks
+    return tuple(disk.key[1] for disk in found)
+
+
+def disk_names(*names: str) -> tuple[TargetDisk, ...]:
+    return tuple(TargetDisk(virtual_disk=name) for name in names)
+
+
+async def with_disks(world: World, *names: str) -> None:
+    for name in names:
+        await make_disk(world, name)
+    await running(world, disks=disk_names(names[0]))
+
+
+def in_effect(world: World) -> bool:
+    status = target(world).status
+    return status.written_revision == status.effective_revision
+
+
+def test_a_disk_comes_under_a_lease_goes_after_it_and_nothing_restarts() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root", "data")
+        before = machine(world)
+        await world.ask("one")
+        await world.until(lambda: world.got("one") == "vm")
+        await edit(world, disks=disk_names("root", "data"))
+        await world.until(lambda: named(world) == ("root", "data") and in_effect(world))
+        assert target(world).status.disks == ("root", "data")
+        await edit(world, disks=disk_names("root"))
+        await world.sleep(60)
+        assert named(world) == ("root", "data")
+        assert "when lease one ends" in get(target(world).status.conditions, "Ready").message  # type: ignore[union-attr]
+        await world.release("one")
+        await world.until(lambda: named(world) == ("root",) and in_effect(world))
+        assert target(world).status.disks == ("root",)
+        found = world.views[VirtualDisk]
+        await world.until(lambda: found.get(NAMESPACE, "data").status.attached_to == "")  # type: ignore[union-attr]
+        assert machine(world) is before
+        assert target(world).status.starts == 1
+        assert says(world, "RestartRequired") == "False UpToDate"
+
+    World().run(story)
+
+
+def test_a_running_machine_is_told_the_new_size_of_its_disk_once() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root")
+        before, root = machine(world), world.views[VirtualDisk].get(NAMESPACE, "root")
+        assert root is not None
+        grown = replace(root, spec=replace(root.spec, size="16Mi"))
+        await world.objects.update(grown)
+
+        def told() -> bool:
+            disks = world.provisioner._machines[KEY].spec.profile.disks
+            return disks[0].size_bytes == 16 << 20
+
+        await world.until(told)
+        assert machine(world) is before
+        assert target(world).status.starts == 1
+
+    World().run(story)
+
+
+def test_a_disk_that_the_machine_refuses_waits_for_the_restart_and_says_why() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root", "data")
+        world.provisioner.disks_fixed = "this board has no slots"
+        await world.ask("one")
+        await world.until(lambda: world.got("one") == "vm")
+        await edit(world, disks=disk_names("root", "data"))
+        await world.until(lambda: says(world, "RestartRequired") == "True SettingsChanged")
+        found = get(target(world).status.conditions, "RestartRequired")
+        assert found is not None
+        assert "this board has no slots" in found.message
+        assert target(world).status.starts == 1
+        await world.release("one")
+        await world.until(lambda: named(world) == ("root", "data") and in_effect(world))
+        await world.until(lambda: ready(world))
+        assert target(world).status.starts == 2
+
+    World().run(story)
+
+
+def test_another_boot_disk_is_a_restart() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root", "other")
+        before = machine(world)
+        await edit(world, disks=disk_names("other", "root"))
+        await world.until(lambda: target(world).status.starts == 2 and ready(world))
+        assert machine(world) is not before
+        assert in_effect(world)
+
+    World().run(story)

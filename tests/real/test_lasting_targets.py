@@ -154,6 +154,68 @@ def test_stop_start_restart_and_grow_by_kubectl(lab: Service) -> None:
     until_ready(lab, "vm")
 
 
+def set_disks(service: Service, *disks: str) -> None:
+    patch = yaml.safe_dump({"spec": {"disks": [{"virtualDisk": each} for each in disks]}})
+    service.kubectl("patch", "virtualtarget/vm", "--type=merge", "-p", patch)
+
+
+def until_disks(service: Service, *disks: str) -> None:
+    """Wait until the machine has these disks, and what was written is in effect."""
+
+    def done() -> bool:
+        found = status(service, "vm")
+        same = found["writtenRevision"] == found["effectiveRevision"]
+        return same and found.get("disks") == list(disks)
+
+    eventually(done, seconds=SECONDS, what=f"a machine with {disks}")
+
+
+def open_files(pid: int) -> set[str]:
+    """The disks that a machine has open, as /proc says."""
+    found = (Path(f"/proc/{pid}/fd") / each for each in os.listdir(f"/proc/{pid}/fd"))
+    links = [os.readlink(each) for each in found if each.is_symlink()]
+    return {Path(each).name.split("~")[0] for each in links if ".qcow2" in each}
+
+
+def test_disks_come_grow_and_go_while_the_machine_runs(lab: Service) -> None:
+    apply(lab, disk("root"), disk("data"), disk("cache"), target("vm", "root", "data"))
+    until_ready(lab, "vm")
+    pid = machine(lab)
+    assert open_files(pid) == {"default.root", "default.data"}
+
+    set_disks(lab, "root", "data", "cache")
+    until_disks(lab, "root", "data", "cache")
+    assert open_files(pid) == {"default.root", "default.data", "default.cache"}
+
+    for name in ("root", "data", "cache"):
+        patch = '{"spec":{"size":"16Mi"}}'
+        lab.kubectl("patch", f"virtualdisk/{name}", "--type=merge", "-p", patch)
+    for name in ("root", "data", "cache"):
+        size = "jsonpath={.status.capacity}=16Mi"
+        lab.kubectl("wait", f"virtualdisk/{name}", f"--for={size}", f"--timeout={SECONDS:.0f}s")
+
+    # A disk that came while it ran goes, and one that it was started with.
+    set_disks(lab, "root", "cache")
+    until_disks(lab, "root", "cache")
+    assert open_files(pid) == {"default.root", "default.cache"}
+    set_disks(lab, "root")
+    until_disks(lab, "root")
+    assert open_files(pid) == {"default.root"}
+    for name in ("data", "cache"):
+        lab.kubectl("delete", "virtualdisk", name, f"--timeout={SECONDS:.0f}s")
+
+    # All of it happened to one machine, which was never restarted.
+    assert machine(lab) == pid
+    assert status(lab, "vm")["starts"] == 1
+
+    # Another boot disk needs a restart.
+    apply(lab, disk("other"))
+    set_disks(lab, "other")
+    until_disks(lab, "other")
+    assert machine(lab) != pid
+    assert status(lab, "vm")["starts"] == 2
+
+
 def service_disk(service: Service, name: str) -> Path:
     (found,) = (service.data / "disks").glob(f"default.{name}~*.qcow2")
     return found

@@ -173,14 +173,17 @@ class VirtualTargetStatus(Struct):
         default="", metadata=about("Digest of the settings it should run with.")
     )
     effective_revision: str = field(
-        default="", metadata=about("Digest of the settings it was last started with.")
+        default="", metadata=about("Digest of the settings it runs with.")
+    )
+    start_revision: str = field(
+        default="", metadata=about("Digest of those settings that only a restart changes.")
     )
     restarted: str = field(
         default="", metadata=about(f"Last value of the annotation {RESTART} that was carried out.")
     )
     disks: tuple[str, ...] = field(
         default=(),
-        metadata=about("The VirtualDisks it was last started with.", list_type="atomic"),
+        metadata=about("The VirtualDisks its machine may have open.", list_type="atomic"),
     )
     starts: int = field(default=0, metadata=about("How often it was started."))
     started_at: datetime | None = field(default=None, metadata=about("When it was last started."))

@@ -243,6 +243,7 @@ def virtual_targets(lab: Lab) -> Controller[Key]:
             lab.views,
             lab.instance_view,
             lab.blueprints,
+            lab.disk_users,
             clock=lab.clock,
             events=lab.events,
         ),

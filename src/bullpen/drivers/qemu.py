@@ -9,7 +9,9 @@ images whatever the last one did.
 from __future__ import annotations
 
 import platform
+import resource
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
 from bullpen.api import codec
-from bullpen.drivers import launcher_client, sandbox, sizes
+from bullpen.drivers import launcher_client, qemu_disks, sandbox, sizes
 from bullpen.drivers.console import Console
 from bullpen.drivers.downloads import Sources
 from bullpen.drivers.flasher import (
@@ -42,6 +44,7 @@ from bullpen.drivers.qemu_command import (
     board_of,
     is_configurable,
 )
+from bullpen.drivers.qemu_disks import RestartNeeded
 from bullpen.drivers.qemu_files import image_chain, named_paths
 from bullpen.drivers.qemu_images import Disk, ImageTool
 from bullpen.drivers.qemu_parameters import (
@@ -55,9 +58,9 @@ from bullpen.drivers.qemu_parameters import (
     size_bytes,
 )
 from bullpen.drivers.qemu_ports import ForwardedPort, forwarded_ports
-from bullpen.drivers.qemu_power import QemuPower, Qmp
+from bullpen.drivers.qemu_power import QemuPower, Qmp, QmpError, talking
 from bullpen.drivers.sandbox import Access
-from bullpen.drivers.target_files import File, ImageFormat, MachineSite
+from bullpen.drivers.target_files import AttachedDisk, File, ImageFormat, MachineSite
 
 DEFAULT_CPUS = 2
 """CPUs of a machine that no class declares, as in the published driver."""
@@ -220,6 +223,47 @@ class Qemu(published.Qemu):
             self.on_ended = on_ended
             await self._power.on()
 
+    async def change_disks(self, wanted: tuple[AttachedDisk, ...]) -> None:
+        """Attach, detach and grow disks; raises ``RestartNeeded`` if a restart is needed.
+
+        What was changed before an error stays changed, and is known at the next call.
+        """
+        with self.occupation.of("changing its disks"):
+            limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+            bytes_max = 0 if limit == resource.RLIM_INFINITY else limit
+            due = qemu_disks.changes(self.machine_site.disks, wanted, bytes_max=bytes_max)
+            if not due:
+                return
+            if not self._control or not self.is_on():
+                raise RestartNeeded("this machine takes its disks only when it starts")
+            try:
+                async with talking(self._controlled()) as qmp:
+                    for change in due:
+                        await qemu_disks.apply(qmp, change)
+                        disks = qemu_disks.applied(self.machine_site.disks, change)
+                        self.machine_site = replace(self.machine_site, disks=disks)
+            except (QmpError, OSError) as error:
+                raise RestartNeeded(f"QEMU refused it: {error}") from None
+
+    def _controlled(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self._control)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def _control(self) -> str:
+        """The path of the socket for changes while the machine runs; empty if it takes none."""
+        site = self.machine_site
+        slots = is_configurable(board_of(self.parameters, self.arch))
+        attached = any(not disk.read_only for disk in site.disks)
+        if not site.lasting or site.launcher or not slots or not attached:
+            return ""
+        return str(Path(self._sockets.name) / "qmp")
+
     def is_connected(self) -> bool:
         """Whether the machine is in the host's network, as configured in its class."""
         return self.parameters.network is NetworkAccess.USER or bool(self.hostfwd)
@@ -248,7 +292,7 @@ class Qemu(published.Qemu):
             writable=(
                 self._tmp_dir.name,
                 self._sockets.name,
-                *(disk.path for disk in attached if not disk.read_only),
+                *(str(Path(disk.path).parent) for disk in attached if not disk.read_only),
             ),
             devices=(
                 *(("/dev/kvm",) if machine.kvm else ()),
@@ -332,6 +376,7 @@ class Qemu(published.Qemu):
             ),
             vsock_cid=self._cid if vsock else None,
             vnc=self._vnc,
+            control=self._control,
             qmp=qmp,
             serial=serial,
         )
@@ -390,9 +435,13 @@ class Qemu(published.Qemu):
         found = [await self._drive(await self._declared(name, self.disk_size)) for name in names]
         attached = (
             Drive(
-                name=disk.name, path=disk.path, format=disk.format.value, read_only=disk.read_only
+                name=disk.name,
+                path=disk.path,
+                format=disk.format.value,
+                read_only=disk.read_only,
+                removable=index > 0 and self.machine_site.lasting,
             )
-            for disk in self.machine_site.disks
+            for index, disk in enumerate(self.machine_site.disks)
         )
         return (*attached, *(drive for drive in found if drive is not None))
 

@@ -21,6 +21,9 @@ DEFAULT_CPUS = {
     "x86_64": "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt",
 }
 
+CONTROLLER = "disks"
+"""Identifies the SCSI controller of a lasting machine, for all its disks but the first."""
+
 _WITH_PCI = ("virt", "q35", "pc")
 _WITH_SMBIOS = ("aarch64", "x86_64")
 LOOPBACK = "127.0.0.1"
@@ -40,6 +43,8 @@ class Drive:
     """No other file is opened for it, whatever its header says: it came from a lessee."""
 
     read_only: bool = False
+    removable: bool = False
+    """It can be detached while the machine runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,9 @@ class Machine:
     forwards: tuple[Forward, ...] = ()
     vsock_cid: int | None = None
     vnc: str = ""
+    control: str = ""
+    """Path of a socket on which QEMU accepts QMP connections while it runs; empty for none."""
+
     qmp: int
     """Open socket for QMP."""
 
@@ -125,6 +133,7 @@ def command(machine: Machine) -> tuple[str, ...]:
         *_identity(machine),
         *("-chardev", f"socket,id=qmp,fd={machine.qmp}"),
         *("-mon", "chardev=qmp,mode=control"),
+        *(("-qmp", f"unix:{machine.control},server=on,wait=off") if machine.control else ()),
         *("-chardev", f"socket,id=serial0,fd={machine.serial}"),
         *("-serial", "chardev:serial0"),
         *(("-vnc", f"unix:{machine.vnc}") if machine.vnc else ()),
@@ -165,9 +174,11 @@ def _with_pci(machine: Machine) -> Iterator[str]:
     yield from ("-vga", "none", "-device", "virtio-gpu-pci")
     if machine.vsock_cid is not None:
         yield from ("-device", f"vhost-vsock-pci,guest-cid={machine.vsock_cid}")
+    if machine.site.lasting:
+        yield from ("-device", f"virtio-scsi-pci,id={CONTROLLER}")
     for index, drive in enumerate(machine.drives):
         yield from ("-blockdev", _block_device(drive))
-        yield from ("-device", f"virtio-blk-pci,drive={drive.name},bootindex={index + 1}")
+        yield from ("-device", f"{_device(drive)},bootindex={index + 1}")
     if machine.cidata:
         directory = _escaped(machine.cidata)
         yield from (
@@ -175,6 +186,13 @@ def _with_pci(machine: Machine) -> Iterator[str]:
             f"driver=vvfat,node-name=cidata,read-only=on,dir={directory},label=CIDATA",
         )
         yield from ("-device", "virtio-blk-pci,drive=cidata")
+
+
+def _device(drive: Drive) -> str:
+    if not drive.removable:
+        return f"virtio-blk-pci,drive={drive.name}"
+    own = f"id={drive.name},drive={drive.name},serial={drive.name}"
+    return f"scsi-hd,{own},bus={CONTROLLER}.0"
 
 
 def _mac(machine: Machine) -> str:

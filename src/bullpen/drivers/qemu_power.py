@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from bullpen.drivers.qemu import Qemu
 
 ANSWER_SECONDS_MAX = 10.0
+EVENTS_MAX = 256
+"""Events kept until somebody waits for them; older ones are dropped."""
+
 LINE_BYTES_MAX = 1 << 20
 OFF_SECONDS_MAX = 5.0
 
@@ -44,6 +47,7 @@ class Qmp:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS_MAX)
 
     async def greet(self) -> None:
         await self._message()  # the greeting of QEMU
@@ -58,6 +62,14 @@ class Qmp:
                 raise QmpError(f"{name}: {message['error']['desc']}")
             if "return" in message:
                 return message["return"]
+            self._events.append(message)
+
+    async def until(self, event: str, **data: object) -> None:
+        """Return when QEMU has reported this event; raises ``QmpError`` if it does not."""
+        while True:
+            message = self._events.popleft() if self._events else await self._message()
+            if message.get("event") == event and data.items() <= message["data"].items():
+                return
 
     async def _message(self) -> dict[str, Any]:
         try:

@@ -50,6 +50,9 @@ class AttachedDisk(Struct):
     path: str = field(metadata=about("Path of the file.", required=True))
     format: ImageFormat = field(default=ImageFormat.QCOW2, metadata=about("Format of the file."))
     read_only: bool = field(default=False, metadata=about("Whether it is never written to."))
+    size_bytes: int = field(
+        default=0, metadata=about("Size the machine should see; 0 for that of the file.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,6 +151,12 @@ class Placement(Protocol):
     async def retire(self, key: Key) -> None:
         """Let it finish its lease, then exit. Without a lease it exits now."""
 
+    async def change_disks(self, workload: Workload) -> None:
+        """Let a running machine have the lasting disks of ``workload``, at their sizes.
+
+        Raises ``Refused`` with the reason if only a restart can do it, else as ``start``.
+        """
+
     async def observe_all(self) -> tuple[Instance, ...]:
         """All instances here, including those of a previous process, in key order."""
 

@@ -76,6 +76,12 @@ class Provisioner(Protocol):
     async def retire(self, key: Key) -> None:
         """Let the instance finish its lease, then exit. Succeeds if it is absent or exited."""
 
+    async def change_disks(self, spec: InstanceSpec) -> None:
+        """Let a running instance have the lasting disks of ``spec``, at their sizes.
+
+        Raises ``Refused`` with the reason if only a restart can do it, else as ``ensure``.
+        """
+
     async def observe_all(self) -> tuple[Instance, ...]:
         """Every instance the backend holds for us, including forgotten ones."""
 

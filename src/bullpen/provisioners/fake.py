@@ -66,6 +66,9 @@ class FakeProvisioner:
         instances_max: int | None = None,
     ) -> None:
         self.faults = faults
+        self.disks_fixed = ""
+        """Why no disk of a running instance can be changed; empty if it can."""
+
         self._chance = chance
         self._instances_max = instances_max
         self._machines: dict[Key, _Machine] = {}
@@ -122,6 +125,15 @@ class FakeProvisioner:
         machine.retired = True
         if not machine.leased:
             self._exit(machine, ExitReason.COMPLETED, "retired")
+
+    async def change_disks(self, spec: InstanceSpec) -> None:
+        self._reach()
+        machine = self._machines.get(spec.key)
+        if machine is None or machine.instance.phase is not InstancePhase.RUNNING:
+            raise Unreachable("it is not running")
+        if self.disks_fixed:
+            raise Refused(self.disks_fixed)
+        machine.spec = spec
 
     async def observe_all(self) -> tuple[Instance, ...]:
         self._reach()

@@ -29,14 +29,19 @@ class PlacedProvisioner:
         return self._recipe.check(parameters, drivers)
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
+        self._refuse_invalid(spec.profile)
+        return await self._placement.start(self._workload(spec))
+
+    async def change_disks(self, spec: InstanceSpec) -> None:
+        self._refuse_invalid(spec.profile)
+        await self._placement.change_disks(self._workload(spec))
+
+    def _workload(self, spec: InstanceSpec) -> Workload:
         profile = spec.profile
-        self._refuse_invalid(profile)
-        return await self._placement.start(
-            Workload(
-                spec=spec,
-                needs=requested(self._recipe.needs(profile), profile.requests),
-                export=partial(self._recipe.export, profile),
-            )
+        return Workload(
+            spec=spec,
+            needs=requested(self._recipe.needs(profile), profile.requests),
+            export=partial(self._recipe.export, profile),
         )
 
     def _refuse_invalid(self, profile: Profile) -> None:

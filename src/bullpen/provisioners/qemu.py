@@ -174,7 +174,8 @@ def _granted(wanted: QemuParameters, drivers: tuple[Driver, ...]) -> tuple[int, 
 
 def _attached(disk: ProfileDisk, site: Site) -> AttachedDisk:
     if disk.image is None:
-        return AttachedDisk(name=disk.name, path=str(site.disks[disk.name]))
+        path = str(site.disks[disk.name])
+        return AttachedDisk(name=disk.name, path=path, size_bytes=disk.size_bytes)
     path = str(site.artifacts[_image(disk.image)])
     image_format = ImageFormat(disk.image.format.value)
     return AttachedDisk(name=disk.name, path=path, format=image_format, read_only=True)

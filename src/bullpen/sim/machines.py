@@ -120,6 +120,9 @@ class Handle:
     async def retire(self, key: Key) -> None:
         await self._machines.ask(self._process, lambda: self._machines.backend.retire(key))
 
+    async def change_disks(self, spec: InstanceSpec) -> None:
+        await self._machines.ask(self._process, lambda: self._machines.backend.change_disks(spec))
+
     async def observe_all(self) -> tuple[Instance, ...]:
         return await self._machines.ask(self._process, self._machines.backend.observe_all)
 

@@ -75,6 +75,26 @@ def test_an_x86_machine_with_everything() -> None:
     )
 
 
+def test_the_disks_of_a_lasting_machine_but_the_first_can_be_detached() -> None:
+    machine = Machine(
+        arch="x86_64",
+        site=MachineSite(lasting=True),
+        drives=(
+            Drive(name="boot", path="/d/boot", format="qcow2"),
+            Drive(name="data", path="/d/data", format="qcow2", removable=True),
+        ),
+        control="/run/qmp",
+        qmp=3,
+        serial=4,
+    )
+    line = " ".join(command(machine))
+    assert " -qmp unix:/run/qmp,server=on,wait=off " in line
+    assert " -device virtio-scsi-pci,id=disks " in line
+    assert " -device virtio-blk-pci,drive=boot,bootindex=1 " in line
+    scsi = "scsi-hd,id=data,drive=data,serial=data,bus=disks.0,bootindex=2"
+    assert line.endswith(f" -device {scsi}")
+
+
 def test_a_board_without_pci_gets_what_it_has_sockets_for() -> None:
     board = Machine(
         parameters=BOARD,

@@ -36,6 +36,9 @@ class RecordingPlacement:
         self.calls.append(("stop", key))
         del self.workloads[key]
 
+    async def change_disks(self, workload: Workload) -> None:
+        self.calls.append(("disks", workload.key))
+
     async def retire(self, key: Key) -> None:
         self.calls.append(("retire", key))
 

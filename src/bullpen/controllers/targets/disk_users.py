@@ -23,6 +23,11 @@ class DiskUsers:
         """Call ``listener`` with every disk whose targets changed; this method is a ``Watch``."""
         self._listeners.append(listener)
 
+    def look_at(self, disk: Key) -> None:
+        """The content of a disk changed: let the listeners look at it."""
+        for listener in self._listeners:
+            listener(disk)
+
     def of(self, disk: Key) -> tuple[VirtualTarget, ...]:
         found = (self._targets.get(disk[0], name) for name in sorted(self._by_disk.get(disk, ())))
         return tuple(target for target in found if target is not None)
@@ -42,8 +47,7 @@ class DiskUsers:
             self._by_disk.setdefault((namespace, disk), set()).add(name)
         if old is None or new is None or _facts(old) != _facts(new):
             for disk in sorted(before | after):
-                for listener in self._listeners:
-                    listener((namespace, disk))
+                self.look_at((namespace, disk))
 
 
 def _disks(target: VirtualTarget) -> frozenset[str]:

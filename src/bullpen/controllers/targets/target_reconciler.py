@@ -25,6 +25,7 @@ from bullpen.core.pools.members import Stage
 from bullpen.core.targets import disks, lasting_targets, profiles, target_status
 from bullpen.core.targets.instances import UNLISTED_RETRY
 from bullpen.core.targets.lasting_targets import (
+    ChangeDisks,
     EditExporter,
     MakeExporter,
     Protect,
@@ -56,6 +57,7 @@ class TargetReconciler:
         views: Views,
         instance_view: InstanceView,
         blueprints: Blueprints,
+        users: DiskUsers,
         *,
         clock: Clock,
         events: Events,
@@ -66,12 +68,17 @@ class TargetReconciler:
         self._disks = views[VirtualDisk]
         self._instance_view = instance_view
         self._blueprints = blueprints
+        self._users = users
+        self._changes: dict[Key, tuple[str, str]] = {}
+        """The last change of disks of each running machine, and why it refused it."""
+
         self._clock = clock
         self._events = events
 
     async def reconcile(self, key: Key) -> Outcome:
         target = self._targets.get(*key)
         if target is None:
+            self._changes.pop(key, None)
             return Outcome()
         now = self._clock.now()
         seen = self._observe(target)
@@ -82,6 +89,8 @@ class TargetReconciler:
         except (AlreadyExists, NotFound, Conflict):
             # Something changed since it was seen; look again.
             return Outcome(wake_at=now + UNLISTED_RETRY)
+        if isinstance(verdict.step, ChangeDisks):
+            return Outcome(wake_at=now + UNLISTED_RETRY)  # to say what came of it
         return Outcome(wake_at=verdict.wake_at)
 
     def _observe(self, target: VirtualTarget) -> TargetView:
@@ -96,6 +105,9 @@ class TargetReconciler:
         uid = exporter.metadata.uid if exporter is not None else ""
         holders = self._instance_view.holders(key)
         token = self._blueprints.token(exporter) if exporter is not None else ""
+        change, why = self._changes.get(key, ("", ""))
+        made = blueprint.profile
+        tried = made is not None and change == lasting_targets.disks_wanted(made, target)
         return TargetView(
             target=target,
             profile=blueprint.profile,
@@ -108,6 +120,8 @@ class TargetReconciler:
             listed=self._instance_view.is_listed(provisioner),
             startable=bool(token) and exporter is not None and bool(exporter.status.endpoint),
             disks=attached,
+            tried=tried,
+            refused=why if tried else "",
         )
 
     async def _say(self, seen: TargetView, verdict: Verdict) -> VirtualTarget:
@@ -150,6 +164,8 @@ class TargetReconciler:
                 await self._stop(target, step)
             case Start():
                 await self._start(seen)
+            case ChangeDisks():
+                await self._change_disks(seen, step)
             case _:
                 assert_never(step)
 
@@ -186,6 +202,31 @@ class TargetReconciler:
         else:
             text = f"started with settings {made.revision}"
             self._events.emit(seen.target, reason="TargetStarted", message=text)
+
+    async def _change_disks(self, seen: TargetView, step: ChangeDisks) -> None:
+        target, exporter, made = seen.target, seen.exporter, seen.profile
+        assert exporter is not None, "a machine that runs has an Exporter"
+        assert made is not None, "disks are changed with a class"
+        spec = self._blueprints.spec(exporter, made, self._blueprints.token(exporter))
+        key, wanted = key_of(target), lasting_targets.disks_wanted(made, target)
+        try:
+            await self._instance_view.provisioners[step.provisioner].change_disks(spec)
+        except Unavailable:
+            raise  # tried again after a pause
+        except LabError as error:
+            self._changes[key] = (wanted, error.message)
+            self._events.emit(target, reason="DisksNotChanged", message=error.message, warning=True)
+            return
+        self._changes[key] = (wanted, "")
+        changed = target_status.disks_changed(seen)
+        if changed != target.status:
+            self._targets.observe(
+                await self._objects.update_status(replace(target, status=changed))
+            )
+        for name in disks.names(target):
+            self._users.look_at((target.metadata.namespace, name))
+        text = "the running machine has the disks it should have"
+        self._events.emit(target, reason="DisksChanged", message=text)
 
 
 def _exporter(target: VirtualTarget, provisioner: str) -> Exporter:

@@ -196,7 +196,7 @@ def _use(seen: DiskView, stored: StoredDisk) -> Step:
     if wanted is None or wanted <= stored.virtual_bytes:
         return Report(phase=DiskPhase.READY, reason="Ready")
     if any(opened(target, seen.disk.metadata.name) for target in seen.targets):
-        text = "a machine has it open; it grows when its target is stopped or restarted"
+        text = "a machine has it open and grows it, or cannot before its target is restarted"
         return Report(phase=DiskPhase.RESIZING, reason="ResizePending", message=text)
     return Grow(size_bytes=wanted)
 
@@ -224,6 +224,12 @@ def status(seen: DiskView, report: Report, *, host: str, now: datetime) -> Virtu
             now=now,
         ),
     )
+
+
+def grows(disk: VirtualDisk) -> bool:
+    """Whether the content is smaller than the disk should be."""
+    wanted, present = bytes_of(disk.spec.size), bytes_of(disk.status.capacity)
+    return wanted is not None and present is not None and wanted > present
 
 
 def usable(disk: VirtualDisk) -> bool:

@@ -91,6 +91,12 @@ class TargetView:
     disks: Mapping[str, VirtualDisk | None] = field(default_factory=dict)
     """The disks it names."""
 
+    tried: bool = False
+    """The running machine was told to have these disks, at these sizes."""
+
+    refused: str = ""
+    """Why it cannot have them without a restart."""
+
     @property
     def lease(self) -> str:
         """The lease that holds it."""
@@ -146,7 +152,14 @@ class Stop:
     reason: str
 
 
-Step = Protect | MakeExporter | EditExporter | RemoveExporter | Release | Start | Stop
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDisks:
+    """Let the running machine have the disks that the target names, at their sizes."""
+
+    provisioner: str
+
+
+Step = Protect | MakeExporter | EditExporter | RemoveExporter | Release | Start | Stop | ChangeDisks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,13 +380,44 @@ def _running(seen: TargetView, instance: Instance) -> Verdict:
     if wanted and wanted != status.restarted:
         return _stopping(seen, instance, "RestartRequested", f"restart {wanted}")
     stale = seen.profile is not None and seen.profile.revision != status.effective_revision
+    if _disks_change(seen, instance, stale=stale):
+        return replace(_changing_disks(seen, instance), ended=ended)
     if stale and seen.problem is None and target.spec.update_approval is UpdateApproval.AUTOMATIC:
         return _stopping(seen, instance, "SettingsChanged", "its settings changed")
-    restart = "ApprovalPending" if stale else ""
+    restart = "ApprovalPending" if stale else "DiskNotGrown" if seen.refused else ""
     if seen.problem is not None:
         restart = seen.problem.reason  # what was written cannot take effect
     state = _serving(seen, instance)
     return replace(state, step=_edit(seen, enabled=True), restart=restart, ended=ended)
+
+
+def _disks_change(seen: TargetView, instance: Instance, *, stale: bool) -> bool:
+    """Whether all that is to be changed are disks, and the machine can get them as it runs."""
+    made = seen.profile
+    if made is None or seen.problem or seen.refused or instance.phase is not InstancePhase.RUNNING:
+        return False
+    if stale:
+        return made.start_revision == seen.target.status.start_revision
+    found = (disk for disk in seen.disks.values() if disk is not None)
+    return not seen.tried and any(map(disks.grows, found))
+
+
+def _changing_disks(seen: TargetView, instance: Instance) -> Verdict:
+    """Change the disks as soon as they are there; none is taken from a lease."""
+    state = _serving(seen, instance)
+    edit = _edit(seen, enabled=True)
+    leaving = [name for name in seen.target.status.disks if name not in seen.disks]
+    if leaving and _disturbs(seen):
+        text = f"VirtualDisk {leaving[0]} is detached when lease {seen.lease} ends"
+        return replace(state, message=text, step=edit)
+    change = None if disks_problem(seen) else ChangeDisks(provisioner=instance.provisioner)
+    return replace(state, step=edit or change)
+
+
+def disks_wanted(made: Profile, target: VirtualTarget) -> str:
+    """Identifies one change of the disks of one run of the machine."""
+    sizes = ",".join(str(disk.size_bytes) for disk in made.disks)
+    return f"{target.status.starts}/{made.revision}/{sizes}"
 
 
 def _serving(seen: TargetView, instance: Instance) -> Verdict:

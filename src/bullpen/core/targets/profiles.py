@@ -50,7 +50,16 @@ TEMPLATE_KEYS = "exporterset.jumpstarter.dev/template-keys"
 REVISION_LENGTH = 10
 
 NOT_IN_REVISION = frozenset(
-    {"labels", "annotations", "on_demand", "revision", "keep", "identity", "disks"}
+    {
+        "labels",
+        "annotations",
+        "on_demand",
+        "revision",
+        "start_revision",
+        "keep",
+        "identity",
+        "disks",
+    }
 )
 """Fields of a profile that change no member, change it in place, or that no set has."""
 
@@ -67,6 +76,8 @@ class ProfileDisk:
 
     uid: str = ""
     size_bytes: int = 0
+    """The size it has or is to get."""
+
     image: DiskImage | None = None
     """An image that is read only."""
 
@@ -109,6 +120,8 @@ class Profile:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
+    start_revision: str = ""
+    """Of a lasting machine: digest of what it gets only when it starts."""
 
     @property
     def requests(self) -> Mapping[str, int | str]:
@@ -174,7 +187,9 @@ def target_profile(
         "recycle": spec.recycle_strategy.value,
         "disks": [codec.encode(disk) for disk in spec.disks],
     }
-    return replace(made, revision=digest(given))
+    boot_disk = given["disks"][:1]
+    start_revision = digest({**given, "disks": boot_disk})
+    return replace(made, revision=digest(given), start_revision=start_revision)
 
 
 def _profile_disk(disk: TargetDisk, attached: Mapping[str, VirtualDisk | None]) -> ProfileDisk:
@@ -183,12 +198,13 @@ def _profile_disk(disk: TargetDisk, attached: Mapping[str, VirtualDisk | None]) 
     found = attached.get(disk.virtual_disk)
     if found is None:
         return ProfileDisk(name="missing")
-    meta, capacity = found.metadata, found.status.capacity
+    meta = found.metadata
+    sizes = (size for size in (found.spec.size, found.status.capacity) if size != "")
     return ProfileDisk(
         name=f"d{digest({'uid': meta.uid})}",
         key=(meta.namespace, meta.name),
         uid=meta.uid,
-        size_bytes=quantities.parse(capacity).whole() if capacity != "" else 0,
+        size_bytes=max((quantities.parse(size).whole() for size in sizes), default=0),
     )
 
 

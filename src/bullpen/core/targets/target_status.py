@@ -9,7 +9,7 @@ from bullpen.api.meta import Condition
 from bullpen.api.virtualtarget import DURING_LEASE, RESTART, Restarts, VirtualTargetStatus
 from bullpen.core.conditions import condition
 from bullpen.core.targets import disks, lasting_targets
-from bullpen.core.targets.lasting_targets import Start, TargetView, Verdict
+from bullpen.core.targets.lasting_targets import ChangeDisks, Start, TargetView, Verdict
 
 
 def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTargetStatus:
@@ -17,7 +17,8 @@ def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTarge
     target, old = seen.target, seen.target.status
     starts = isinstance(verdict.step, Start)
     absent = seen.instance is None and seen.listed and seen.available
-    revision = seen.profile.revision if seen.profile is not None else old.written_revision
+    made = seen.profile
+    revision = made.revision if made is not None else old.written_revision
     return replace(
         old,
         observed_generation=target.metadata.generation,
@@ -27,12 +28,33 @@ def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTarge
         lease=seen.lease if seen.owned else "",
         written_revision=revision,
         effective_revision=revision if starts else old.effective_revision,
+        start_revision=made.start_revision if starts and made is not None else old.start_revision,
         restarted=lasting_targets.asked(seen) if starts else old.restarted,
-        disks=disks.names(target) if starts else () if absent else old.disks,
+        disks=() if absent and not starts else _opened(seen, verdict),
         starts=old.starts + starts,
         started_at=now if starts else old.started_at,
         restarts=verdict.ended if verdict.ended is not None else _kept_ends(seen),
         conditions=_conditions(seen, verdict, now),
+    )
+
+
+def _opened(seen: TargetView, verdict: Verdict) -> tuple[str, ...]:
+    """The disks that the machine may have open once the step is under way."""
+    named, old = disks.names(seen.target), seen.target.status.disks
+    if isinstance(verdict.step, Start):
+        return named
+    if isinstance(verdict.step, ChangeDisks):
+        return tuple(dict.fromkeys((*old, *named)))
+    return old
+
+
+def disks_changed(seen: TargetView) -> VirtualTargetStatus:
+    """The status after the machine has got the disks it should have."""
+    assert seen.profile is not None, "no disks without a class"
+    return replace(
+        seen.target.status,
+        effective_revision=seen.profile.revision,
+        disks=disks.names(seen.target),
     )
 
 
@@ -81,11 +103,13 @@ def _restart_message(seen: TargetView, verdict: Verdict) -> str:
         return f"it runs with earlier settings: {seen.problem.message}"[
             : lasting_targets.MESSAGE_LENGTH_MAX
         ]
-    if verdict.restart == "ApprovalPending":
-        return f"a change needs a restart; approve it with a new value of the annotation {RESTART}"
+    why = f": {seen.refused}" if seen.refused else ""
+    if verdict.restart in ("ApprovalPending", "DiskNotGrown"):
+        text = f"a change needs a restart{why}; approve it with a new value of the annotation"
+        return f"{text} {RESTART}"
     if seen.lease:
         return (
-            f"it waits for the end of lease {seen.lease}; to interrupt the lease, set the"
+            f"it waits for the end of lease {seen.lease}{why}; to interrupt the lease, set the"
             f" annotation {DURING_LEASE} to its name"
         )
-    return "it is being restarted"
+    return f"it is being restarted{why}"

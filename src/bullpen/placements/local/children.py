@@ -10,7 +10,17 @@ from pathlib import Path
 
 from bullpen.core.targets.instances import ExitReason
 from bullpen.placements.local import processes
-from bullpen.placements.local.wire import EVENTS, ChildState, Exited, Frames, Registered, Spawn
+from bullpen.placements.local.wire import (
+    EVENTS,
+    ChangeDisks,
+    ChildState,
+    DisksChanged,
+    Exited,
+    Frames,
+    Registered,
+    Spawn,
+    frame,
+)
 
 STOP_SECONDS_MAX = 8.0
 """An exporter that takes longer to stop is killed with all its processes."""
@@ -41,6 +51,9 @@ class Child:
         self.output = output
         self.status = status
         self.kill_at: float | None = None
+        self.answers: list[DisksChanged] = []
+        """Answers that the supervisor has not been sent."""
+
         self._frames = Frames(EVENTS)
         self._log = log
         self._said: Exited | None = None
@@ -72,9 +85,25 @@ class Child:
         for message in self._frames.feed(data):
             if isinstance(message, Registered):
                 self.registered = True
+            elif isinstance(message, DisksChanged):
+                self.answers.append(message)
             elif isinstance(message, Exited):
                 self._said = message
         return bool(data)
+
+    def tell(self, command: ChangeDisks) -> None:
+        """Pass a command on; one that does not read gets none, and delays no other."""
+        message = frame(command)
+        try:
+            sent = self.status.send(message, socket.MSG_DONTWAIT)
+        except OSError:
+            sent = 0
+        if 0 < sent < len(message):
+            # The rest would be read as another message. The buffer is far larger than that.
+            processes.kill(self.pid, signal.SIGTERM)
+        if sent < len(message):
+            problem = "its exporter does not read what it is told"
+            self.answers.append(DisksChanged(key=self.key, problem=problem))
 
     def stop(self, now: float) -> None:
         """Ask it to stop, and set the time after which it is killed."""

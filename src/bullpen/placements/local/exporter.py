@@ -30,9 +30,18 @@ from jumpstarter.exporter.hooks import HookExecutionError, HookExecutor
 
 from bullpen.core.targets.instances import ExitReason
 from bullpen.drivers import downloads
+from bullpen.drivers.target_files import AttachedDisk
 from bullpen.placements.local import layout, processes
 from bullpen.placements.local.lasting_device import LastingDevice
-from bullpen.placements.local.wire import Exited, Registered, Spawn, frame
+from bullpen.placements.local.wire import (
+    DISK_CHANGES,
+    DisksChanged,
+    Exited,
+    Frames,
+    Registered,
+    Spawn,
+    frame,
+)
 
 log = logging.getLogger("bullpen.exporter")
 
@@ -54,6 +63,7 @@ PATIENCE: dict[str, str | int] = {
 }
 """Calls wait until the service is reachable. The supervisor ends this process if it never is."""
 
+READ_BYTES = 1 << 16
 RESET_LOOKS_MAX = 50
 
 RESET_LOOK_SECONDS = 0.05
@@ -93,14 +103,56 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
         loop.add_signal_handler(signal.SIGHUP, service.retire)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
-        def zygote_gone() -> None:
-            loop.remove_reader(report)
+        def orphaned() -> None:
             on_orphaned()
             service.terminate()
 
-        # The zygote never writes here: the socket becomes readable only when it ends.
-        loop.add_reader(report, zygote_gone)
-        return await service.run()
+        async with asyncio.TaskGroup() as tasks:
+            commands = Commands(spawn, report, service, tasks, on_orphaned=orphaned)
+            loop.add_reader(report, commands.read)
+            try:
+                return await service.run()
+            finally:
+                loop.remove_reader(report)
+
+
+class Commands:
+    """What the zygote tells this exporter while it runs."""
+
+    def __init__(
+        self,
+        spawn: Spawn,
+        report: socket.socket,
+        service: Service,
+        tasks: asyncio.TaskGroup,
+        *,
+        on_orphaned: Callable[[], None],
+    ) -> None:
+        self._key = spawn.key
+        self._report = report
+        self._service = service
+        self._tasks = tasks
+        self._on_orphaned = on_orphaned
+        self._frames = Frames(DISK_CHANGES)
+
+    def read(self) -> None:
+        """The socket is readable: carry out commands, one at a time; or the zygote has ended."""
+        try:
+            data = self._report.recv(READ_BYTES)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._report)
+            self._on_orphaned()
+            return
+        for command in self._frames.feed(data):
+            self._tasks.create_task(self._change(command.disks))
+
+    async def _change(self, disks: tuple[AttachedDisk, ...]) -> None:
+        problem = await self._service.change_disks(disks)
+        told = DisksChanged(key=self._key, problem=problem[:DETAIL_LENGTH_MAX])
+        with contextlib.suppress(OSError):  # the zygote is gone: then this exporter ends
+            self._report.sendall(frame(told))
 
 
 def read_config(text: bytes) -> ExporterConfigV1Alpha1:
@@ -183,6 +235,17 @@ class Service:
         self._leased = self._served = True
         if self._single_use:
             self.retire()
+
+    async def change_disks(self, disks: tuple[AttachedDisk, ...]) -> str:
+        """Let the machine have these disks; returns why it needs a restart, or nothing."""
+        if self._lasting is None:
+            return "its disks are attached at the begin of a lease"
+        try:
+            await self._lasting.change_disks(disks)
+        except Exception as error:  # a driver's; the machine goes on
+            log.warning("disks not changed: %s", said(error))
+            return str(error) or said(error)
+        return ""
 
     def terminate(self) -> None:
         """End now, even during a lease."""

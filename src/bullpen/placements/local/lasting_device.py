@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bullpen.drivers.target_files import AttachedDisk
+
 
 class LastingDevice:
     """Stands in for the exporter's device factory."""
@@ -39,6 +41,13 @@ class LastingDevice:
 
         for machine in self._machines():
             await machine.start_lasting(ended)
+
+    async def change_disks(self, disks: tuple[AttachedDisk, ...]) -> None:
+        """Let the machines have these disks while they run; the drivers raise why not."""
+        for machine in self._machines():
+            if not hasattr(machine, "change_disks"):
+                raise ValueError(f"{type(machine).__name__} takes its disks only when it starts")
+            await machine.change_disks(disks)
 
     def has_ended(self) -> bool:
         """Whether a machine that should be on is off."""

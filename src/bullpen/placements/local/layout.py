@@ -191,14 +191,24 @@ def attach(directory: Path, state: State, files: Iterable[Path]) -> None:
     instance's directory is removed.
     """
     place = directory / ATTACHED
-    place.mkdir(mode=PRIVATE)
+    place.mkdir(mode=PRIVATE, exist_ok=True)
     if state.user:
         os.chown(place, 0, state.user)
         place.chmod(GROUP_ENTERS)
     for file in files:
-        os.link(file, place / file.name)
+        link = place / file.name
+        if not link.exists():
+            os.link(file, link)
         if state.user:
-            os.chown(place / file.name, state.user, state.user)
+            os.chown(link, state.user, state.user)
+
+
+def detach(directory: Path, kept: Iterable[Path]) -> None:
+    """Remove the links to all other disks: the instance no longer has them."""
+    names = {file.name for file in kept}
+    for link in (directory / ATTACHED).iterdir():
+        if link.name not in names:
+            link.unlink(missing_ok=True)
 
 
 def read_state(directory: Path) -> State | None:

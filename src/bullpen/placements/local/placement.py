@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
-from bullpen.errors import LabError, NoCapacity, ProgramMissing, StorageFailed, Unreachable
+from bullpen.drivers.target_files import AttachedDisk
+from bullpen.errors import LabError, NoCapacity, ProgramMissing, Refused, StorageFailed, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.placements.base import Key, Listener, Site, Workload
@@ -29,9 +30,12 @@ from bullpen.placements.local.confinement import Confinement, Sandboxing
 from bullpen.placements.local.connection import Link, ZygoteHandle, ZygoteSettings
 from bullpen.placements.local.host_sandbox import HostSandbox, SandboxSettings
 from bullpen.placements.local.kvm import Kvm
-from bullpen.placements.local.layout import Layout, State
+from bullpen.placements.local.layout import Layout
+from bullpen.placements.local.local_instance import LocalInstance
 from bullpen.placements.local.retention import RetentionLimits
 from bullpen.placements.local.wire import (
+    ChangeDisks,
+    DisksChanged,
     Event,
     Exited,
     Hello,
@@ -47,6 +51,9 @@ log = logging.getLogger("bullpen.placements")
 STOP_MARGIN_SECONDS = 5.0
 """Added to the zygote's own timeout, before the supervisor kills by itself."""
 
+CHANGE_SECONDS_MAX = 60.0
+"""How long a machine may take to attach, detach or grow its disks."""
+
 RETENTION_LOOK_SECONDS = 3600.0
 """How often the age of retained directories is checked; their number and size when one is added."""
 
@@ -61,62 +68,6 @@ class LocalSettings:
     zygote: ZygoteSettings = field(default_factory=ZygoteSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     retention: RetentionLimits = field(default_factory=RetentionLimits)
-
-
-class LocalInstance:
-    """An instance on this host: its state, and the tasks that work on it."""
-
-    def __init__(self, state: State, directory: Path, *, detail: str) -> None:
-        self.state = state
-        self.directory = directory
-        self.instance = Instance(
-            key=state.key,
-            owner_uid=state.owner_uid,
-            provisioner=state.provisioner,
-            phase=InstancePhase.BOOTING,
-            detail=detail,
-        )
-        self.spawned = False
-        """The zygote was asked to fork it."""
-
-        self.launching: asyncio.Task[None] | None = None
-        self.cleaning: asyncio.Task[None] | None = None
-        self.gone = asyncio.Event()
-        """No process of it is left."""
-
-        self.removing: asyncio.Task[str] | None = None
-        """Results in the error that prevented the removal; empty on success."""
-
-    @property
-    def key(self) -> Key:
-        return self.state.key
-
-    @property
-    def exited(self) -> bool:
-        return self.instance.phase is InstancePhase.EXITED
-
-    def register(self) -> None:
-        self.instance = replace(self.instance, phase=InstancePhase.RUNNING, detail="registered")
-
-    def exit(self, reason: ExitReason, detail: str) -> None:
-        self.instance = replace(
-            self.instance, phase=InstancePhase.EXITED, reason=reason, detail=detail
-        )
-
-    def take_over(self, hello: Hello | None) -> None:
-        """Take over from a previous process; ``hello`` is that of its zygote, if it lives."""
-        children = {child.key: child for child in hello.children} if hello else {}
-        ended = {exited.key: exited for exited in hello.ended} if hello else {}
-        if (child := children.get(self.key)) is not None:
-            self.spawned = True
-            if child.registered:
-                self.register()
-            return
-        self.gone.set()
-        if (verdict := ended.get(self.key)) is not None:
-            self.exit(verdict.reason, verdict.detail)
-        else:
-            self.exit(ExitReason.LOST, "it exited while the service was not running")
 
 
 class LocalPlacement:
@@ -246,6 +197,42 @@ class LocalPlacement:
         elif local.launching is not None:
             local.launching.cancel()
             self._exit(local, ExitReason.COMPLETED, "retired before it was started")
+
+    async def change_disks(self, workload: Workload) -> None:
+        local, link = self._instances.get(workload.key), self._zygote.link
+        if local is None or local.instance.phase is not InstancePhase.RUNNING or link is None:
+            raise Unreachable("it is not running")
+        if local.changed is not None:
+            raise Unreachable("an earlier change of its disks is under way")
+        files = self._disks(workload)
+        try:
+            layout.attach(local.directory, local.state, files.values())
+        except OSError as error:
+            raise StorageFailed(f"its disks cannot be attached: {error}") from None
+        local.changed = asyncio.get_running_loop().create_future()
+        link.send(ChangeDisks(key=local.key, disks=self._attached(workload, files)))
+        try:
+            async with asyncio.timeout(CHANGE_SECONDS_MAX):
+                problem = await local.changed
+        except TimeoutError:
+            raise Unreachable(f"no answer within {CHANGE_SECONDS_MAX:g} s") from None
+        finally:
+            local.changed = None
+        if problem:
+            raise Refused(problem)
+        layout.detach(local.directory, files.values())
+
+    def _attached(self, workload: Workload, files: dict[str, Path]) -> tuple[AttachedDisk, ...]:
+        return tuple(
+            AttachedDisk(
+                name=disk.name,
+                path=str(self.layout.attached(workload.key, files[disk.name].name)),
+                size_bytes=disk.size_bytes,
+            )
+            if disk.name in files
+            else AttachedDisk(name=disk.name, path="", read_only=True)
+            for disk in workload.spec.profile.disks
+        )
 
     async def observe_all(self) -> tuple[Instance, ...]:
         return tuple(self._instances[key].instance for key in sorted(self._instances))
@@ -396,6 +383,8 @@ class LocalPlacement:
             if local is not None:
                 self._exit(local, event.reason, event.detail)
             self._note(event.key)
+        elif isinstance(event, DisksChanged) and local is not None:
+            local.answer(event.problem)
         elif isinstance(event, Registered) and local is not None:
             local.register()
             self._tell(local.key)

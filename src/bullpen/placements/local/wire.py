@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from bullpen.core.targets.instances import ExitReason
+from bullpen.drivers.target_files import AttachedDisk
 from bullpen.placements.base import Key
 from bullpen.placements.local.confinement import Confinement
 
@@ -52,6 +53,14 @@ class Retire(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     key: Key
 
 
+class ChangeDisks(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Let its machine have these disks, while it runs. Answered by ``DisksChanged``."""
+
+    key: Key
+    disks: tuple[AttachedDisk, ...]
+    """All disks in boot order. An image that it has already needs no path."""
+
+
 class Noted(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """Acknowledges an exit. Until then, every supervisor that connects is told of it."""
 
@@ -66,7 +75,7 @@ class Ping(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """Answered by ``Pong`` at once."""
 
 
-Command = Spawn | Stop | Retire | Noted | Quit | Ping
+Command = Spawn | Stop | Retire | ChangeDisks | Noted | Quit | Ping
 
 
 class ChildState(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +90,12 @@ class Spawned(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 class Registered(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     key: Key
+
+
+class DisksChanged(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    key: Key
+    problem: str
+    """Why the machine cannot have the disks without a restart; empty if it has them."""
 
 
 class Exited(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -104,7 +119,7 @@ class Pong(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """The zygote serves its supervisor."""
 
 
-Event = Hello | Spawned | Registered | Exited
+Event = Hello | Spawned | Registered | DisksChanged | Exited
 Answer = Event | Pong
 """Everything that a zygote sends."""
 
@@ -138,6 +153,9 @@ class Frames(Generic[M]):
             del self._pending[:end]
             yield self._decoder.decode(body)
 
+
+DISK_CHANGES: msgspec.json.Decoder[ChangeDisks] = msgspec.json.Decoder(ChangeDisks)
+"""What an exporter is told."""
 
 COMMANDS: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)

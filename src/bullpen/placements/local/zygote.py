@@ -32,6 +32,7 @@ from bullpen.placements.local.janitor import Janitor
 from bullpen.placements.local.wire import (
     COMMANDS,
     Answer,
+    ChangeDisks,
     Command,
     Exited,
     Frames,
@@ -186,6 +187,9 @@ class Zygote:
             child.stop(time.monotonic())
         elif isinstance(command, Retire):
             processes.kill(child.pid, signal.SIGHUP)
+        elif isinstance(command, ChangeDisks):
+            child.tell(command)
+            self._pass_on(child)
 
     def _send(self, answer: Answer) -> None:
         if self._supervisor is not None:
@@ -277,6 +281,12 @@ class Zygote:
         self._hear(child.status, child.read_status)
         if child.registered and not known:
             self._send(Registered(key=child.key))
+        self._pass_on(child)
+
+    def _pass_on(self, child: Child) -> None:
+        """Send the answers of an exporter to the supervisor."""
+        while child.answers:
+            self._send(child.answers.pop(0))
 
     def _reap(self) -> None:
         leaders = {child.pid: child for child in self._children.values()}

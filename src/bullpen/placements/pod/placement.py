@@ -111,6 +111,9 @@ class PodPlacement:
                 return
         raise _too_fast(found)
 
+    async def change_disks(self, workload: Workload) -> None:
+        raise Refused("a Pod gets its volumes only when it is created")
+
     async def observe_all(self) -> tuple[Instance, ...]:
         await self._pods.synced()
         found = map(phases.instance, filter(phases.is_ours, self._pods.all()))
