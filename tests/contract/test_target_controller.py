@@ -22,6 +22,7 @@ from bullpen.api.virtualtarget import (
 )
 from bullpen.controllers.object_edit import change
 from bullpen.core.conditions import get
+from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.errors import NotFound
 from bullpen.provisioners.base import ExitReason, InstancePhase
 from support.pool_world import LABELS, NAMESPACE, World
@@ -75,6 +76,56 @@ async def annotate(world: World, key: str, value: str) -> None:
         return replace(found, metadata=replace(found.metadata, annotations=annotations))
 
     await change(world.objects, world.views[VirtualTarget], target(world), edited)
+
+
+async def set_annotations(world: World, kind: type[Any], **wanted: str | None) -> None:
+    """Set annotations of the target or its Exporter, or remove them."""
+    found = world.views[kind].get(*KEY)
+    assert found is not None
+
+    def edited(value: Any) -> Any:
+        merged = {**value.metadata.annotations, **wanted}
+        annotations = {key: text for key, text in merged.items() if text is not None}
+        return replace(value, metadata=replace(value.metadata, annotations=annotations))
+
+    await change(world.objects, world.views[kind], found, edited)
+
+
+def test_an_annotation_removed_from_a_target_is_removed_from_its_exporter() -> None:
+    def noted(world: World) -> dict[str, str]:
+        found = world.views.exporters.get(*KEY)
+        assert found is not None
+        return dict(found.metadata.annotations)
+
+    async def story(world: World) -> None:
+        await running(world)
+        before = noted(world)
+        await set_annotations(world, VirtualTarget, team="a", rack="7")
+        await world.until(lambda: noted(world).get("team") == "a")
+        await set_annotations(world, Exporter, seen="yes")
+        await set_annotations(world, VirtualTarget, team=None)
+        await world.until(lambda: "team" not in noted(world))
+        assert noted(world)["rack"] == "7"
+        await set_annotations(world, VirtualTarget, rack=None)
+        await world.until(lambda: noted(world) == {**before, "seen": "yes"})
+
+    World().run(story)
+
+
+def test_a_target_cannot_name_another_provisioner_for_its_exporter() -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        await set_annotations(world, VirtualTarget, **{PROVISIONER: "other", "team": "a"})
+
+        def passed() -> str:
+            found = world.views.exporters.get(*KEY)
+            annotations = found.metadata.annotations if found is not None else {}
+            return annotations[PROVISIONER] if "team" in annotations else ""
+
+        await world.until(lambda: passed() != "")
+        assert passed() == world.provisioner.name
+
+    World().run(story)
 
 
 def machine(world: World) -> object:

@@ -55,7 +55,11 @@ _IDENTITIES = uuid.UUID("6f0d4f0e-31b1-5d0c-9f43-5b2c8a5b7a10")
 _FOREIGN_LABELS = "jumpstarter.dev/"
 """Labels that an exporter reports about itself when it registers."""
 
-_NOT_PASSED_ON = (RESERVED_PREFIX, "kubectl.kubernetes.io/")
+_NOT_PASSED_ON = (RESERVED_PREFIX, "exporterset.jumpstarter.dev/", "kubectl.kubernetes.io/")
+"""Annotations of the target that mean nothing, or something else, on an Exporter."""
+
+PASSED_ON = "virtualtarget.jumpstarter.dev/passed-on"
+"""Annotation of the Exporter: the keys of the annotations it has from its target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +207,16 @@ def exporter_labels(target: VirtualTarget, present: Mapping[str, str]) -> dict[s
 
 
 def exporter_annotations(target: VirtualTarget, present: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of the Exporter: the target's, and those that others have set.
+
+    What the target no longer has is removed.
+    """
     given = target.metadata.annotations
     passed = {key: value for key, value in given.items() if not key.startswith(_NOT_PASSED_ON)}
-    return {**present, **passed}
+    before = {PASSED_ON, *present.get(PASSED_ON, "").split(",")}
+    kept = {key: value for key, value in present.items() if key not in before}
+    record = {PASSED_ON: ",".join(sorted(passed))} if passed else {}
+    return {**kept, **passed, **record}
 
 
 def decide(seen: TargetView, *, now: datetime) -> Verdict:
