@@ -268,6 +268,8 @@ def test_a_pool_grows_loses_a_member_by_name_and_reuses_its_disk(lab: Service) -
         "/apis/subresources.virtualtarget.jumpstarter.dev/v1alpha1/namespaces/default"
         "/virtualtargetpools/runners/scaledownwith"
     )
+    group = path.removeprefix("/apis/").partition("/")[0]
+    assert f"{group}/v1alpha1" in lab.kubectl("api-versions").stdout
     body = '{"targets": ["runners-1"]}'
     for _ in range(2):
         lab.kubectl("create", "--raw", path, "-f", "-", input=body)

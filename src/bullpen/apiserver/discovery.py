@@ -9,9 +9,17 @@ from __future__ import annotations
 from bullpen.api.paths import Document
 from bullpen.api.resources import Resource, Resources
 from bullpen.apiserver.http import JSON
-from bullpen.apiserver.routes import NAMESPACED_REVIEWS, REVIEWS
+from bullpen.apiserver.routes import (
+    NAMESPACED_REVIEWS,
+    REVIEWS,
+    SCALE_DOWN_WITH,
+    SUBRESOURCES,
+)
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+
+REMOVAL_KIND = "ScaleDownWith"
+"""The kind of the answers to removals by name."""
 
 READ_VERBS = ["get", "list", "watch"]
 WRITE_VERBS = ["create", "update", "patch", "delete", "deletecollection"]
@@ -49,6 +57,11 @@ def aggregated(resources: Resources, *, core: bool, version: str) -> Document:
             versions = groups.setdefault(group, {})
             entry = _aggregated_review(group, group_version, plural, kind)
             versions.setdefault(group_version, []).append(entry)
+    for resource in _with_named_removal(resources):
+        # Last, so that a plural without a group means the resource itself.
+        if not core:
+            versions = groups.setdefault(f"{SUBRESOURCES}{resource.group}", {})
+            versions.setdefault(resource.version, []).append(_aggregated_removal(resource))
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
@@ -101,6 +114,25 @@ def _aggregated_review(group: str, version: str, plural: str, kind: str) -> Docu
     }
 
 
+def _with_named_removal(resources: Resources) -> list[Resource]:
+    return [resource for resource in resources if resource.named_removal]
+
+
+def _aggregated_removal(resource: Resource) -> Document:
+    """A subresource has an entry of its resource around it, here one without verbs."""
+    kind = _kind(f"{SUBRESOURCES}{resource.group}", resource.version, REMOVAL_KIND)
+    return {
+        "resource": resource.plural,
+        "responseKind": _kind("", "", ""),
+        "scope": "Namespaced",
+        "singularResource": "",
+        "verbs": [],
+        "subresources": [
+            {"subresource": SCALE_DOWN_WITH, "responseKind": kind, "verbs": ["create"]}
+        ],
+    }
+
+
 def _kind(group: str, version: str, kind: str) -> Document:
     return {"group": group, "version": version, "kind": kind}
 
@@ -127,6 +159,8 @@ def api_versions() -> Document:
 def api_groups(resources: Resources) -> Document:
     groups = {r.group: r.version for r in resources if r.group}
     groups.update({group: version for group, version, _ in REVIEWS})
+    removals = _with_named_removal(resources)
+    groups.update({f"{SUBRESOURCES}{found.group}": found.version for found in removals})
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
@@ -163,6 +197,17 @@ def api_resources(resources: Resources, group: str, version: str) -> Document | 
         }
         for (review_group, review_version, plural), kind in REVIEWS.items()
         if (review_group, review_version) == (group, version)
+    ]
+    found += [
+        {
+            "name": f"{resource.plural}/{SCALE_DOWN_WITH}",
+            "singularName": "",
+            "namespaced": True,
+            "kind": REMOVAL_KIND,
+            "verbs": ["create"],
+        }
+        for resource in _with_named_removal(resources)
+        if (f"{SUBRESOURCES}{resource.group}", resource.version) == (group, version)
     ]
     if not found:
         return None

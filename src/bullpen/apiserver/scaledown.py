@@ -11,6 +11,7 @@ from bullpen.api.paths import Document, decode
 from bullpen.api.resources import RESOURCES
 from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.api.virtualtargetpool import REMOVALS_MAX, VirtualTargetPool
+from bullpen.apiserver.discovery import REMOVAL_KIND
 from bullpen.apiserver.routes import ObjectRoute
 from bullpen.core.pools import named_removal
 from bullpen.core.pools.named_removal import Removed
@@ -18,7 +19,6 @@ from bullpen.errors import BadRequest, Conflict, NotFound
 from bullpen.registry.options import WriteOptions
 from bullpen.registry.registry import Registry
 
-KIND = "ScaleDownWith"
 ATTEMPTS_MAX = 10
 """Writes that may conflict with the controller or an autoscaler before the caller is told."""
 
@@ -97,7 +97,7 @@ class ScaleDowns:
 def _answer(route: ObjectRoute, done: Removed, *, dry_run: bool) -> Document:
     return {
         "apiVersion": f"subresources.{route.resource.group}/{route.resource.version}",
-        "kind": KIND,
+        "kind": REMOVAL_KIND,
         "metadata": {"name": route.name, "namespace": route.namespace},
         "status": {
             "replicas": done.pool.spec.replicas,
