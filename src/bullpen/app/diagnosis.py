@@ -95,6 +95,6 @@ def _kvm() -> Finding:
             remedy='usermod -aG kvm "$USER", then log in again',
             needed=False,
         )
-    problem = asyncio.run(kvm.try_guest(platform.machine(), accel="kvm"))
+    problem = asyncio.run(kvm.prove(platform.machine()))
     remedy = "none on this machine: its host does not support nested guests" if problem else ""
     return Finding(name="kvm", about=about, problem=problem, remedy=remedy, needed=False)

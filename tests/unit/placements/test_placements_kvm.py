@@ -1,78 +1,185 @@
-"""KVM counts as working only after a guest ran with it."""
+"""KVM counts as working only after a guest did with it what kernels do."""
 
 from __future__ import annotations
 
 import platform
 import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bullpen.placements.local import kvm, processes
-from bullpen.placements.local.kvm import PROOFS, Kvm, try_guest
+from bullpen.placements.local import kvm
+from bullpen.placements.local.kvm import GuestRun, Kvm, prove, try_guest
+from bullpen.placements.local.proof_guests import GUESTS
+
+SOURCES = Path(__file__).parents[2] / "support" / "proof_guests"
 
 needs_x86 = pytest.mark.skipif(
     shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86 is not installed"
 )
 
 
+def assembled(arch: str, directory: Path) -> bytes:
+    """The image of the source of a test guest; skips without its assembler."""
+    source, built, image = f"{SOURCES}/{arch}.S", f"{directory}/guest.o", f"{directory}/guest"
+    commands = {
+        "x86_64": (
+            ["as", "--64", "-o", built, source],
+            ["ld", "-m", "elf_x86_64", "-Ttext", "0x100000", "-e", "0x100000",
+             "--oformat", "binary", "-o", image, built],
+        ),
+        "aarch64": (
+            ["llvm-mc", "-triple=aarch64", "-filetype=obj", "-o", built, source],
+            ["llvm-objcopy", "-O", "binary", "-j", ".text", built, image],
+        ),
+    }[arch]  # fmt: skip
+    for command in commands:
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"{command[0]} is not installed")
+        subprocess.run(command, check=True)
+    return Path(image).read_bytes()
+
+
+@pytest.mark.parametrize("arch", sorted(GUESTS))
+def test_the_image_of_a_test_guest_is_what_its_source_assembles_to(
+    arch: str, tmp_path: Path
+) -> None:
+    assert GUESTS[arch].image == assembled(arch, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", [pytest.param("x86_64", marks=needs_x86), "aarch64"])
-async def test_the_tiny_guest_runs_where_guests_can_run(arch: str) -> None:
+async def test_the_test_guest_goes_through_all_steps_where_guests_can_run(arch: str) -> None:
     """Shown with emulation, which always works: a failure with KVM is KVM's."""
-    assert await try_guest(arch, accel="tcg") == ""
+    assert await try_guest(arch, accel="tcg") == GuestRun("", "".join(GUESTS[arch].steps))
 
 
 @pytest.mark.slow
-async def test_a_guest_that_does_not_do_its_thing_is_no_proof(
+async def test_a_guest_that_hangs_or_cannot_start_is_no_proof(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    proof = PROOFS["aarch64"]
-    idle = kvm.Proof(
-        image=bytes.fromhex("00000014"),  # a loop
-        machine=proof.machine,
-        arguments=proof.arguments,
-        exit_code=proof.exit_code,
-    )
-    monkeypatch.setattr(kvm, "PROOFS", {"aarch64": idle})
+    idle = replace(GUESTS["aarch64"], image=bytes.fromhex("00000014"))  # a loop
+    monkeypatch.setattr(kvm, "GUESTS", {"aarch64": idle})
     monkeypatch.setattr(kvm, "PROOF_SECONDS_MAX", 0.5)
-    assert "did not finish" in await try_guest("aarch64", accel="tcg")
-    assert "QEMU ended with 1" in await try_guest("aarch64", accel="nonsense")
+    assert "did not finish" in (await try_guest("aarch64", accel="tcg")).problem
+    assert "QEMU ended with 1" in (await try_guest("aarch64", accel="nonsense")).problem
 
 
-async def test_what_nobody_can_try_does_not_work() -> None:
-    assert "no test guest" in await try_guest("pdp11", accel="kvm")
-
-
-async def test_the_answer_is_kept_for_this_boot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+async def test_a_guest_without_timer_interrupts_is_no_proof_and_the_step_is_named(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tried: list[str] = []
+    """The virtual timer is never switched on, as with a host that loses its interrupts."""
+    guest = GUESTS["aarch64"]
+    start_timer = bytes.fromhex("29e31bd5")  # msr cntv_ctl_el0, x9
+    assert guest.image.count(start_timer) == 1
+    nop = bytes.fromhex("1f2003d5")
+    deaf = replace(guest, image=guest.image.replace(start_timer, nop))
+    monkeypatch.setattr(kvm, "GUESTS", {"aarch64": deaf})
+    monkeypatch.setattr(kvm, "PROOF_SECONDS_MAX", 2.0)
+    run = await try_guest("aarch64", accel="tcg")
+    assert run.output == "PMF"
+    assert "missing: interrupts of the virtual timer" in run.problem
 
-    async def guest(arch: str, *, accel: str) -> str:
-        tried.append(f"{arch} {accel}")
-        return ""
 
-    arch = platform.machine()
+async def test_an_architecture_without_a_test_guest_does_not_work() -> None:
+    assert "no test guest" in (await try_guest("pdp11", accel="kvm")).problem
+
+
+@pytest.mark.parametrize(
+    ("emulated", "run", "problem"),
+    [
+        pytest.param(GuestRun("", "PM"), GuestRun("", "PM"), "", id="as with emulation"),
+        pytest.param(GuestRun("", "PM"), GuestRun("hung", "P"), "hung", id="it hangs"),
+        pytest.param(
+            GuestRun("", "PM"),
+            GuestRun("", "PP"),
+            "the test guest printed 'PP', and 'PM' with emulation",
+            id="it does something else",
+        ),
+        pytest.param(
+            GuestRun("no firmware"),
+            GuestRun("", "PM"),
+            "the test guest does not run with emulation either: no firmware",
+            id="nothing runs",
+        ),
+    ],
+)
+async def test_kvm_must_do_what_emulation_does(
+    emulated: GuestRun, run: GuestRun, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def guest(arch: str, *, accel: str) -> GuestRun:
+        return {"tcg": emulated, "kvm": run}[accel]
+
     monkeypatch.setattr(kvm, "try_guest", guest)
-    monkeypatch.setattr(kvm, "DEVICE", tmp_path)
-    assert await Kvm(tmp_path / "cache").works_for(arch)
-    assert await Kvm(tmp_path / "cache").works_for(arch)
-    assert tried == [f"{arch} kvm"]
-    monkeypatch.setattr(processes, "boot_id", lambda: "another boot")
-    assert await Kvm(tmp_path / "cache").works_for(arch)
-    assert len(tried) == 2
+    assert await prove("x86_64") == problem
 
 
-async def test_guests_of_another_architecture_are_never_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kvm, "DEVICE", tmp_path)
-    assert not await Kvm(tmp_path).works_for("pdp11")
+class Host:
+    """A host with KVM whose name, QEMU and KVM are played."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.name, self.qemu, self.problem, self.proofs = "a 6.1", "QEMU 7.2", "", 0
+        self.cache = tmp_path / "cache"
+        monkeypatch.setattr(kvm, "DEVICE", tmp_path)
+        monkeypatch.setattr(kvm, "prove", self._prove)
+        monkeypatch.setattr(kvm, "qemu_version", self._version)
+        monkeypatch.setattr(kvm, "host_name", lambda: self.name)
+
+    async def _prove(self, arch: str) -> str:
+        self.proofs += 1
+        return self.problem
+
+    async def _version(self, arch: str) -> str:
+        return self.qemu
+
+    async def works(self) -> bool:
+        return await Kvm(self.cache).works_for(platform.machine())
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path, monkeypatch)
+
+
+async def test_the_verdict_is_kept_for_this_host_and_this_version_of_qemu(host: Host) -> None:
+    assert await host.works()
+    assert await host.works()
+    assert host.proofs == 1
+    host.problem = "the test guest did not finish within 10 s"
+    host.qemu = "QEMU 8.0"
+    assert not await host.works()
+    assert not await host.works()
+    assert host.proofs == 2
+    host.name, host.problem = "a 6.8", ""
+    assert await host.works()
+    assert host.proofs == 3
+
+
+async def test_an_unreadable_verdict_is_found_out_again(host: Host) -> None:
+    host.cache.mkdir()
+    (host.cache / kvm.VERDICTS).write_text('{"boot": "earlier", "works": {"x86_64": true}}')
+    host.problem = "it hangs"
+    assert not await host.works()
+    assert host.proofs == 1
+
+
+@needs_x86
+async def test_the_version_of_qemu_is_what_it_prints() -> None:
+    assert (await kvm.qemu_version("x86_64")).startswith("QEMU emulator version ")
+    assert await kvm.qemu_version("pdp11") == ""
+
+
+async def test_guests_of_another_architecture_are_never_asked(host: Host) -> None:
+    assert not await Kvm(host.cache).works_for("pdp11")
+    assert host.proofs == 0
 
 
 async def test_without_the_device_nothing_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kvm, "DEVICE", tmp_path / "absent")
-    assert not await Kvm(tmp_path).works_for(platform.machine())
+    assert not await host.works()
+    assert host.proofs == 0

@@ -1,8 +1,10 @@
 """Whether KVM works here, verified by running a guest, not by the existence of a file.
 
 On many machines /dev/kvm exists but guests crash or hang, most of all when the machine is
-itself virtual. So a guest of a few bytes is run once per boot of the host; the result is
-cached.
+itself virtual. There, a few instructions in real mode may run while every kernel hangs. So
+the test guest does what a kernel does while it boots, and does it with emulation first: a
+guest that fails there too proves nothing about KVM. The verdict is kept for this host, its
+kernel and this version of QEMU.
 """
 
 from __future__ import annotations
@@ -14,132 +16,166 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from bullpen.placements.local import processes
+from bullpen.placements.local.proof_guests import GUESTS, ProofGuest
 
 log = logging.getLogger("bullpen.placements")
 
 PROOF_SECONDS_MAX = 10.0
-"""A guest of a few instructions needs one second; one that hangs never finishes."""
+"""A test guest needs less than a second; one that hangs never finishes."""
+
+VERSION_SECONDS_MAX = 5.0
 
 DEVICE = Path("/dev/kvm")
 
+VERDICTS = "kvm.json"
+"""Name of the file with the verdicts, in the cache directory."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """A tiny guest and how to verify that it ran."""
-
-    image: bytes
-    machine: str
-    arguments: tuple[str, ...]
-    exit_code: int
+CPUS = {"kvm": "host", "tcg": "max"}
+"""CPU models of the test guest; with KVM that of the machines."""
 
 
-def _boot_sector(code: bytes) -> bytes:
-    return code.ljust(510, b"\0") + b"\x55\xaa"
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether KVM works for guests of one architecture."""
 
-
-PROOFS: Mapping[str, Proof] = {
-    # Loaded by the firmware as a boot sector: writes 0x2a to the debug port, upon which
-    # QEMU exits with 0x2a * 2 + 1.
-    "x86_64": Proof(
-        image=_boot_sector(bytes.fromhex("b02a e6f4 f4 ebfd")),
-        machine="pc",
-        arguments=(
-            "-device",
-            "isa-debug-exit,iobase=0xf4,iosize=0x01",
-            "-drive",
-            "file={image},format=raw,if=ide,snapshot=on",
-        ),
-        exit_code=0x2A * 2 + 1,
-    ),
-    # Started as a kernel: asks the machine, by PSCI, to switch itself off.
-    "aarch64": Proof(
-        image=bytes.fromhex("00 01 80 52  00 80 b0 72  02 00 00 d4  00 00 00 14"),
-        machine="virt",
-        arguments=("-kernel", "{image}"),
-        exit_code=0,
-    ),
-}
-
-
-class _Verdict(msgspec.Struct, frozen=True):
-    boot: str
-    works: dict[str, bool]
+    host: str
+    qemu: str
+    problem: str
+    """Empty if it works."""
 
 
 class Kvm:
     """Whether KVM works for a guest architecture; checked on first use."""
 
     def __init__(self, cache: Path) -> None:
-        self._cache = cache / "kvm.json"
+        self._file = cache / VERDICTS
         self._asking = asyncio.Lock()
 
     async def works_for(self, arch: str) -> bool:
-        async with self._asking:
-            known = self._remembered()
-            if arch not in known:
-                known[arch] = await self._find_out(arch)
-                self._remember(known)
-            return known[arch]
-
-    async def _find_out(self, arch: str) -> bool:
         if arch != platform.machine() or not os.access(DEVICE, os.R_OK | os.W_OK):
             return False
-        problem = await try_guest(arch, accel="kvm")
-        log.info("kvm probed", extra={"key": arch, "works": not problem, "cause": problem})
-        return not problem
+        async with self._asking:
+            host, qemu = host_name(), await qemu_version(arch)
+            known = self._verdicts()
+            verdict = known.get(arch)
+            if verdict is None or (verdict.host, verdict.qemu) != (host, qemu):
+                verdict = Verdict(host=host, qemu=qemu, problem=await prove(arch))
+                facts = {"key": arch, "works": not verdict.problem, "cause": verdict.problem}
+                log.info("kvm probed", extra=facts)
+                self._write({**known, arch: verdict})
+            return not verdict.problem
 
-    def _remembered(self) -> dict[str, bool]:
+    def _verdicts(self) -> dict[str, Verdict]:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            found = msgspec.json.decode(self._cache.read_bytes(), type=_Verdict)
-            if found.boot == processes.boot_id():
-                return found.works
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Verdict])
         return {}
 
-    def _remember(self, works: dict[str, bool]) -> None:
-        self._cache.parent.mkdir(parents=True, exist_ok=True)
-        verdict = _Verdict(boot=processes.boot_id(), works=works)
-        self._cache.write_bytes(msgspec.json.encode(verdict))
+    def _write(self, verdicts: dict[str, Verdict]) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_bytes(msgspec.json.encode(verdicts))
+        temporary.replace(self._file)
 
 
-async def try_guest(arch: str, *, accel: str) -> str:
-    """Run the tiny guest; returns the error, or an empty string."""
-    proof = PROOFS.get(arch)
+def host_name() -> str:
+    """This host and its kernel: another kernel may have another KVM."""
+    return f"{platform.node()} {platform.release()} {platform.version()}"
+
+
+async def qemu_version(arch: str) -> str:
+    """The first line that QEMU prints about its version; empty if it prints none."""
     program = shutil.which(f"qemu-system-{arch}")
-    if proof is None or program is None:
-        return f"no test guest for {arch} is available"
+    if program is None:
+        return ""
+    process = await asyncio.create_subprocess_exec(
+        program, "--version",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    with contextlib.suppress(TimeoutError):
+        async with _bounded(process, VERSION_SECONDS_MAX):
+            output, _ = await process.communicate()
+            return output.decode(errors="replace").partition("\n")[0].strip()
+    return ""
+
+
+async def prove(arch: str) -> str:
+    """Why KVM is not to be used for guests of ``arch``; empty if the test guest ran as emulated."""
+    emulated = await try_guest(arch, accel="tcg")
+    if emulated.problem:
+        return f"the test guest does not run with emulation either: {emulated.problem}"
+    run = await try_guest(arch, accel="kvm")
+    if run.problem or run.output == emulated.output:
+        return run.problem
+    return f"the test guest printed {run.output!r}, and {emulated.output!r} with emulation"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRun:
+    """A run of the test guest."""
+
+    problem: str
+    """Empty if it reached its end."""
+
+    output: str = ""
+
+
+async def try_guest(arch: str, *, accel: str) -> GuestRun:
+    guest = GUESTS.get(arch)
+    program = shutil.which(f"qemu-system-{arch}")
+    if guest is None or program is None:
+        return GuestRun(f"no test guest for {arch} is available")
     with tempfile.TemporaryDirectory(prefix="bullpen-kvm-") as directory:
-        image = Path(directory) / "image"
-        image.write_bytes(proof.image)
-        arguments = (part.format(image=image) for part in proof.arguments)
+        image, output = Path(directory) / "image", Path(directory) / "output"
+        image.write_bytes(guest.image)
+        output.touch()
         process = await asyncio.create_subprocess_exec(
             program, "-nodefaults", "-display", "none", "-no-reboot",
-            "-machine", proof.machine, "-accel", accel, "-cpu", "max", "-m", "64M",
-            *arguments,
+            "-machine", guest.machine, "-accel", accel, "-cpu", CPUS.get(accel, "max"),
+            "-m", "64M", "-kernel", str(image),
+            *(part.format(output=output) for part in guest.arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        return await _outcome(process, proof.exit_code)
+        problem = await _outcome(process, guest.exit_code)
+        written = output.read_text(errors="replace")
+    return GuestRun(_described(guest, problem, written), written)
 
 
 async def _outcome(process: asyncio.subprocess.Process, wanted: int) -> str:
     try:
-        async with asyncio.timeout(PROOF_SECONDS_MAX):
+        async with _bounded(process, PROOF_SECONDS_MAX):
             _, errors = await process.communicate()
     except TimeoutError:
         return f"the test guest did not finish within {PROOF_SECONDS_MAX:g} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     if process.returncode == wanted:
         return ""
     last = errors.decode(errors="replace").strip().rpartition("\n")[2]
     return f"QEMU ended with {process.returncode}: {last}"
+
+
+@contextlib.asynccontextmanager
+async def _bounded(process: asyncio.subprocess.Process, seconds: float) -> AsyncIterator[None]:
+    """Wait for the process in here; it does not outlive this context."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _described(guest: ProofGuest, problem: str, written: str) -> str:
+    """The problem, with the step that the guest did not complete."""
+    missed = guest.missed(written)
+    if not problem:
+        return f"the test guest ended without {missed}" if missed else ""
+    return f"{problem} (missing: {missed})" if written and missed else problem
