@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bullpen.placements.local import host_sandbox, kvm
+from bullpen.placements.local.kvm import VERDICTS, Kvm
+from bullpen.placements.local.layout import Layout
 from bullpen.provisioners.qemu import QEMU_IMG, emulator
 
 MACHINES = ("aarch64", "arm", "riscv64", "x86_64")
@@ -43,7 +45,7 @@ class Finding:
 
 def examine(data: Path) -> tuple[Finding, ...]:
     """Run all checks. Starts a few programs and takes about a second."""
-    return (*_programs(), *_layers(data), _kvm())
+    return (*_programs(), *_layers(data), _kvm(data))
 
 
 def _programs() -> Iterator[Finding]:
@@ -77,7 +79,7 @@ def _layers(data: Path) -> Iterator[Finding]:
         )
 
 
-def _kvm() -> Finding:
+def _kvm(data: Path) -> Finding:
     about = "KVM, which makes guests of this architecture fast"
     if not kvm.DEVICE.exists():
         return Finding(
@@ -97,4 +99,8 @@ def _kvm() -> Finding:
         )
     problem = asyncio.run(kvm.prove(platform.machine()))
     remedy = "none on this machine: its host does not support nested guests" if problem else ""
+    if not problem:
+        # The test guest runs, but a machine did not.
+        problem = asyncio.run(Kvm(Layout(data).cache).known_problem(platform.machine())) or ""
+        remedy = f"delete {Layout(data).cache / VERDICTS} to try KVM again" if problem else ""
     return Finding(name="kvm", about=about, problem=problem, remedy=remedy, needed=False)

@@ -43,11 +43,16 @@ class SerialLine:
         finally:
             self._listener = None
 
-    async def plug(self, machine: socket.socket) -> None:
-        """Connect a machine that is about to start. Unread output of the last run is dropped."""
+    async def plug(
+        self, machine: socket.socket, listener: Callable[[bytes], None] | None = None
+    ) -> None:
+        """Connect a machine that is about to start. Unread output of the last run is dropped.
+
+        ``listener`` is called with all output of this run; consoles get it all the same.
+        """
         self.unplug()
         self._unread.clear()
-        connection = _Machine(self)
+        connection = _Machine(self, listener)
         await asyncio.get_running_loop().create_connection(lambda: connection, sock=machine)
         self._machine = connection
 
@@ -101,8 +106,9 @@ class _Machine(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, line: SerialLine) -> None:
+    def __init__(self, line: SerialLine, listener: Callable[[bytes], None] | None) -> None:
         self._line = line
+        self._listener = listener
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -112,6 +118,8 @@ class _Machine(asyncio.Protocol):
         self._line.lose(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._listener is not None:
+            self._listener(data)
         self._line.receive(self, data)
 
 

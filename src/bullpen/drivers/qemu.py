@@ -24,7 +24,7 @@ from jumpstarter_driver_qemu import driver as published
 from xdg_base_dirs import xdg_runtime_dir
 
 from bullpen.api import codec
-from bullpen.drivers import launcher_client, qemu_disks, sandbox, sizes
+from bullpen.drivers import kvm_trial, launcher_client, qemu_disks, sandbox, sizes
 from bullpen.drivers.console import Console
 from bullpen.drivers.downloads import Sources
 from bullpen.drivers.flasher import (
@@ -358,7 +358,7 @@ class Qemu(published.Qemu):
         forwards = self.parameters.hostfwd.values()
         return Machine(
             parameters=self.parameters,
-            site=self.machine_site,
+            site=kvm_trial.trusted(self.machine_site),
             arch=self.arch,
             smp=self.smp,
             memory=self._memory(),

@@ -10,15 +10,16 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from jumpstarter.driver import export
 from jumpstarter_driver_qemu import driver as published
 
+from bullpen.drivers import kvm_trial
 from bullpen.drivers.launcher_client import Launched
-from bullpen.drivers.qemu_command import command
+from bullpen.drivers.qemu_command import Machine, command
 from bullpen.drivers.sandbox import (
     LAST_LINES_MAX,
     LAST_WORDS_SECONDS_MAX,
@@ -39,6 +40,14 @@ OFF_SECONDS_MAX = 5.0
 
 class QmpError(RuntimeError):
     """QEMU rejected a command, or does not answer."""
+
+
+class MachineFailed(RuntimeError):
+    """QEMU did not start the machine."""
+
+    def __init__(self, message: str, machine: Machine) -> None:
+        super().__init__(message.strip())
+        self.machine = machine
 
 
 class Qmp:
@@ -111,6 +120,7 @@ class QemuPower(published.QemuPower):
         self._cloud_init: TemporaryDirectory[str] | None = None
         self._listener: threading.Thread | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES_MAX)
+        self._trial: asyncio.Task[None] | None = None
 
     def is_on(self) -> bool:
         return self._running is not None and self._running.poll() is None
@@ -121,9 +131,49 @@ class QemuPower(published.QemuPower):
             if self.is_on():
                 self.logger.warning("already powered on, ignoring request")
             else:
-                await self._switch_on()
+                await self._switch_on_trusted()
 
-    async def _switch_on(self) -> None:
+    async def _switch_on_trusted(self) -> None:
+        """Switch on; with emulation if QEMU fails with KVM, now or while it is watched."""
+        output = kvm_trial.Output()
+        try:
+            machine = await self._switch_on(output)
+        except MachineFailed as error:
+            if not kvm_trial.is_on_trial(error.machine):
+                raise
+            await self._switch_on(kvm_trial.Output(), emulate=True)
+            self._blame(error.machine, str(error))
+            return
+        if kvm_trial.is_on_trial(machine) and kvm_trial.speaks(machine):
+            self._trial = asyncio.create_task(self._watch(machine, self._running, output))
+
+    async def _watch(
+        self, machine: Machine, process: Program | Launched | None, output: kvm_trial.Output
+    ) -> None:
+        """Start the machine again with emulation if it shows no sign of life with KVM."""
+        if await output.comes() or self._running is not process:
+            return
+        seconds = kvm_trial.LIFE_SECONDS_MAX
+        problem = f"a machine printed nothing for {seconds:g} s with KVM, and did with emulation"
+        self.logger.warning("no output for %g s: starting again without KVM", seconds)
+        emulated = kvm_trial.Output()
+        with self.parent.occupation.of("being switched on"):
+            await asyncio.to_thread(self.off)
+            try:
+                await self._switch_on(emulated, emulate=True)
+            except MachineFailed as error:
+                self.logger.warning("not started without KVM either: %s", error)
+                return
+        if await emulated.comes():
+            self._blame(machine, problem)
+        else:
+            self.logger.warning("no output with emulation either: KVM is not the cause")
+
+    def _blame(self, machine: Machine, problem: str) -> None:
+        self.logger.warning("KVM is not used any more: %s", problem)
+        kvm_trial.fail(machine.arch, problem)
+
+    async def _switch_on(self, output: kvm_trial.Output, *, emulate: bool = False) -> Machine:
         self._cloud_init = self.parent.cidata()
         with contextlib.ExitStack() as stack:
             qmp, their_qmp = map(stack.enter_context, socket.socketpair())
@@ -133,16 +183,19 @@ class QemuPower(published.QemuPower):
                 serial=their_serial.fileno(),
                 cidata=self._cloud_init.name,
             )
+            if emulate:
+                machine = replace(machine, site=replace(machine.site, kvm=False))
             # Each gets a duplicate, because a transport may close its socket at any time.
-            await self.parent.console.line.plug(serial.dup())
+            await self.parent.console.line.plug(serial.dup(), output.add)
             self._running = self._start(
                 command(machine), (machine.qmp, machine.serial), self.parent.access(machine)
             )
             their_qmp.close()
             their_serial.close()
-            await self._let_go(qmp.dup())
+            await self._let_go(qmp.dup(), machine)
+            return machine
 
-    async def _let_go(self, connection: socket.socket) -> None:
+    async def _let_go(self, connection: socket.socket, machine: Machine) -> None:
         """Connect the sockets QEMU opened, then let the guest run."""
         try:
             async with talking(connection) as qmp:
@@ -153,7 +206,7 @@ class QemuPower(published.QemuPower):
             if self._listener is not None:
                 self._listener.join(LAST_WORDS_SECONDS_MAX)
             said = " ".join(self._last_lines)
-            raise RuntimeError(f"the machine did not start: {error}. {said}".strip()) from None
+            raise MachineFailed(f"the machine did not start: {error}. {said}", machine) from None
 
     def _start(
         self, line: tuple[str, ...], inherited: tuple[int, ...], access: Access

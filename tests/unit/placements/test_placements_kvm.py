@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import shutil
 import subprocess
@@ -10,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from bullpen.app import diagnosis
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
 from bullpen.placements.local import kvm
+from bullpen.placements.local.capacity import host_limits
+from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.kvm import GuestRun, Kvm, prove, try_guest
+from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.local.proof_guests import GUESTS
+from bullpen.placements.local.wire import KvmFailed
 
 SOURCES = Path(__file__).parents[2] / "support" / "proof_guests"
 
@@ -156,6 +164,39 @@ async def test_the_verdict_is_kept_for_this_host_and_this_version_of_qemu(host: 
     host.name, host.problem = "a 6.8", ""
     assert await host.works()
     assert host.proofs == 3
+
+
+async def test_kvm_that_failed_a_machine_is_not_used_again_until_qemu_changes(
+    host: Host, tmp_path: Path
+) -> None:
+    """As an exporter reports it: the test guest passed, a machine was silent."""
+    assert await host.works()
+    settings = LocalSettings(data=tmp_path, limits=host_limits(), zygote=ZygoteSettings())
+    placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
+    arch = platform.machine()
+    async with placement.running():
+        placement._heard(KvmFailed(key=("lab", "a"), arch=arch, problem="it was silent"))
+    assert not await host.works()
+    assert host.proofs == 1
+    host.qemu = "QEMU 8.0"
+    assert await host.works()
+
+
+async def test_the_doctor_names_what_failed_with_kvm_and_how_to_try_it_again(
+    host: Host, tmp_path: Path
+) -> None:
+    await Kvm(host.cache).distrust(platform.machine(), "it was silent")
+    finding = await asyncio.to_thread(diagnosis._kvm, tmp_path)
+    assert finding.problem == "it was silent"
+    assert finding.remedy == f"delete {host.cache}/kvm.json to try KVM again"
+    (host.cache / kvm.VERDICTS).unlink()
+    assert (await asyncio.to_thread(diagnosis._kvm, tmp_path)).status == "ok"
+
+
+async def test_a_verdict_that_cannot_be_kept_is_still_a_verdict(host: Host) -> None:
+    host.cache.write_text("a file in the place of the directory")
+    host.problem = "it hangs"
+    assert not await host.works()
 
 
 async def test_an_unreadable_verdict_is_found_out_again(host: Host) -> None:

@@ -9,14 +9,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bullpen.placements.local import processes
+from bullpen.placements.local.children import Child, RotatedLog
 from bullpen.placements.local.connection import (
     BUSY_MISSED_MAX,
     HEARTBEAT_SECONDS,
     MISSED_MAX,
     hangs,
 )
-from bullpen.placements.local.wire import ANSWERS, Frames, Hello
+from bullpen.placements.local.wire import (
+    ANSWERS,
+    Frames,
+    Hello,
+    KvmFailed,
+    Registered,
+    Spawn,
+    frame,
+)
 from bullpen.placements.local.zygote import Zygote
 from support.real_service import eventually
 
@@ -42,6 +53,49 @@ def test_news_of_a_supervisor_that_was_just_replaced_does_not_end_the_zygote(
         zygote._receive()
         (hello,) = Frames(ANSWERS).feed(second.recv(4096))
         assert isinstance(hello, Hello)
+        zygote._part()
+        zygote._selector.close()
+        for end in (zygote._wakeups, zygote._wake):
+            end.close()
+
+
+def test_a_failure_of_kvm_that_an_exporter_reports_reaches_the_supervisor_once(
+    tmp_path: Path,
+) -> None:
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        socket.socket(socket.AF_UNIX) as supervisor,
+        (tmp_path / "output").open("wb") as output,
+    ):
+        status, exporter = socket.socketpair()
+        listener.bind(str(tmp_path / "control"))
+        listener.listen()
+        janitor: Any = None
+        zygote = Zygote(listener, janitor, orphan_seconds_max=30.0)
+        supervisor.connect(str(tmp_path / "control"))
+        zygote._accept()
+        spawn = Spawn(
+            key=("lab", "a"),
+            token="token",
+            directory=str(tmp_path),
+            runtime=str(tmp_path),
+            config=msgspec.Raw(b"{}"),
+            single_use=False,
+            retain=False,
+        )
+        child = Child(
+            spawn, pid=1, log=RotatedLog(tmp_path / "log"), output=output.fileno(), status=status
+        )
+        failed = KvmFailed(key=("lab", "a"), arch="x86_64", problem="it was silent")
+        exporter.sendall(frame(failed))
+        zygote._learn(child)
+        exporter.sendall(frame(Registered(key=("lab", "a"))))
+        zygote._learn(child)
+        _, *said = Frames(ANSWERS).feed(supervisor.recv(4096))
+        assert said == [failed, Registered(key=("lab", "a"))]
+        exporter.close()
+        status.close()
+        child._log.close()
         zygote._part()
         zygote._selector.close()
         for end in (zygote._wakeups, zygote._wake):

@@ -17,6 +17,7 @@ from bullpen.placements.local.wire import (
     DisksChanged,
     Exited,
     Frames,
+    KvmFailed,
     Registered,
     Spawn,
     frame,
@@ -48,6 +49,7 @@ class Child:
         self.retain = spawn.retain
         self.groups = spawn.confinement.groups_of_limits if spawn.confinement else ()
         self.registered = False
+        self.kvm_failed: KvmFailed | None = None
         self.output = output
         self.status = status
         self.kill_at: float | None = None
@@ -87,6 +89,8 @@ class Child:
                 self.registered = True
             elif isinstance(message, DisksChanged):
                 self.answers.append(message)
+            elif isinstance(message, KvmFailed):
+                self.kvm_failed = message
             elif isinstance(message, Exited):
                 self._said = message
         return bool(data)

@@ -29,7 +29,7 @@ from jumpstarter.config.exporter import ExporterConfigV1Alpha1, HookConfigV1Alph
 from jumpstarter.exporter.hooks import HookExecutionError, HookExecutor
 
 from bullpen.core.targets.instances import ExitReason
-from bullpen.drivers import downloads
+from bullpen.drivers import downloads, kvm_trial
 from bullpen.drivers.target_files import AttachedDisk
 from bullpen.placements.local import layout, processes
 from bullpen.placements.local.lasting_device import LastingDevice
@@ -38,6 +38,7 @@ from bullpen.placements.local.wire import (
     DisksChanged,
     Exited,
     Frames,
+    KvmFailed,
     Registered,
     Spawn,
     frame,
@@ -85,6 +86,11 @@ def run(spawn: Spawn, report: socket.socket, *, on_orphaned: Callable[[], None])
 
 
 async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], None]) -> Ending:
+    def kvm_failed(arch: str, problem: str) -> None:
+        told = KvmFailed(key=spawn.key, arch=arch, problem=problem[:DETAIL_LENGTH_MAX])
+        report.sendall(frame(told))
+
+    kvm_trial.report_to(kvm_failed)
     try:
         downloads.guard_drivers()
         config = read_config(bytes(spawn.config))

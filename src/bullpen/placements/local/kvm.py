@@ -60,26 +60,48 @@ class Kvm:
         if arch != platform.machine() or not os.access(DEVICE, os.R_OK | os.W_OK):
             return False
         async with self._asking:
-            host, qemu = host_name(), await qemu_version(arch)
-            known = self._verdicts()
-            verdict = known.get(arch)
-            if verdict is None or (verdict.host, verdict.qemu) != (host, qemu):
-                verdict = Verdict(host=host, qemu=qemu, problem=await prove(arch))
-                facts = {"key": arch, "works": not verdict.problem, "cause": verdict.problem}
-                log.info("kvm probed", extra=facts)
-                self._write({**known, arch: verdict})
-            return not verdict.problem
+            problem = await self.known_problem(arch)
+            if problem is None:
+                problem = await prove(arch)
+                log.info("kvm probed", extra={"key": arch, "works": not problem, "cause": problem})
+                await self._remember(arch, problem)
+            return not problem
+
+    async def known_problem(self, arch: str) -> str | None:
+        """The verdict for this host and QEMU, empty if KVM works; None if there is none yet."""
+        verdict = self._verdicts().get(arch)
+        if verdict is None or (verdict.host, verdict.qemu) != await _situation(arch):
+            return None
+        return verdict.problem
+
+    async def distrust(self, arch: str, problem: str) -> None:
+        """A machine worked with emulation and not with KVM: no machine gets KVM any more."""
+        async with self._asking:
+            log.warning("kvm failed", extra={"key": arch, "cause": problem})
+            await self._remember(arch, problem)
 
     def _verdicts(self) -> dict[str, Verdict]:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Verdict])
         return {}
 
-    def _write(self, verdicts: dict[str, Verdict]) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+    async def _remember(self, arch: str, problem: str) -> None:
+        host, qemu = await _situation(arch)
+        verdict = Verdict(host=host, qemu=qemu, problem=problem)
+        verdicts = {**self._verdicts(), arch: verdict}
         temporary = self._file.with_suffix(".new")
-        temporary.write_bytes(msgspec.json.encode(verdicts))
-        temporary.replace(self._file)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(msgspec.json.encode(verdicts))
+            temporary.replace(self._file)
+        except OSError as error:
+            # The next machine finds it out again.
+            log.warning("kvm verdict not kept", extra={"key": self._file, "cause": error})
+
+
+async def _situation(arch: str) -> tuple[str, str]:
+    """What a verdict is valid for: the host and its QEMU."""
+    return host_name(), await qemu_version(arch)
 
 
 def host_name() -> str:
@@ -92,13 +114,13 @@ async def qemu_version(arch: str) -> str:
     program = shutil.which(f"qemu-system-{arch}")
     if program is None:
         return ""
-    process = await asyncio.create_subprocess_exec(
-        program, "--version",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(OSError, TimeoutError):
+        process = await asyncio.create_subprocess_exec(
+            program, "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
         async with _bounded(process, VERSION_SECONDS_MAX):
             output, _ = await process.communicate()
             return output.decode(errors="replace").partition("\n")[0].strip()

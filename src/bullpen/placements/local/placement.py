@@ -39,6 +39,7 @@ from bullpen.placements.local.wire import (
     Event,
     Exited,
     Hello,
+    KvmFailed,
     Noted,
     Registered,
     Retire,
@@ -388,6 +389,8 @@ class LocalPlacement:
         elif isinstance(event, Registered) and local is not None:
             local.register()
             self._tell(local.key)
+        elif isinstance(event, KvmFailed) and self._tasks is not None:
+            self._tasks.create_task(self._kvm.distrust(event.arch, event.problem))
 
     def _note(self, key: Key) -> None:
         if self._zygote.link is not None:

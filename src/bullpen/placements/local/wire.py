@@ -98,6 +98,14 @@ class DisksChanged(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """Why the machine cannot have the disks without a restart; empty if it has them."""
 
 
+class KvmFailed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """A machine of the instance works with emulation and did not with KVM."""
+
+    key: Key
+    arch: str
+    problem: str
+
+
 class Exited(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """No process of the instance is left."""
 
@@ -119,7 +127,7 @@ class Pong(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """The zygote serves its supervisor."""
 
 
-Event = Hello | Spawned | Registered | DisksChanged | Exited
+Event = Hello | Spawned | Registered | DisksChanged | KvmFailed | Exited
 Answer = Event | Pong
 """Everything that a zygote sends."""
 

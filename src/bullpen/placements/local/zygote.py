@@ -281,6 +281,9 @@ class Zygote:
         self._hear(child.status, child.read_status)
         if child.registered and not known:
             self._send(Registered(key=child.key))
+        if child.kvm_failed is not None:
+            self._send(child.kvm_failed)
+            child.kvm_failed = None
         self._pass_on(child)
 
     def _pass_on(self, child: Child) -> None:
