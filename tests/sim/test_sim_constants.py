@@ -47,12 +47,14 @@ PROMISES = {
     "liveness.SETTLE_MAX": "everything left over is gone",
     "liveness.PROMISED": "a lease is served",
     "liveness.NOTICED_MAX": "a dead exporter is reported",
+    "liveness.ENDED_MAX": "an overdue lease ends",
     "liveness.TIDY_MAX": "a pool that shrinks is done",
     "world.KNOWN_LATE": "every process knows the durable state",
 }
 RUN = {
     "campaign.GC_THRESHOLDS": "garbage collection",
     "campaign.RUNS_MAX": "runs of one process",
+    "liveness.HELD": "a lease whose end is checked",
     "liveness.LOOK": "between two looks of a checker",
     "run.READY": "before the first step",
     "trace.TAIL_MAX": "lines that are kept",

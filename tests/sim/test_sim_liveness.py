@@ -9,8 +9,10 @@ import pytest
 
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.core.exporters import presence
+from bullpen.core.leases import lifecycle
 from bullpen.core.pools import sizes
 from bullpen.kit.clock import VirtualClock
+from bullpen.runtime.loop import ReconcileLoop
 from bullpen.sim import virtual_time
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.liveness import served_within, untidy
@@ -140,3 +142,20 @@ def test_leases_that_are_kept_for_ever_are_found(monkeypatch: pytest.MonkeyPatch
 def test_a_pool_that_stays_empty_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes.Sizes, "fitting", lambda self, count: 0)
     assert broken_promise(QUIET).startswith("once faults stop")
+
+
+def test_a_lease_that_goes_on_after_the_clock_was_set_past_its_end_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def notice_nothing(loop: Any) -> None:
+        """Wait as if no clock were ever set."""
+
+    monkeypatch.setattr(ReconcileLoop, "_notice_clock_step", notice_nothing)
+    assert broken_promise(QUIET) == "a lease ends in time"
+
+
+def test_a_lease_that_lasts_longer_after_the_clock_was_set_back_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "holds_at_most", lambda lease: None)
+    assert broken_promise(QUIET) == "a lease ends in time"

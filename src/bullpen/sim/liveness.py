@@ -1,14 +1,15 @@
 """What must happen within bounded virtual time once faults have stopped.
 
 First the lab is left alone until its own back-off periods are over; then a free target must
-be assigned within a boot time and two seconds, and a dead exporter detected within five.
+be assigned within a boot time and two seconds, a dead exporter detected within five, and a
+lease ended within two seconds of its time, although the wall clock is set.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from bullpen.app.services import Services
 from bullpen.controllers.leases import lease_retention
@@ -28,6 +29,13 @@ PROMISED = 2.0
 """Seconds beyond a boot time within which a lease is served."""
 
 NOTICED_MAX = 5.0
+ENDED_MAX = 2.0
+"""Seconds within which an overdue lease has ended, whatever the wall clock did."""
+
+HELD = 30.0
+"""Seconds that a lease whose end is checked lasts."""
+
+CLOCK_STEP = timedelta(hours=1)
 TIDY_MAX = 5.0
 """Seconds for ongoing activity, such as a shrinking pool."""
 
@@ -39,6 +47,7 @@ async def check(world: World) -> None:
     world.history.check()
     await _all_served(world)
     await _dead_is_noticed(world)
+    await _ends_in_time(world)
     # A pool may be removing surplus members at this very moment.
     await _tidy(world, TIDY_MAX)
     await _forgotten(world)
@@ -212,6 +221,43 @@ async def _dead_is_noticed(world: World) -> None:
     await _until(world, offline, NOTICED_MAX, "a dead exporter is still online")
     world.plug(SPACE, "board0")
     await asyncio.sleep(NOTICED_MAX)
+
+
+async def _ends_in_time(world: World) -> None:
+    """Leases of clients that vanish end at their time: it comes, or the clock is set past it.
+
+    A clock that is set back makes no lease longer. The steps cancel each other out.
+    """
+    for step in (-CLOCK_STEP, CLOCK_STEP):
+        job = Job(
+            client=CLIENTS[0],
+            selector="board=real",
+            duration=HELD,
+            holds=0.0,
+            patience=4 * NOTICED_MAX,
+            vanishes=True,
+        )
+        client = Client(world, job)
+        await client.run()
+        world.clock.jump(step)
+        left = HELD if step < timedelta(0) else 0.0
+        # A board that serves nobody breaks another promise, which was checked before.
+        if world.history.waited(SPACE, client.lease) is not None:
+            await _until_ended(world, client.lease, left + ENDED_MAX)
+
+
+async def _until_ended(world: World, name: str, seconds: float) -> None:
+    def ended() -> bool:
+        lease = world.truth.get("Lease", SPACE, name)
+        return lease is None or bool(status(lease).get("ended"))
+
+    end = world.time + seconds
+    while not ended():
+        if world.time >= end:
+            text = f"lease {name} goes on, which had to end within {seconds:.0f} s"
+            world.breaks(Violation("a lease ends in time", text, world.time))
+            return
+        await asyncio.sleep(ENDED_MAX / 20)
 
 
 def _condition(document: Raw | None, type_: str) -> bool:
