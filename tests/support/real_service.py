@@ -11,9 +11,10 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 import psutil
 import yaml
@@ -78,7 +79,8 @@ class Service:
         self.home.mkdir(exist_ok=True)
         # The path of a socket is at most 107 characters long, and that of a test may be longer:
         # the published client then says that the connection to the exporter was lost.
-        self._sockets = TemporaryDirectory(prefix="bullpen-")
+        self._sockets = mkdtemp(prefix="bullpen-")
+        weakref.finalize(self, shutil.rmtree, self._sockets, ignore_errors=True)
         self.process: subprocess.Popen[str] | None = None
         self.log = data.parent / f"{data.name}.log"
 
@@ -130,7 +132,7 @@ class Service:
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / "config"),
-            "XDG_RUNTIME_DIR": self._sockets.name,
+            "XDG_RUNTIME_DIR": self._sockets,
             "KUBECONFIG": str(self.data / "kubeconfig"),
             "KUBECACHEDIR": str(self.home / "cache"),
             "BULLPEN_DATA": str(self.data),
