@@ -13,7 +13,7 @@ import pytest
 
 from bullpen.api import codec
 from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.devicepool import DevicePool
 from bullpen.api.exporter import Exporter
@@ -134,6 +134,18 @@ def test_a_claim_that_cannot_have_all_has_none_and_says_what_is_missing() -> Non
             assert holders(world) == {"a": "busy"}
             await world.edit_lease("busy", release=True)
             await allocated(world)
+
+    LabWorld().run(story)
+
+
+def test_a_claim_for_all_of_too_many_devices_is_told_so() -> None:
+    async def story(world: LabWorld) -> None:
+        boards = [f"board-{number:02}" for number in range(MEMBERS_MAX + 1)]
+        async with lab(world, *boards):
+            whole = {"deviceClassName": "any", "allocationMode": "All"}
+            await make_claim(world, "c", {"name": "boards", "exactly": whole})
+            await world.until(lambda: said(world) == ("False", "TooManyDevices"))
+            assert holders(world) == {}
 
     LabWorld().run(story)
 

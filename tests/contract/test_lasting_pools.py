@@ -412,7 +412,7 @@ class TestRetainedDisks:
             await make(world, 2, virtual_disk_templates=(root(RETAIN),))
             await edit(world, replicas=0)
             await world.until(lambda: len(_free(world)) == 2)
-            await world.sleep(400_000)
+            await world.sleep(40_000)
             assert len(disks(world)) == 2
 
         World().run(story)

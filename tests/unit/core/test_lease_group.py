@@ -84,3 +84,14 @@ def test_a_change_of_one_lease_affects_the_others_of_its_group() -> None:
 @pytest.mark.parametrize("written", ["", "two", "-1", "²"])
 def test_a_size_that_somebody_else_wrote_is_no_size(written: str) -> None:
     assert group_size(member("z", "a", size=written)) == 0
+
+
+@pytest.mark.parametrize(
+    "forged", ["-1", "1e9", "٣", "65", "9" * 20, "9" * 100_000, "1_0", " 2", "2\n"]
+)
+def test_a_forged_size_costs_nothing_and_assigns_nothing(forged: str) -> None:
+    lease = member("a", "x", size=forged)
+
+    assert group_size(lease) == 0
+    assert groups(lease).partners(lease) == ()
+    assert groups(lease).assignable(lease) == ()

@@ -13,9 +13,6 @@ from bullpen.api.device_selectors import Expression
 from bullpen.core.claims.inventory import Amounts, Toleration
 from bullpen.kit.selectors import EVERYTHING, Selector
 
-DEVICES_MAX = 64
-"""Devices of one claim. The work of a matching grows with the square of their number."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:

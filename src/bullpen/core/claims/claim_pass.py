@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.devicepool import DevicePool
 from bullpen.api.exporter import Exporter
@@ -153,7 +153,7 @@ class _Pass:
     def _over_quota(
         self, decisions: Sequence[Decision], waiting: Mapping[str, DeviceClaim]
     ) -> tuple[Hold, ...]:
-        """The claims that would start, but have more devices than their client may."""
+        """The claims that would start, but have more devices than they or their client may."""
         active = dict(self._lab.active)
         over = []
         for decision in decisions:
@@ -161,6 +161,10 @@ class _Pass:
                 continue
             claim, size = waiting[decision.claim], len(decision.answer.members)
             client = claim.spec.client_ref.name
+            if size > MEMBERS_MAX:
+                text = f"all that match are {size} devices; a claim has at most {MEMBERS_MAX}"
+                over.append(Hold(claim=claim, reason="TooManyDevices", message=text))
+                continue
             problem = quotas.too_many_active(
                 self._lab.quotas,
                 access.allowance(self._lab.policies, client=self._lab.clients[client]),

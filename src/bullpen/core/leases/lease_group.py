@@ -6,11 +6,13 @@ without a claim is a group of its own.
 
 from __future__ import annotations
 
-from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.lease import Lease
 
 GROUP_SIZE = "device.jumpstarter.dev/leases"
 """Annotation of a claim's lease: how many leases are assigned together with it, itself included."""
+
+DIGITS_MAX = len(str(MEMBERS_MAX))
 
 
 def claim_uid(lease: Lease | None) -> str:
@@ -20,9 +22,14 @@ def claim_uid(lease: Lease | None) -> str:
 
 
 def group_size(lease: Lease) -> int:
-    """How many leases belong to the lease's group; zero if nobody knows."""
+    """How many leases belong to the lease's group; zero if that cannot be.
+
+    Whoever may write leases may write the annotation, so it is not believed beyond its limit.
+    """
     written = lease.metadata.annotations.get(GROUP_SIZE, "")
-    return int(written) if written.isdecimal() else 0
+    plain = written.isascii() and written.isdecimal() and len(written) <= DIGITS_MAX
+    size = int(written) if plain else 0
+    return size if size <= MEMBERS_MAX else 0
 
 
 class LeaseGroups:
