@@ -40,7 +40,9 @@ DISK_TEMPLATE = f"{RESERVED_PREFIX}disk-template"
 FREE_SINCE = f"{RESERVED_PREFIX}free-since"
 """Annotation of a retained disk: since when no member has it (RFC 3339)."""
 
-REPLICAS_MAX = 10_000
+REPLICAS_MAX = 1_000
+"""Members of one pool. A larger number is more often a slip than a wish, and hurts the others."""
+
 REMOVALS_MAX = 1_000
 REVISIONS_MAX = 10
 NUMBER_LENGTH_MAX = 10

@@ -29,7 +29,7 @@ from bullpen.api.virtualtargetpool import (
 from bullpen.core import conditions
 from bullpen.core.pools.refusals import Refusal, of, permitted
 
-CREATES_MAX = 500
+CREATES_MAX = 50
 """Members created in one pass; the rest follow in the next ones."""
 
 HASH_LENGTH = 16
