@@ -13,9 +13,7 @@ from bullpen.api.paths import Document, shown
 from bullpen.api.virtualtargetclass import GROUP_VERSION
 from bullpen.errors import Cause
 from bullpen.kit import quantities
-
-SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
-"""A Kubernetes quantity of bytes, without sign or fractional suffixes."""
+from bullpen.kit.quantities import SIZE_PATTERN
 
 SIZE_BYTES_MIN = 1 << 20
 SIZE_BYTES_MAX = 64 << 40

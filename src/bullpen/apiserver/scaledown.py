@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from bullpen.api import codec
 from bullpen.api.exporter import Exporter
+from bullpen.api.fields import Kind
 from bullpen.api.paths import Document, decode
 from bullpen.api.resources import RESOURCES
 from bullpen.api.virtualtarget import VirtualTarget
@@ -18,6 +20,8 @@ from bullpen.core.pools.named_removal import Removed
 from bullpen.errors import BadRequest, Conflict, NotFound
 from bullpen.registry.options import WriteOptions
 from bullpen.registry.registry import Registry
+
+K = TypeVar("K", bound=Kind)
 
 ATTEMPTS_MAX = 10
 """Writes that may conflict with the controller or an autoscaler before the caller is told."""
@@ -69,29 +73,24 @@ class ScaleDowns:
         return True
 
     def _targets(self, namespace: str, names: tuple[str, ...]) -> Mapping[str, VirtualTarget]:
-        resource = RESOURCES.of(VirtualTarget)
-        found = {}
-        for name in names:
-            try:
-                document = decode(self._registry.get(resource, namespace, name))
-            except NotFound:
-                continue
-            found[name] = codec.decode(VirtualTarget, document)
-        return found
+        found = self._found(VirtualTarget, namespace, names)
+        return {target.metadata.name: target for target in found}
 
     def _leases(self, namespace: str, names: tuple[str, ...]) -> Mapping[str, str]:
         """The leases that hold the targets, from their Exporters, where they are assigned."""
-        resource = RESOURCES.of(Exporter)
-        found = {}
+        found = self._found(Exporter, namespace, names)
+        held = ((e.metadata.name, e.status.lease_ref) for e in found)
+        return {name: lease.name for name, lease in held if lease is not None}
+
+    def _found(self, kind: type[K], namespace: str, names: tuple[str, ...]) -> Iterator[K]:
+        """The objects of these names that exist."""
+        resource = RESOURCES.of(kind)
         for name in names:
             try:
                 document = decode(self._registry.get(resource, namespace, name))
             except NotFound:
                 continue
-            lease = codec.decode(Exporter, document).status.lease_ref
-            if lease is not None:
-                found[name] = lease.name
-        return found
+            yield codec.decode(kind, document)
 
 
 def _answer(route: ObjectRoute, done: Removed, *, dry_run: bool) -> Document:

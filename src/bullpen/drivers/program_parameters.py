@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from bullpen.api.fields import Struct, about
 from bullpen.drivers.target_files import File
+from bullpen.kit.quantities import SIZE_PATTERN
 
-_QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,29}")
 
 ARGUMENTS_MAX = 256
@@ -49,12 +49,12 @@ class ProgramResources(Struct):
     )
     memory: int | str = field(
         default="256Mi",
-        metadata=about("The most memory it may use.", pattern=_QUANTITY, defaulted=True),
+        metadata=about("The most memory it may use.", pattern=SIZE_PATTERN, defaulted=True),
     )
     firmware: int | str = field(
         default="64Mi",
         metadata=about(
-            "Maximum size of firmware that a lessee flashes.", pattern=_QUANTITY, defaulted=True
+            "Maximum size of firmware that a lessee flashes.", pattern=SIZE_PATTERN, defaulted=True
         ),
     )
 

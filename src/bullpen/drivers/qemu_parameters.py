@@ -14,9 +14,7 @@ from typing import ClassVar
 from bullpen.api.fields import Rule, Struct, about
 from bullpen.drivers.target_files import File, ImageFormat
 from bullpen.kit import quantities
-
-_QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
-"""A Kubernetes quantity of bytes, without sign or fractional suffixes."""
+from bullpen.kit.quantities import SIZE_PATTERN
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 
@@ -91,7 +89,7 @@ class Disk(Struct):
     )
     size: int | str = field(
         default="",
-        metadata=about("Size of the disk; that of the base by default.", pattern=_QUANTITY),
+        metadata=about("Size of the disk; that of the base by default.", pattern=SIZE_PATTERN),
     )
 
 
@@ -103,10 +101,11 @@ class Resources(Struct):
         default=1, metadata=about("Virtual CPUs.", minimum=1, maximum=255, defaulted=True)
     )
     memory: int | str = field(
-        default="512Mi", metadata=about("Memory of the guest.", pattern=_QUANTITY, defaulted=True)
+        default="512Mi",
+        metadata=about("Memory of the guest.", pattern=SIZE_PATTERN, defaulted=True),
     )
     storage: int | str = field(
-        default="", metadata=about("Size of the disk `root`.", pattern=_QUANTITY)
+        default="", metadata=about("Size of the disk `root`.", pattern=SIZE_PATTERN)
     )
 
 

@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Rule, Struct, about
-
-_DIGEST = r"^sha256:[0-9a-f]{64}$"
+from bullpen.api.virtualdisk import DIGEST_PATTERN
 
 
 class ImageFormat(StrEnum):
@@ -30,7 +29,9 @@ class File(Struct):
     url: str = field(
         default="", metadata=about("URL to fetch the file from.", pattern="^(https?|file)://[^ ]+$")
     )
-    digest: str = field(default="", metadata=about("Digest of the fetched file.", pattern=_DIGEST))
+    digest: str = field(
+        default="", metadata=about("Digest of the fetched file.", pattern=DIGEST_PATTERN)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,9 @@ PATTERN = (
     r"([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
 )
 
+SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"
+"""A quantity of bytes: without sign, exponent and fractional suffixes."""
+
 _PARTS = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(.*)", re.ASCII)
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}

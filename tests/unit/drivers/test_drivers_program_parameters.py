@@ -17,7 +17,7 @@ from bullpen.drivers.target_files import File
 from bullpen.provisioners.program import ProgramRecipe
 
 VALUES = Placeholders(
-    directory="/work",
+    directory="/dir",
     socket="/run/console",
     firmware="/fw.elf",
     files={"rom": "/rom.bin"},
@@ -32,14 +32,14 @@ def line(*arguments: str, **more: Any) -> tuple[str, ...]:
 def test_every_placeholder_is_filled_wherever_it_stands() -> None:
     found = line("-f={firmware}", "{file:rom}", "{dir}/x", "{port:gdb}", "{{literal}}")
     assert found == (
-        "env", "-C", "/work", "sim",
-        "-f=/fw.elf", "/rom.bin", "/work/x", "4002", "{literal}",
+        "env", "-C", "/dir", "sim",
+        "-f=/fw.elf", "/rom.bin", "/dir/x", "4002", "{literal}",
     )  # fmt: skip
 
 
 def test_the_environment_is_filled_too_and_set_in_order() -> None:
     found = line(environment={"ZED": "{port:console}", "ABC": "{dir}"})
-    assert found == ("env", "-C", "/work", "ABC=/work", "ZED=4001", "sim")
+    assert found == ("env", "-C", "/dir", "ABC=/dir", "ZED=4001", "sim")
 
 
 def test_a_value_is_not_searched_for_placeholders_again() -> None:
@@ -49,7 +49,7 @@ def test_a_value_is_not_searched_for_placeholders_again() -> None:
 
 
 def test_missing_firmware_is_an_error_only_where_it_is_used() -> None:
-    empty = Placeholders(directory="/work")
+    empty = Placeholders(directory="/dir")
     assert command(ProgramParameters(program="sim"), empty)[-1] == "sim"
     with pytest.raises(FirmwareMissing, match="flash one"):
         command(ProgramParameters(program="sim", arguments=("{firmware}",)), empty)

@@ -18,7 +18,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects, meta_of
 from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
 from bullpen.api.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
@@ -302,7 +302,7 @@ def _owner(found: Kind) -> OwnerReference:
     )
 
 
-def _member(pool: VirtualTargetPool, name: str, spec: object) -> VirtualTarget:
+def _member(pool: VirtualTargetPool, name: str, spec: VirtualTargetSpec) -> VirtualTarget:
     meta = ObjectMeta(
         name=name,
         namespace=pool.metadata.namespace,
@@ -310,7 +310,7 @@ def _member(pool: VirtualTargetPool, name: str, spec: object) -> VirtualTarget:
         annotations=pool.spec.template.metadata.annotations,
         owner_references=(_owner(pool),),
     )
-    return VirtualTarget(metadata=meta, spec=spec)  # type: ignore[arg-type]
+    return VirtualTarget(metadata=meta, spec=spec)
 
 
 def _updated(found: VirtualTarget, pool: VirtualTargetPool, seen: LastingPool) -> VirtualTarget:
