@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 
 import click
@@ -108,6 +109,7 @@ def cli() -> None:
 
 def main() -> None:
     """The console entry point."""
+    leave_forks_alone()
     try:
         result = cli.main(standalone_mode=False)
         code = result if isinstance(result, int) else Exit.OK
@@ -129,6 +131,16 @@ def main() -> None:
         sys.stderr.close()
         code = Exit.OK
     sys.exit(code)
+
+
+def leave_forks_alone() -> None:
+    """Keep gRPC's fork handlers out of the programs that this process starts.
+
+    uvloop starts a program with fork, and the handlers abort the child if one of gRPC's
+    threads was busy at that moment. Nothing here uses gRPC after a fork. gRPC reads the
+    variable when it is first used.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def _tell(error: LabError) -> int:
