@@ -80,8 +80,8 @@ release: setup ## Build and prove what a release consists of: DRY=1 without a ta
 kinds: setup ## Write docs/reference/lasting-targets.md from the schemas
 	@$(BIN)/python scripts/kinds
 
-chart: setup ## Write the Helm chart in deploy/chart from src/bullpen/app/install
-	@$(BIN)/python -m bullpen.app.install.chart deploy/chart
+chart: setup ## Write the Helm chart in deploy/chart from src/bullpen/install
+	@$(BIN)/python -m bullpen.install.chart deploy/chart
 
 lock: setup ## Pin the newest allowed versions of every dependency
 	@$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes \

@@ -44,11 +44,11 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPoolSpec,
 )
 from bullpen.app import controllers
-from bullpen.app.install import rbac
 from bullpen.app.lab import Lab, Role
 from bullpen.controllers.object_edit import change
 from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
+from bullpen.install import rbac
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.sim.keys import cheap_keys
 from support.lab_world import SETTINGS, LabWorld

@@ -16,9 +16,9 @@ from bullpen.api.pod import CLUSTER_RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import certificates, credentials
-from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.app.httpserver import bind, serving
+from bullpen.datadir import certificates, credentials
+from bullpen.datadir.directory import SECRET, write_atomically
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.garbage import GarbageCollector

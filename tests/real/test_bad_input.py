@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jumpstarter_protocol import client_pb2
 
-from bullpen.app import keys
+from bullpen.datadir import keys
 from bullpen.identity.subjects import Role, Subject
 from bullpen.identity.tokens import Signer
 from support.grpc_caller import calling

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bullpen.app import certificates
+from bullpen.datadir import certificates
 from support.lab_helpers import Lab, at_once, warnings_in
 from support.real_service import Service, running_service
 

@@ -27,8 +27,8 @@ from exporter_fake import running_fakes
 from google.protobuf.duration_pb2 import Duration
 from jumpstarter_protocol import client_pb2
 
-from bullpen.app import keys
 from bullpen.cli.options import Exit
+from bullpen.datadir import keys
 from support.grpc_caller import Caller, calling, frame
 from support.lab_helpers import Lab, Refusal
 from support.real_service import eventually, running_service

@@ -20,9 +20,9 @@ from typing import Any
 from bullpen.api.fields import Kind
 from bullpen.app.health import Health
 from bullpen.app.httpserver import bind, serving
-from bullpen.app.leadership import Leadership
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.kubeconfig import Access, Surroundings
+from bullpen.cluster.leadership import Leadership
 from bullpen.cluster.objects import ClusterObjects, Scope
 from bullpen.errors import Refused
 from bullpen.kit.clock import Clock

@@ -11,8 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
-from bullpen.app import certificates, controllers, process
-from bullpen.app.certificates import Pair, TlsFiles, hosts_of
+from bullpen.app import controllers, process
 from bullpen.app.cluster_process import (
     Joined,
     JoinSettings,
@@ -23,7 +22,6 @@ from bullpen.app.cluster_process import (
 )
 from bullpen.app.config import Config
 from bullpen.app.httpserver import serving
-from bullpen.app.keys import SharedKeys
 from bullpen.app.lab import Keys, Lab, LabSettings, Role, scopes_of
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import lab_metrics
@@ -31,6 +29,9 @@ from bullpen.app.process import Shares
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.audit.events import NoAudit
+from bullpen.datadir import certificates
+from bullpen.datadir.certificates import Pair, TlsFiles, hosts_of
+from bullpen.datadir.keys import SharedKeys
 from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.runtime.connections import Door

@@ -20,11 +20,8 @@ from bullpen.apiserver.authentication import (
     TokenTable,
 )
 from bullpen.apiserver.service import ApiService
-from bullpen.app import backups, certificates, controllers, credentials, keys, process
-from bullpen.app.backups import BackupKeeper, Schedule
-from bullpen.app.certificates import Certificates, hosts_of, load_certificate
+from bullpen.app import controllers, process
 from bullpen.app.config import Config
-from bullpen.app.datadir import PUBLIC, Layout, write_atomically
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
@@ -37,6 +34,10 @@ from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import AccessIndex
+from bullpen.datadir import backups, certificates, credentials, keys
+from bullpen.datadir.backups import BackupKeeper, Schedule
+from bullpen.datadir.certificates import Certificates, hosts_of, load_certificate
+from bullpen.datadir.directory import PUBLIC, Layout, write_atomically
 from bullpen.errors import Refused
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bullpen.app.certificates import Certificates
+from bullpen.datadir.certificates import Certificates
 from bullpen.runtime.connections import Door, Guest, accepting
 
 KEEP_ALIVE_SECONDS = 60

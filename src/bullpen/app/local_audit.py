@@ -7,10 +7,10 @@ import pwd
 
 from bullpen.api.paths import Document
 from bullpen.app.config import AuditConfig
-from bullpen.app.datadir import Layout
 from bullpen.audit.events import AuditEvent, Target
 from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import MASTERS, User
+from bullpen.datadir.directory import Layout
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 

@@ -20,17 +20,18 @@ from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.lease import ENDED_LABEL, Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app import certificates, keys, process
-from bullpen.app.certificates import TlsFiles, as_files, hosts_of
+from bullpen.app import process
 from bullpen.app.cluster_process import JoinSettings, before_stop, hear_signals, joined, taken_port
-from bullpen.app.datadir import Layout
 from bullpen.app.health import Health
-from bullpen.app.keys import SharedKeys
 from bullpen.app.sources import Sources
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.core.leases.sessions import Session
+from bullpen.datadir import certificates, keys
+from bullpen.datadir.certificates import TlsFiles, as_files, hosts_of
+from bullpen.datadir.directory import Layout
+from bullpen.datadir.keys import SharedKeys
 from bullpen.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit.clock import Clock

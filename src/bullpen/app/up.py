@@ -18,8 +18,6 @@ import uvloop
 from bullpen.api import yaml
 from bullpen.api.client import Client
 from bullpen.api.paths import Document
-from bullpen.app.credentials import USERS, Role, client_config, kubeconfig
-from bullpen.app.datadir import PUBLIC, SECRET, DataDirectory, Layout, write_atomically
 from bullpen.app.embedded import Running, Settings, running
 from bullpen.app.initial_objects import apply
 from bullpen.app.local_audit import applied_event
@@ -27,6 +25,8 @@ from bullpen.app.sources import Sources
 from bullpen.app.systemd import READY, STOPPING, notify
 from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
+from bullpen.datadir.credentials import USERS, Role, client_config, kubeconfig
+from bullpen.datadir.directory import PUBLIC, SECRET, DataDirectory, Layout, write_atomically
 from bullpen.errors import BadRequest, TimedOut
 from bullpen.identity import subjects
 

@@ -26,8 +26,6 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.service import ApiService
-from bullpen.app import certificates
-from bullpen.app.certificates import Certificates
 from bullpen.app.config import AuditConfig
 from bullpen.app.httpserver import bind, serving
 from bullpen.audit.log import AuditLog
@@ -35,6 +33,8 @@ from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
 from bullpen.bench.processes import Served, served
 from bullpen.bench.store import VALUE_BYTES, measure_bare
 from bullpen.core.rbac.authorization import MASTERS, User
+from bullpen.datadir import certificates
+from bullpen.datadir.certificates import Certificates
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.registry import Registry

@@ -23,7 +23,6 @@ from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app import controllers
 from bullpen.app import lab as production
 from bullpen.app.config import Config
-from bullpen.app.keys import fresh_signing_keys, read_signing_keys
 from bullpen.app.lab import Keys, LabSettings, Role
 from bullpen.app.login import outside_tokens
 from bullpen.app.services import Services
@@ -33,6 +32,7 @@ from bullpen.bench.passes import ready
 from bullpen.controllers.exporters.presence_reconciler import Connections
 from bullpen.controllers.views import Views
 from bullpen.core.leases.quotas import UNLIMITED
+from bullpen.datadir.keys import fresh_signing_keys, read_signing_keys
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds

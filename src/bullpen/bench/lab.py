@@ -34,11 +34,11 @@ from bullpen.api.client import Client
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
-from bullpen.app.credentials import exporter_config
 from bullpen.bench.processes import installed
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.core.exporters import presence
+from bullpen.datadir.credentials import exporter_config
 from bullpen.errors import NotFound
 
 NAMESPACE = "default"

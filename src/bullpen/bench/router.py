@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import cast
 
-from bullpen.app import certificates
-from bullpen.app.certificates import Certificates
 from bullpen.bench.measure import Goal, Result, compare, interleaved, percentile
 from bullpen.bench.processes import served
+from bullpen.datadir import certificates
+from bullpen.datadir.certificates import Certificates
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import STREAM_LIFETIME, Ticket, Tickets
 from bullpen.kit.clock import SystemClock

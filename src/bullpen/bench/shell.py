@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 from bullpen.api import yaml
-from bullpen.app.credentials import client_config
 from bullpen.bench.lab import (
     CLIENT,
     NAMESPACE,
@@ -26,6 +25,7 @@ from bullpen.bench.measure import Result, compare, interleaved
 from bullpen.bench.processes import installed, program, seconds
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
+from bullpen.datadir.credentials import client_config
 
 NAME = "shell"
 

@@ -21,11 +21,11 @@ import msgspec
 
 from bullpen.api.lease import Lease
 from bullpen.api.resources import RESOURCES
-from bullpen.app import backups
-from bullpen.app.datadir import Layout
 from bullpen.bench.lab import Caller, connected, export, populate, service
 from bullpen.bench.measure import Goal, Result, compare, interleaved
 from bullpen.bench.processes import Served, installed, resident, seconds, served
+from bullpen.datadir import backups
+from bullpen.datadir.directory import Layout
 from bullpen.registry.lists import is_cold
 from bullpen.store.base import ABSENT
 

@@ -29,8 +29,8 @@ def audit(data: Path | None, who: str, what: str, since: str, output: str) -> No
     The service need not be running. With -o json the events are printed as they are stored,
     one per line, in the format of audit.k8s.io/v1.
     """
-    from bullpen.app.datadir import Layout
     from bullpen.audit.log import Query, read
+    from bullpen.datadir.directory import Layout
     from bullpen.kit.clock import SystemClock
 
     directory = Layout((data or default_data_directory()).resolve()).audit

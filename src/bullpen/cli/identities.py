@@ -195,7 +195,7 @@ def _with_credential(api: Api, path: str) -> Document:
 
 
 def _config(api: Api, found: Document) -> str:
-    from bullpen.app.credentials import client_config, exporter_config
+    from bullpen.datadir.credentials import client_config, exporter_config
 
     meta, status = found["metadata"], found["status"]
     namespace = meta["namespace"]
@@ -224,6 +224,6 @@ def _refuse_overwriting(path: Path, *, force: bool) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    from bullpen.app.datadir import SECRET, write_atomically
+    from bullpen.datadir.directory import SECRET, write_atomically
 
     write_atomically(path, content, mode=SECRET)

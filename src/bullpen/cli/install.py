@@ -45,9 +45,9 @@ def crds(output: str) -> None:
 def manifests(namespace: str, values: tuple[Path, ...], output: str) -> None:
     """Print all manifests that a cluster needs to run the service."""
     from bullpen.api import yaml
-    from bullpen.app.install.parts import manifests as installation
     from bullpen.core.targets.exporter_config import merged
     from bullpen.errors import BadRequest
+    from bullpen.install.parts import manifests as installation
 
     chosen: dict[str, object] = {}
     for path in values:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from bullpen.app.certificates import TlsFiles
     from bullpen.app.cluster_process import JoinSettings
+    from bullpen.datadir.certificates import TlsFiles
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,7 +113,7 @@ def settings_from(
 
 def tls_from(tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None) -> TlsFiles | None:
     """Convert the options of ``served_over_tls``: all of them or none."""
-    from bullpen.app.certificates import TlsFiles
+    from bullpen.datadir.certificates import TlsFiles
 
     if tls_cert and tls_key and tls_ca:
         return TlsFiles(certificate=tls_cert, key=tls_key, ca=tls_ca)

@@ -13,7 +13,7 @@ from bullpen.cli.output import echo_document, table
 from bullpen.kit import times
 
 if TYPE_CHECKING:
-    from bullpen.app.backups import Finding, Restored
+    from bullpen.datadir.backups import Finding, Restored
 
 _COLUMNS = ("name", "made", "bytes", "revision", "objects", "sound")
 
@@ -28,10 +28,10 @@ def restore(data: Path | None, chosen: str, listing: bool, output: str) -> None:
 
     Changes after the backup was made are lost. The replaced database is kept.
     """
-    from bullpen.app.backups import restore as run
-    from bullpen.app.backups import survey
-    from bullpen.app.datadir import Layout
     from bullpen.app.local_audit import record_restore
+    from bullpen.datadir.backups import restore as run
+    from bullpen.datadir.backups import survey
+    from bullpen.datadir.directory import Layout
     from bullpen.kit.clock import SystemClock
     from bullpen.kit.ids import RandomIds
 

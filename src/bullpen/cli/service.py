@@ -86,8 +86,8 @@ def install(
     A unit that a person has changed is left alone and nothing is written, unless --force is
     given. Nothing is started.
     """
-    from bullpen.app.datadir import PUBLIC, write_atomically
     from bullpen.app.systemd import units
+    from bullpen.datadir.directory import PUBLIC, write_atomically
 
     place = directory or _units_directory(user=user)
     wanted = units(_chosen(user=user, data=data, listen=listen, port_base=port_base, config=config))

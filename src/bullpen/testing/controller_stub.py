@@ -15,7 +15,7 @@ import grpc
 from jumpstarter.common import ExporterStatus
 from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc
 
-from bullpen.app import certificates
+from bullpen.datadir import certificates
 from bullpen.kit.clock import SystemClock
 from bullpen.provisioners.base import Connection, Key
 

@@ -16,13 +16,13 @@ import pytest
 
 from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.app import certificates
 from bullpen.app.cluster_process import JoinSettings
 from bullpen.app.health import Health
 from bullpen.app.router import Home, RouterLab, RouterSettings, route
 from bullpen.app.sources import Sources
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.sessions import Session
+from bullpen.datadir import certificates
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bullpen.app import certificates
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.kubeconfig import Surroundings, Token, TokenFile
+from bullpen.datadir import certificates
 from bullpen.errors import Refused
 from bullpen.kit.clock import EPOCH, VirtualClock
 

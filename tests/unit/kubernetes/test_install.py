@@ -15,12 +15,12 @@ from cel_expr_python import cel
 from click.testing import CliRunner
 
 from bullpen.api.cel import holds
-from bullpen.app.install import chart, rbac
-from bullpen.app.install.parts import PARTS, installed, manifests
-from bullpen.app.install.values import DEFAULTS, Chosen
 from bullpen.cli.install import manifests as command
 from bullpen.cli.main import cli
 from bullpen.errors import BadRequest
+from bullpen.install import chart, rbac
+from bullpen.install.parts import PARTS, installed, manifests
+from bullpen.install.values import DEFAULTS, Chosen
 from support.k8s_helm import CHART, linted, refusal, rendered
 from support.k8s_schemas import RELEASES, is_elsewhere, problems
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from bullpen.api.resources import RESOURCES
-from bullpen.app.install.parts import manifests
 from bullpen.cli.main import cli
+from bullpen.install.parts import manifests
 from support.k8s_helm import ROOT
 from support.k8s_schemas import RELEASES, is_elsewhere, problems
 

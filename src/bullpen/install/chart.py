@@ -1,4 +1,4 @@
-"""The Helm chart, written from the parts. ``python -m bullpen.app.install.chart DIRECTORY``."""
+"""The Helm chart, written from the parts. ``python -m bullpen.install.chart DIRECTORY``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import yaml
 
 from bullpen.api.crds import crds
 from bullpen.api.paths import Document
-from bullpen.app.install.parts import PARTS, Part
-from bullpen.app.install.values import DEFAULTS, VERSION, Written, as_template, expression, schema
+from bullpen.install.parts import PARTS, Part
+from bullpen.install.values import DEFAULTS, VERSION, Written, as_template, expression, schema
 
-GENERATED = "# Written by `make chart` from src/bullpen/app/install/; do not edit.\n"
+GENERATED = "# Written by `make chart` from src/bullpen/install/; do not edit.\n"
 
 ABOUT: Document = {
     "apiVersion": "v2",

@@ -13,9 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from bullpen.api import yaml
-from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
 from bullpen.core.rbac.bootstrap_policy import ADMIN_USER, VIEW_USER
+from bullpen.datadir.directory import SECRET, write_atomically
 from bullpen.errors import Refused
 
 TOKEN_BYTES = 32

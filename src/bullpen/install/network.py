@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bullpen.api.paths import Document
 from bullpen.api.pod import MANAGED_BY, MANAGER
-from bullpen.app.install.values import GRPC, HTTP, LOGIN, ROUTER, Values, label, name_of, selector
-from bullpen.app.install.workloads import TLS_SECRET
+from bullpen.install.values import GRPC, HTTP, LOGIN, ROUTER, Values, label, name_of, selector
+from bullpen.install.workloads import TLS_SECRET
 
 CERTIFICATES = "cert-manager.io/v1"
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.app import backups
-from bullpen.app.backups import Backup, BackupKeeper, Schedule, stored_backups, surplus
-from bullpen.app.datadir import Layout
+from bullpen.datadir import backups
+from bullpen.datadir.backups import Backup, BackupKeeper, Schedule, stored_backups, surplus
+from bullpen.datadir.directory import Layout
 from bullpen.errors import Damaged, Refused
 from bullpen.kit.clock import EPOCH, VirtualClock
 from bullpen.store.base import ABSENT

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.app.cluster_process import Joined, lead
 from bullpen.app.health import Health
-from bullpen.app.leadership import Leadership, LeadershipWatch, Timing, may_take
+from bullpen.cluster.leadership import Leadership, LeadershipWatch, Timing, may_take
 from bullpen.errors import Unavailable, Unreachable
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bullpen.api.paths import Document
-from bullpen.app.install.values import Values, label, name_of
+from bullpen.install.values import Values, label, name_of
 
 JUMPSTARTER, VIRTUAL = "jumpstarter.dev", "virtualtarget.jumpstarter.dev"
 DEVICE = "device.jumpstarter.dev"

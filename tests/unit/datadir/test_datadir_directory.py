@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bullpen.app.datadir import SECRET, write_atomically
+from bullpen.datadir.directory import SECRET, write_atomically
 from bullpen.errors import Refused
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from bullpen.app.datadir import DataDirectory, Layout
+from bullpen.datadir.directory import DataDirectory, Layout
 from bullpen.errors import Damaged, LabError, NotFound, Refused
 from bullpen.kit import times
 from bullpen.kit.clock import Clock

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from bullpen.app.datadir import PUBLIC, SECRET, write_atomically
+from bullpen.datadir.directory import PUBLIC, SECRET, write_atomically
 from bullpen.errors import Refused
 
 CA_DAYS = 3650

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bullpen.api.crds import crds
 from bullpen.api.paths import Document
-from bullpen.app.install import admission, network, rbac, workloads
-from bullpen.app.install.values import Chosen, Values
+from bullpen.install import admission, network, rbac, workloads
+from bullpen.install.values import Chosen, Values
 
 Build = Callable[[Values], list[Document]]
 

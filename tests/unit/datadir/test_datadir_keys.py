@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pytest
 
 from bullpen.api.core import Secret
-from bullpen.app import certificates
-from bullpen.app.keys import AUTHORITY, SIGNING_KEYS, STREAM_KEY, SharedKeys
+from bullpen.datadir import certificates
+from bullpen.datadir.keys import AUTHORITY, SIGNING_KEYS, STREAM_KEY, SharedKeys
 from bullpen.errors import Refused
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds

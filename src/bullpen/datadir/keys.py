@@ -21,9 +21,9 @@ from joserfc.jwk import ECKey
 from bullpen.api.core import Secret
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
-from bullpen.app import certificates
-from bullpen.app.certificates import Pair
-from bullpen.app.datadir import SECRET, write_atomically
+from bullpen.datadir import certificates
+from bullpen.datadir.certificates import Pair
+from bullpen.datadir.directory import SECRET, write_atomically
 from bullpen.errors import AlreadyExists, NotFound, Refused, Unavailable
 
 STREAM_KEY_BYTES = 32

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from bullpen.api.paths import Document
-from bullpen.app.install.values import (
+from bullpen.install.values import (
     GRPC,
     HTTP,
     LOGIN,

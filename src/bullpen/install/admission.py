@@ -8,7 +8,7 @@ from __future__ import annotations
 from bullpen.api.exporterset import SCALE_TO_ZERO, ExporterSet
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
-from bullpen.app.install.values import Values, label
+from bullpen.install.values import Values, label
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 
