@@ -21,8 +21,8 @@ demo: setup ## Show the service doing its main job, then clean up
 
 check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
 
-test: check ## Everything: the fast half, then real processes, crashes and clients
-	$(PYTEST) -n 2 --dist worksteal -m "(slow or hypothesis) and not real" $(T)
+test: check ## Everything: the fast half, then whole labs, real processes, crashes and clients
+	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow or hypothesis) and not real" $(T)
 	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 
@@ -36,9 +36,9 @@ types: setup ## mypy, strict
 imports: setup ## Imports point down only
 	@$(BIN)/lint-imports
 
-unit: setup ## Unit and contract tests
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -n 2 -m "not slow and not real" \
-	    --ignore tests/real --ignore tests/cluster $(T)
+unit: setup ## Unit tests
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -n 2 \
+	    -m "not lab and not slow and not real" --ignore tests/real --ignore tests/cluster $(T)
 
 coverage: setup ## Branches of core, store, registry and runtime that the unit and contract tests take
 	@$(BIN)/python scripts/coverage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -23,13 +24,18 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+LABS = ("contract", "sim")
+"""The directories of tests that run a lab in memory."""
+
 SLOW_SECONDS_MAX = 300
 """How long a slow or real test may take that does not say otherwise, on a busy machine."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give slow tests more time, and leave clusters alone unless they are asked for by name."""
+    """Mark labs, give slow tests more time, and leave clusters alone unless asked for by name."""
     for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in LABS:
+            item.add_marker(pytest.mark.lab)
         long = item.get_closest_marker("slow") or item.get_closest_marker("real")
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS_MAX))
