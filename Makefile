@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds format
+.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -76,6 +76,10 @@ docs: setup ## Build the documentation into site/, with links checked
 
 release: setup ## Build and prove what a release consists of: DRY=1 without a tag, IMAGE=0, BASE=IMAGE
 	@DRY="$(DRY)" IMAGE="$(IMAGE)" BASE="$(BASE)" $(BIN)/python scripts/release
+
+proto: setup ## Write the code of bullpen.v1 from src/bullpen/protocol/claims.proto
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+	    --grpc_python_out=. bullpen/protocol/claims.proto
 
 kinds: setup ## Write docs/reference/lasting-targets.md from the schemas
 	@$(BIN)/python scripts/kinds

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from support.real_service import Service, eventually
+from support.real_service import BIN, Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient]
 
@@ -28,10 +31,15 @@ def test_two_boards_are_claimed_used_and_released(service: Service) -> None:
     service.kubectl("apply", "-f", "-", input=CLASSES)
     one = service.create_exporter("one", {"kind": "board", "site": "brno"})
     two = service.create_exporter("two", {"kind": "board", "site": "brno"})
-    asked = ("--client", "alice", "--duration", "10m", "--match", "site")
+    asked = ("--duration", "10m", "--match", "site")
+
+    def claim(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        first, *rest = arguments
+        return service.bullpen("claim", first, "--client-config", str(alice), *rest, **options)
+
     with service.exporter(one), service.exporter(two):
-        service.bullpen("claim", "create", "bench", "--request", "boards=board,count=2", *asked)
-        listed = service.bullpen("claim", "wait", "bench", "--timeout", "1m").stdout.splitlines()
+        claim("create", "bench", "--request", "boards=board,count=2", *asked)
+        listed = claim("wait", "bench", "--timeout", "1m").stdout.splitlines()
         rows = [line.split() for line in listed[1:]]
         assert [(request, exporter) for request, exporter, _ in rows] == [
             ("boards", "one"),
@@ -41,18 +49,95 @@ def test_two_boards_are_claimed_used_and_released(service: Service) -> None:
             service.jmp(
                 "shell", "--client-config", str(alice), "--lease", lease, "--", "j", "power", "on"
             )
-        service.bullpen("claim", "create", "late", "--request", "boards=board", *asked)
-        late = service.bullpen("claim", "wait", "late", "--timeout", "2s", check=False)
+        used = claim("shell", "bench/boards/2", "--", "sh", "-c", "echo $JMP_EXPORTER; j power on")
+        assert used.stdout.splitlines()[0] == "two"
+        claim("create", "late", "--request", "boards=board", *asked)
+        late = claim("wait", "late", "--timeout", "2s", check=False)
         assert late.returncode == 12, late.stderr
         assert "one" in late.stderr, "it says who has what is missing"
-        service.bullpen("claim", "release", "bench")
-        service.bullpen("claim", "wait", "late", "--timeout", "1m")
-        found = json.loads(service.bullpen("claim", "get", "bench", "-o", "json").stdout)
+        assert "earliest start" in late.stderr, "and until when"
+        assert claim("list", "-o", "name").stdout.split() == ["bench", "late"]
+        assert "lasts 20m" in claim("extend", "bench", "20m").stdout
+        claim("release", "bench")
+        claim("wait", "late", "--timeout", "1m")
+        found = json.loads(claim("get", "bench", "-o", "json").stdout)
         assert found["status"]["ended"]
-        ended = service.bullpen("claim", "wait", "bench", check=False)
+        ended = claim("wait", "bench", check=False)
         assert (ended.returncode, "Released" in ended.stderr) == (13, True)
-        service.bullpen("claim", "release", "late")
+        claim("release", "late")
         eventually(lambda: service.exporter_status("one") == "Available", seconds=20)
+
+
+def test_a_command_gets_one_target_for_each_request(service: Service) -> None:
+    service.kubectl("apply", "-f", "-", input=CLASSES)
+    service.kubectl("apply", "-f", "-", input=CLASSES.replace("rare", "can"))
+    dut = service.create_exporter("dut-1", {"kind": "board"})
+    peer = service.create_exporter("can-1", {"kind": "can"})
+    script = """
+        set -e
+        test "$JMP_EXPORTER_DUT $JMP_EXPORTER_PEER" = "dut-1 can-1"
+        for host in "$JUMPSTARTER_HOST_DUT" "$JUMPSTARTER_HOST_PEER"; do
+          JUMPSTARTER_HOST=$host j power on
+        done
+        exit 7
+    """
+    with service.exporter(dut), service.exporter(peer):
+        asked = ("--request", "dut=board", "--request", "peer=can")
+        ended = service.bullpen(
+            "claim", "run", "--name", "both", *asked, "--", "sh", "-c", script, check=False
+        )
+        assert ended.returncode == 7, ended.stderr
+        assert service.bullpen("claim", "list", "-o", "name").stdout == "", "it was released"
+
+
+def test_a_claim_that_ends_ends_the_command(service: Service) -> None:
+    service.kubectl("apply", "-f", "-", input=CLASSES)
+    with service.exporter(service.create_exporter("three", {"kind": "board"})):
+        command = [
+            str(BIN / "bullpen"), "claim", "run", "--name", "short", "--request", "dut=board",
+            "--", "sh", "-c", "echo running; exec sleep 300",
+        ]  # fmt: skip
+        with subprocess.Popen(
+            command, env=service.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        ) as running:  # fmt: skip
+            assert running.stdout is not None
+            assert running.stdout.readline() == "running\n"
+            service.bullpen("claim", "release", "short")
+            _, said = running.communicate(timeout=120)
+        assert running.returncode == 14, said
+        assert "the claim has ended" in said
+
+
+TEST_FILE = """
+import pytest
+
+@pytest.mark.claim({"dut": "board", "peer": {"deviceClassName": "can", "count": 2}}, timeout="1m")
+def test_bench(claim):
+    claim["dut"].power.on()
+    assert sorted(claim) == ["dut", "peer"]
+    for client in claim.all("peer"):
+        client.power.on()
+    assert len(claim.leases["peer"]) == 2
+
+def test_without_a_marker(claim):
+    pass
+"""
+
+
+def test_pytest_gets_connected_clients_by_request(service: Service, tmp_path: Path) -> None:
+    service.kubectl("apply", "-f", "-", input=CLASSES.replace("rare", "can"))
+    (tmp_path / "test_bench.py").write_text(TEST_FILE)
+    with contextlib.ExitStack() as stack:
+        for name, kind in (("dut-2", "board"), ("can-2", "can"), ("can-3", "can")):
+            stack.enter_context(service.exporter(service.create_exporter(name, {"kind": kind})))
+        done = service.run(
+            str(BIN / "pytest"), "-q", "-p", "no:cacheprovider", str(tmp_path / "test_bench.py"),
+            check=False,
+        )  # fmt: skip
+        assert "1 passed, 1 error" in done.stdout, done.stdout
+        assert "say what to claim" in done.stdout
+        assert service.bullpen("claim", "list", "-o", "name").stdout == "", "it was released"
 
 
 def test_a_claim_that_cannot_be_served_exits_with_13(service: Service) -> None:
@@ -61,17 +146,17 @@ def test_a_claim_that_cannot_be_served_exits_with_13(service: Service) -> None:
     done = service.bullpen("claim", "wait", "never", "--timeout", "1m", check=False)
     assert done.returncode == 13, done.stderr
     assert "Unsatisfiable" in done.stderr
+    service.bullpen("claim", "release", "never")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         ("bench",),
-        ("--request", "dut=board"),
         ("bench", "--request", "dut"),
         ("bench", "--request", "dut=board,count=many"),
     ],
-    ids=["nothing is asked for", "no name", "no class", "no number"],
+    ids=["nothing is asked for", "no class", "no number"],
 )
 def test_a_claim_that_is_written_wrongly_is_refused(
     service: Service, wrong: tuple[str, ...]

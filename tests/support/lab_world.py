@@ -35,6 +35,7 @@ from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
+from bullpen.services.grpc.claims import ClaimServicer
 from bullpen.services.leases import Leases
 from bullpen.services.peers import Peer
 from bullpen.services.routing import Router
@@ -73,6 +74,7 @@ class LabWorld:
     leases: Leases
     exporters: Exporters
     switchboard: Switchboard
+    claims: ClaimServicer
     sessions: SessionRecorder
 
     def __init__(self) -> None:
@@ -115,7 +117,7 @@ class LabWorld:
         self.views, self.connections, self.sessions = lab.views, lab.connections, lab.sessions
         services = Services.of(lab)
         self.leases, self.exporters = services.leases, services.exporters
-        self.switchboard = services.switchboard
+        self.switchboard, self.claims = services.switchboard, services.claims
         lab.routers.set_local(Router("router:1", lambda: 0))
         async with lab.running(CONTROLLERS):
             yield

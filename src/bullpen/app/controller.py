@@ -105,7 +105,7 @@ async def _serving(
     services = Services.of(lab)
     async with (
         lab.running(controllers.LEASES),
-        grpc.serving(services.callers, services.controller, services.client),
+        grpc.serving(services.callers, services.controller, services.client, services.claims),
         _login(settings, identity, endpoint, namespace=home),
     ):
         with here.health.counting(lab_metrics(lab.views)):

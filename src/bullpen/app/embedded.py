@@ -111,7 +111,9 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         # tokens.
         await process.serve_router()
         await stack.enter_async_context(
-            process.grpc.serving(services.callers, services.controller, services.client)
+            process.grpc.serving(
+                services.callers, services.controller, services.client, services.claims
+            )
         )
         await process.serve_login(endpoints)
         await process.serve_api(lab, services, access, problem=lambda: placement.problem)

@@ -17,8 +17,10 @@ from bullpen.identity.serviceaccounts import API_AUDIENCE
 from bullpen.identity.tokens import Signer
 from bullpen.kit.clock import Clock
 from bullpen.services.callers import Callers, Claim
+from bullpen.services.claims import Claims
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
+from bullpen.services.grpc.claims import ClaimServicer
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.leases import Leases
@@ -37,6 +39,9 @@ class Services:
 
     client: ClientServicer
     """The services of clients, for gRPC."""
+
+    claims: ClaimServicer
+    """Claims of clients, for gRPC."""
 
     @classmethod
     def of(cls, lab: Lab) -> Services:
@@ -91,6 +96,18 @@ class Services:
             ),
             client=ClientServicer(
                 views, leases, lab.credentials, clock=clock, labels=settings.labels
+            ),
+            claims=ClaimServicer(
+                Claims(
+                    lab.objects,
+                    views,
+                    lab.labs,
+                    gatekeeper=gatekeeper,
+                    quotas=settings.quotas,
+                    signals=lab.signals,
+                    clock=clock,
+                    ids=lab.ids,
+                )
             ),
         )
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bullpen import errors
+from bullpen.client import config
 from bullpen.errors import TimedOut
 
 if TYPE_CHECKING:
     from bullpen.cli.connection import Api
+    from bullpen.client.config import ClientConfig
 
 
 class Exit(IntEnum):
@@ -77,16 +79,16 @@ KUBECONFIG = "bullpen.kubeconfig"
 """Where the value of ``--kubeconfig`` is kept until the connection is made."""
 
 
+CLIENT_CONFIG = "bullpen.client-config"
+"""Where the value of ``--client-config`` is kept until the config is read."""
+
+
 def _keep_kubeconfig(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
     ctx.meta[KUBECONFIG] = value
 
 
 def default_data_directory() -> Path:
-    """``$BULLPEN_DATA``, or the standard directory for application data."""
-    if chosen := os.environ.get("BULLPEN_DATA"):
-        return Path(chosen)
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "bullpen"
+    return config.default_data_directory(os.environ, Path.home())
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -132,6 +134,32 @@ def connected(function: F) -> F:
         callback=_connect,
         default=None,
         help="Data directory of the service [default: $BULLPEN_DATA, else ~/.local/share/bullpen].",
+    )(function)
+
+
+def _client(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> ClientConfig:
+    if chosen := ctx.meta.get(CLIENT_CONFIG):
+        return config.load(chosen)
+    return config.find(os.environ, value or default_data_directory(), Path.home())
+
+
+def client_options(function: F) -> F:
+    """``--client-config FILE`` or ``--data DIR`` as the ``client`` that asks."""
+    function = click.option(
+        "--client-config",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, parameter, value: ctx.meta.__setitem__(CLIENT_CONFIG, value),
+        help="Config file of a jmp client.",
+    )(function)
+    return click.option(
+        "--data",
+        "client",
+        type=click.Path(path_type=Path, file_okay=False),
+        callback=_client,
+        default=None,
+        help="Data directory of the service [default: $BULLPEN_DATA, else the usual one].",
     )(function)
 
 

@@ -14,15 +14,17 @@ import tty
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bullpen.cli.options import Exit, default_data_directory
-from bullpen.client import config
+from bullpen.cli.options import Exit, client_options
 from bullpen.client.config import ClientConfig
 from bullpen.errors import LabError
 from bullpen.kit import durations
+
+if TYPE_CHECKING:
+    from bullpen.client.lease import HeldLease
 
 QUIT = b"\x1d"
 """Ctrl-], as in telnet."""
@@ -55,14 +57,6 @@ class Period(click.ParamType[timedelta]):
 def leasing(function: F) -> F:
     """The options that say who leases what for how long."""
     for decorate in (
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Data directory of the service [default: $BULLPEN_DATA, else the usual one].",
-        ),
-        click.option(
-            "--client-config", type=click.Path(path_type=Path), help="Config file of a jmp client."
-        ),
         click.option("-l", "--selector", default="", help="Labels of the target: board=rpi4."),
         click.option("-n", "--name", "exporter", default="", help="Name of the exporter."),
         click.option("--duration", type=Period(), default="30m", show_default=True),
@@ -75,7 +69,7 @@ def leasing(function: F) -> F:
         ),
     ):
         function = decorate(function)
-    return function
+    return client_options(function)
 
 
 @click.command()
@@ -104,21 +98,10 @@ def console(driver: str, power_on: bool, **options: Any) -> int:
     return _run(lambda session: session.console(driver, power_on=power_on), **options)
 
 
-def _run(
-    use: Callable[[Session], Awaitable[int]],
-    *,
-    data: Path | None,
-    client_config: Path | None,
-    **wanted: Any,
-) -> int:
+def _run(use: Callable[[Session], Awaitable[int]], *, client: ClientConfig, **wanted: Any) -> int:
     if not wanted["selector"] and not wanted["exporter"]:
         raise click.UsageError("say which target: -l board=rpi4, or -n NAME")
-    known = (
-        config.load(client_config)
-        if client_config
-        else config.find(os.environ, data or default_data_directory(), Path.home())
-    )
-    return asyncio.run(_used(known, wanted, use))
+    return asyncio.run(_used(client, wanted, use))
 
 
 async def _used(
@@ -135,19 +118,19 @@ async def _used(
         async with Connection(known) as connection:
             leases = Leases(connection)
             progress.begin()
-            async with _interruptible(leases.held(Wanted(**wanted), progress.tell)) as lease:
+            async with interruptible(leases.held(Wanted(**wanted), progress.tell)) as lease:
                 progress.end()
                 async with (
                     Tunnel(connection, lease.name).listening(socket),
                     Exporter(socket) as exporter,
                 ):
                     await exporter.ready()
-                    session = Session(exporter, _environment(known, lease, socket))
+                    session = Session(exporter, environment_of(known, lease, socket))
                     return await _while_held(leases, lease, exporter, use(session))
 
 
 @contextlib.asynccontextmanager
-async def _interruptible(context: Any) -> AsyncIterator[Any]:
+async def interruptible(context: Any) -> AsyncIterator[Any]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: the lease is given back."""
     task = asyncio.current_task()
     assert task is not None
@@ -176,7 +159,7 @@ async def _while_held(leases: Any, lease: Any, exporter: Any, use: Awaitable[int
         await asyncio.gather(working, ending, present, return_exceptions=True)
 
 
-def _environment(known: ClientConfig, lease: Any, socket: Path) -> dict[str, str]:
+def environment_of(known: ClientConfig, lease: HeldLease, socket: Path) -> dict[str, str]:
     """What Jumpstarter's tools need to use the target."""
     return {
         **os.environ,

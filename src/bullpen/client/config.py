@@ -54,6 +54,14 @@ def load(path: Path) -> ClientConfig:
         raise Refused(f"{path} cannot be used as a client config: {error!r}") from None
 
 
+def default_data_directory(environment: Mapping[str, str], home: Path) -> Path:
+    """``$BULLPEN_DATA``, or the standard directory for application data."""
+    if chosen := environment.get("BULLPEN_DATA"):
+        return Path(chosen)
+    base = environment.get("XDG_DATA_HOME") or str(home / ".local" / "share")
+    return Path(base) / "bullpen"
+
+
 def find(environment: Mapping[str, str], data: Path, home: Path) -> ClientConfig:
     """The client of the environment, of the data directory, or the current one of ``jmp``.
 

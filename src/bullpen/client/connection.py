@@ -29,6 +29,7 @@ _ERRORS: dict[grpc.StatusCode, type[errors.LabError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.Unreachable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.TimedOut,
     grpc.StatusCode.FAILED_PRECONDITION: errors.Conflict,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.TooManyRequests,
 }
 
 
@@ -55,6 +56,13 @@ class Connection:
 
         self.client: Any = client_pb2_grpc.ClientServiceStub(self._channel)
         self.controller: Any = jumpstarter_pb2_grpc.ControllerServiceStub(self._channel)
+
+    def claims(self) -> Any:
+        """The service of claims, which is imported only by those who use it."""
+        from bullpen.protocol import claims_pb2_grpc
+
+        generated: Any = claims_pb2_grpc
+        return generated.ClaimServiceStub(self._channel)
 
     async def __aenter__(self) -> Connection:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from bullpen.api.client import Client
@@ -34,17 +35,18 @@ class Gatekeeper:
         self._buckets: dict[Key, Bucket] = {}
 
     @contextlib.asynccontextmanager
-    async def creating(self, client: Client, name: str) -> AsyncIterator[None]:
+    async def creating(self, client: Client, name: str, *, waiting: int = 0) -> AsyncIterator[None]:
         """Wraps the creation of a lease, which counts from the start; raises ``TooManyRequests``.
 
-        Otherwise many concurrent creations would each find room for one.
+        Otherwise many concurrent creations would each find room for one. ``waiting``: what the
+        client waits for besides leases, which counts as leases do.
         """
+        await self.check_rate(client)
         lab = self._labs.of(client.metadata.namespace)
-        problem = self._too_fast(client) or quotas.refusal(
-            self._quotas,
-            self._allowance(client),
-            lab.usage(client.metadata.name),
-            client=client.metadata.name,
+        usage = lab.usage(client.metadata.name)
+        usage = replace(usage, waiting=usage.waiting + waiting)
+        problem = quotas.refusal(
+            self._quotas, self._allowance(client), usage, client=client.metadata.name
         )
         if problem:
             await asyncio.sleep(REFUSAL_SECONDS)
@@ -55,11 +57,18 @@ class Gatekeeper:
         finally:
             lab.settle(name)
 
-    def check_receiver(self, client: Client) -> None:
-        """A client that receives a transferred lease needs quota for it."""
+    async def check_rate(self, client: Client) -> None:
+        """Count a request against the client's rate; raises ``TooManyRequests``."""
+        problem = self._too_fast(client)
+        if problem:
+            await asyncio.sleep(REFUSAL_SECONDS)
+            raise TooManyRequests(problem)
+
+    def check_receiver(self, client: Client, *, leases: int = 1) -> None:
+        """A client that receives transferred leases needs quota for them."""
         usage = self._labs.of(client.metadata.namespace).usage(client.metadata.name)
         problem = quotas.too_many_active(
-            self._quotas, self._allowance(client), usage, client=client.metadata.name
+            self._quotas, self._allowance(client), usage, client=client.metadata.name, more=leases
         )
         if problem:
             raise TooManyRequests(problem)

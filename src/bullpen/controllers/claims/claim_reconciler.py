@@ -57,10 +57,8 @@ class ClaimReconciler:
         self._objects = objects
         self._views = views
         self._claims = views[DeviceClaim]
-        self._classes = views[DeviceClass]
-        self._pools = views[DevicePool]
         self._labs = labs
-        self._quotas = quotas
+        self._claim_labs = ClaimLabs(views, labs, quotas)
         self._retention = retention
         self._clock = clock
         self._events = events
@@ -73,7 +71,8 @@ class ClaimReconciler:
         waiting = [claim for claim in open_claims if self._waits(claim)]
         acts = [self._settle(claim, now) for claim in open_claims if claim not in waiting]
         acts += [self._forget(claim, now) for claim in claims if claim.status.ended]
-        decisions = decide_claims(self._lab(namespace, waiting), now=now) if waiting else ()
+        lab = self._claim_labs.of(namespace, tuple(waiting)) if waiting else None
+        decisions = decide_claims(lab, now=now) if lab is not None else ()
         acts += [self._perform(decision, now) for decision in decisions]
         errors = [error for error in await together(acts) if error is not None]
         for error in errors:
@@ -168,21 +167,6 @@ class ClaimReconciler:
 
     # What waiting claims get
 
-    def _lab(self, namespace: str, claims: list[DeviceClaim]) -> ClaimLab:
-        views, index = self._views, self._labs.of(namespace)
-        return ClaimLab(
-            claims=tuple(claims),
-            clients={c.metadata.name: c.metadata.labels for c in views.clients.all(namespace)},
-            exporters=tuple(views.exporters.all(namespace)),
-            offers=index.offers,
-            leases=tuple(index.open.values()),
-            classes=tuple(self._classes.all()),
-            pools=tuple(self._pools.all(namespace)),
-            policies=self._labs.policies(namespace),
-            quotas=self._quotas,
-            active=index.active_by_client(),
-        )
-
     async def _perform(self, decision: Serve | Hold, now: datetime) -> None:
         claim = decision.claim
         found = self._leases(claim)
@@ -232,6 +216,33 @@ class ClaimReconciler:
         said = conditions.get(written.status.conditions, "Allocated")
         if said is not None and said.reason != before:
             self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
+
+
+class ClaimLabs:
+    """What decisions about claims look at, by namespace. Made before the views start."""
+
+    def __init__(self, views: Views, labs: Labs, quotas: Quotas) -> None:
+        self._views = views
+        self._classes = views[DeviceClass]
+        self._pools = views[DevicePool]
+        self._labs = labs
+        self._quotas = quotas
+
+    def of(self, namespace: str, claims: tuple[DeviceClaim, ...] = ()) -> ClaimLab:
+        """``claims``: those that wait."""
+        views, index = self._views, self._labs.of(namespace)
+        return ClaimLab(
+            claims=claims,
+            clients={c.metadata.name: c.metadata.labels for c in views.clients.all(namespace)},
+            exporters=tuple(views.exporters.all(namespace)),
+            offers=index.offers,
+            leases=tuple(index.open.values()),
+            classes=tuple(self._classes.all()),
+            pools=tuple(self._pools.all(namespace)),
+            policies=self._labs.policies(namespace),
+            quotas=self._quotas,
+            active=index.active_by_client(),
+        )
 
 
 def watch_claims(

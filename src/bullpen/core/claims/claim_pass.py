@@ -27,7 +27,7 @@ from bullpen.core.claims.claim_queue import (
     decide,
 )
 from bullpen.core.claims.criteria import CriteriaIndex
-from bullpen.core.claims.explanation import explain
+from bullpen.core.claims.explanation import Explanation, explain
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.lab_inventory import (
@@ -100,6 +100,11 @@ def decide_claims(lab: ClaimLab, *, now: datetime) -> tuple[Serve | Hold, ...]:
     return tuple(_Pass(lab, now).run())
 
 
+def dry_run(lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta) -> Explanation:
+    """What a claim would get if it had waited so long and no other claim waited."""
+    return _Pass(lab, now).explained(claim, waited)
+
+
 class _Pass:
     def __init__(self, lab: ClaimLab, now: datetime) -> None:
         self._lab, self._now = lab, now
@@ -136,6 +141,16 @@ class _Pass:
                     yield self._hold(claim, asked, decision)
                 case _:
                     raise AssertionError("no holder is preemptible, so none is ended")
+
+    def explained(self, claim: DeviceClaim, waited: timedelta) -> Explanation:
+        return explain(
+            self._allocator,
+            terms_of(claim.spec),
+            self._inventory.uses,
+            now=self._now,
+            waited=waited,
+            allowed=self._allowed(claim, self._allocator.index),
+        )
 
     def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
         queue = Queue(claims=tuple(claims.values()), uses=self._inventory.uses)

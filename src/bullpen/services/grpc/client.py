@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
 from jumpstarter_protocol import client_pb2
@@ -13,19 +13,16 @@ from bullpen.api.client import Client
 from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.views import Views
 from bullpen.core.matcher import Matcher, device_of
-from bullpen.errors import BadRequest, Forbidden, NotFound
+from bullpen.errors import NotFound
 from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import expiry
 from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import EVERYTHING, Selector, parse_labels
 from bullpen.services.grpc import convert
 from bullpen.services.grpc.methods import Admits, method
+from bullpen.services.grpc.resource_names import named, page_of, within
 from bullpen.services.lease_requests import Edit, LeaseRequest
 from bullpen.services.leases import Leases
-
-PAGE_MAX = 1_000
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ class ClientServicer:
 
     @method(Admits.CLIENT, human=True)
     async def GetExporter(self, client: Client, request: Any) -> Any:  # noqa: N802
-        name = _named(request.name, "exporters", client)
+        name = named(request.name, "exporters", client)
         exporter = self._views.exporters.get(client.metadata.namespace, name)
         if exporter is None:
             raise NotFound(f"there is no exporter {name}")
@@ -65,7 +62,7 @@ class ClientServicer:
 
     @method(Admits.CLIENT, human=True)
     async def ListExporters(self, client: Client, request: Any) -> Any:  # noqa: N802
-        namespace = _within(request.parent, client)
+        namespace = within(request.parent, client)
         matcher = Matcher(selector=parse_labels(request.filter))
         found = sorted(
             (
@@ -75,7 +72,7 @@ class ClientServicer:
             ),
             key=lambda exporter: exporter.metadata.name,
         )
-        page, token = _page(found, request, [e.metadata.name for e in found])
+        page, token = page_of(found, request, [e.metadata.name for e in found])
         return client_pb2.ListExportersResponse(
             exporters=[self._exporter(e, show_all=request.show_hidden_labels) for e in page],
             next_page_token=token,
@@ -91,12 +88,12 @@ class ClientServicer:
 
     @method(Admits.CLIENT, human=True)
     async def GetLease(self, client: Client, request: Any) -> Any:  # noqa: N802
-        name = _named(request.name, "leases", client)
+        name = named(request.name, "leases", client)
         return self._lease(await self._leases.get(client.metadata.namespace, name))
 
     @method(Admits.CLIENT, human=True)
     async def ListLeases(self, client: Client, request: Any) -> Any:  # noqa: N802
-        namespace = _within(request.parent, client)
+        namespace = within(request.parent, client)
         active = request.only_active if request.HasField("only_active") else True
         found = await self._leases.list(
             namespace,
@@ -104,14 +101,14 @@ class ClientServicer:
             tags=_optional(request.tag_filter),
             active=active,
         )
-        page, token = _page(found, request, [lease.metadata.name for lease in found])
+        page, token = page_of(found, request, [lease.metadata.name for lease in found])
         return client_pb2.ListLeasesResponse(
             leases=[self._lease(lease) for lease in page], next_page_token=token
         )
 
     @method(Admits.CLIENT, human=True)
     async def CreateLease(self, client: Client, request: Any) -> Any:  # noqa: N802
-        _within(request.parent, client)
+        within(request.parent, client)
         lease = request.lease
         asked = LeaseRequest(
             selector=lease.selector,
@@ -128,24 +125,24 @@ class ClientServicer:
     @method(Admits.CLIENT, human=True)
     async def UpdateLease(self, client: Client, request: Any) -> Any:  # noqa: N802
         lease = request.lease
-        name = _named(lease.name, "leases", client)
+        name = named(lease.name, "leases", client)
         # The field mask is unreliable in clients, so every field that is present is applied.
         edit = Edit(
             duration=convert.span_of(lease, "duration"),
             begin=convert.moment_of(lease, "begin_time"),
             end=convert.moment_of(lease, "end_time"),
-            client=_named(lease.client, "clients", client) if lease.client else None,
+            client=named(lease.client, "clients", client) if lease.client else None,
         )
         return self._lease(await self._leases.update(client, name, edit))
 
     @method(Admits.CLIENT, human=True)
     async def DeleteLease(self, client: Client, request: Any) -> Any:  # noqa: N802
-        await self._leases.release(client, _named(request.name, "leases", client))
+        await self._leases.release(client, named(request.name, "leases", client))
         return Empty()
 
     @method(Admits.CLIENT, human=True)
     async def RotateToken(self, client: Client, request: Any) -> Any:  # noqa: N802
-        _within(request.parent, client)
+        within(request.parent, client)
         token = await self._credentials.rotate(Role.CLIENT, client)
         response = client_pb2.RotateTokenResponse(token=token)
         if (when := expiry(token)) is not None:
@@ -158,36 +155,3 @@ class ClientServicer:
 
 def _optional(text: str) -> Selector:
     return parse_labels(text) if text else EVERYTHING
-
-
-def _within(parent: str, client: Client) -> str:
-    """The namespace in ``namespaces/NS``, which must be the caller's own."""
-    parts = parent.split("/")
-    if len(parts) != 2 or parts[0] != "namespaces" or not parts[1]:
-        raise BadRequest(f"{parent!r} is not of the form namespaces/NAMESPACE")
-    return _own(parts[1], client)
-
-
-def _named(path: str, collection: str, client: Client) -> str:
-    """The name in ``namespaces/NS/COLLECTION/NAME`` of the caller's own namespace."""
-    parts = path.split("/")
-    if len(parts) != 4 or parts[0] != "namespaces" or parts[2] != collection or not parts[3]:
-        raise BadRequest(f"{path!r} is not of the form namespaces/NAMESPACE/{collection}/NAME")
-    _own(parts[1], client)
-    return parts[3]
-
-
-def _own(namespace: str, client: Client) -> str:
-    if namespace != client.metadata.namespace:
-        raise Forbidden(f"client {client.metadata.name} does not belong to namespace {namespace}")
-    return namespace
-
-
-def _page(found: Sequence[T], request: Any, names: list[str]) -> tuple[Sequence[T], str]:
-    """The page after the token, which is the last name of the previous page."""
-    size = min(request.page_size, PAGE_MAX) if request.page_size > 0 else PAGE_MAX
-    start = 0
-    if request.page_token:
-        start = sum(name <= request.page_token for name in names)
-    end = start + size
-    return found[start:end], names[end - 1] if end < len(names) else ""

@@ -14,8 +14,9 @@ from typing import Any
 import grpc
 
 from bullpen import errors
-from bullpen.api.client import GROUP_VERSION as API
+from bullpen.api.client import GROUP_VERSION as JUMPSTARTER
 from bullpen.api.client import Client
+from bullpen.api.deviceclass import GROUP_VERSION as DEVICES
 from bullpen.api.exporter import Exporter
 from bullpen.audit.events import ANONYMOUS, AuditEvent, AuditSink, Target, public_message
 from bullpen.controllers.exporters.credentials import subject_of
@@ -63,6 +64,9 @@ class Change:
 
     verb: str
     resource: str
+    api: str = JUMPSTARTER
+    """Group and version of the resource."""
+
     subresource: str = ""
     name: Named
     when: Callable[[Any], bool] = lambda request: True
@@ -78,7 +82,11 @@ def _requested(caller: Client | Exporter, request: Any, response: Any) -> str:
 
 
 def _created(caller: Client | Exporter, request: Any, response: Any) -> str:
-    named = response.name if response is not None else getattr(request, "lease_id", "")
+    named = (
+        response.name
+        if response is not None
+        else getattr(request, "lease_id", "") or getattr(request, "claim_id", "")
+    )
     return str(named).rpartition("/")[2]
 
 
@@ -97,6 +105,9 @@ CHANGES = {
     ),
     "DeleteLease": Change(verb="delete", resource="leases", name=_requested),
     "ReleaseLease": Change(verb="delete", resource="leases", name=_requested),
+    "CreateClaim": Change(verb="create", resource="deviceclaims", api=DEVICES, name=_created),
+    "UpdateClaim": Change(verb="update", resource="deviceclaims", api=DEVICES, name=_requested),
+    "ReleaseClaim": Change(verb="update", resource="deviceclaims", api=DEVICES, name=_requested),
     "Dial": Change(
         verb="connect",
         resource="leases",
@@ -116,7 +127,19 @@ CHANGES = {
 }
 
 UNCHANGING = frozenset(
-    {"GetExporter", "ListExporters", "GetLease", "ListLeases", "Status", "Listen", "AuditStream"}
+    {
+        "GetExporter",
+        "ListExporters",
+        "GetLease",
+        "ListLeases",
+        "GetClaim",
+        "WatchClaim",
+        "ListClaims",
+        "Schedule",
+        "Status",
+        "Listen",
+        "AuditStream",
+    }
 )
 """Methods of which only refusals are recorded; the leases that exporters listen on are recorded."""
 
@@ -238,7 +261,7 @@ def http_code(error: BaseException) -> int:
 
 
 def _target(change: Change, caller: Client | Exporter, request: Any, response: Any) -> Target:
-    group, _, version = API.partition("/")
+    group, _, version = change.api.partition("/")
     return Target(
         resource=change.resource,
         group=group,

@@ -11,8 +11,10 @@ from typing import Any, cast
 import grpc
 from jumpstarter_protocol import client_pb2_grpc, jumpstarter_pb2_grpc
 
+from bullpen.protocol import claims_pb2_grpc
 from bullpen.runtime.connections import Bounds
 from bullpen.services.callers import Callers
+from bullpen.services.grpc.claims import ClaimServicer
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.grpc.guard import Guard
@@ -65,6 +67,7 @@ OPTIONS = (
 SERVICES = (
     "jumpstarter.v1.ControllerService",
     "jumpstarter.client.v1.ClientService",
+    "bullpen.v1.ClaimService",
 )
 
 
@@ -91,13 +94,18 @@ class GrpcServer:
 
     @contextlib.asynccontextmanager
     async def serving(
-        self, callers: Callers, controller: ControllerServicer, client: ClientServicer
+        self,
+        callers: Callers,
+        controller: ControllerServicer,
+        client: ClientServicer,
+        claims: ClaimServicer,
     ) -> AsyncIterator[None]:
         """Serve while the context is open."""
         self._methods.admit(callers, self._peers)
         methods: Any = self._methods
         jumpstarter_pb2_grpc.add_ControllerServiceServicer_to_server(cast(Any, controller), methods)
         client_pb2_grpc.add_ClientServiceServicer_to_server(cast(Any, client), methods)
+        cast(Any, claims_pb2_grpc).add_ClaimServiceServicer_to_server(claims, methods)
         health = Health(SERVICES)
         self._server.add_generic_rpc_handlers((health, Reflection(SERVICES)))
         await self._server.start()
