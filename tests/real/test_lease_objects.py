@@ -205,6 +205,35 @@ def test_a_booked_lease_says_nothing_until_its_time_and_then_begins(
     free(lab, "two")
 
 
+def test_what_jmp_books_is_kept_from_longer_leases_and_used_by_shorter_ones(
+    lab: Lab, alice: Path, boards: dict[str, Path]
+) -> None:
+    begin = (datetime.now(UTC) + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def create(duration: str, *more: str) -> str:
+        made = lab.jmp(
+            *(alice, "create", "lease", "-l", "board=two", "--duration", duration, "-o", "name"),
+            *more,
+        )
+        assert made.returncode == 0, made.stderr
+        return made.stdout.strip().rpartition("/")[2]
+
+    def pending(name: str) -> dict[str, Any]:
+        found = lab.get("leases", name)["status"]["conditions"]
+        return next(item for item in found if item["type"] == "Pending")
+
+    booked = create("1h", "--begin-time", begin)
+    long = create("3h")
+    eventually(lambda: pending(long)["reason"] == "Booked", what="the long lease being told")
+    assert f"booked from {begin}" in pending(long)["message"]
+    done = lab.jmp(alice, "shell", "-l", "board=two", "--duration", "1m", "--", "j", "power", "on")
+    assert done.returncode == 0, done.stderr
+    lab.delete("leases", booked)
+    assert assigned(lab, long) == "two", "nothing is booked any more"
+    lab.delete("leases", long)
+    free(lab, "two")
+
+
 def test_sessions_are_written_down_and_probes_are_not(
     lab: Lab, alice: Path, boards: dict[str, Path]
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.core.exporters import presence
-from bullpen.core.leases import lifecycle
+from bullpen.core.exporters.offers import NEVER
+from bullpen.core.leases import bookings, lifecycle, scheduler
 from bullpen.core.pools import sizes
 from bullpen.kit.clock import VirtualClock
 from bullpen.runtime.loop import ReconcileLoop
@@ -159,3 +160,17 @@ def test_a_lease_that_lasts_longer_after_the_clock_was_set_back_is_found(
 ) -> None:
     monkeypatch.setattr(lifecycle, "holds_at_most", lambda lease: None)
     assert broken_promise(QUIET) == "a lease ends in time"
+
+
+def test_a_board_that_is_booked_and_given_to_another_lease_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "fences", lambda lab: None)
+    assert broken_promise(QUIET) == "what is booked is kept"
+
+
+def test_a_board_that_is_booked_and_stands_idle_until_then_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bookings, "ends_at", lambda request, now: NEVER)
+    assert broken_promise(QUIET) == "what is booked is kept"

@@ -182,9 +182,9 @@ class LabWorld:
         assert ref is not None
         return ref.name
 
-    async def ended(self, name: str) -> str:
+    async def ended(self, name: str, *, seconds: float = 60) -> str:
         """The reason why the lease is over, once it is."""
-        await self.until(lambda: self.lease(name).status.ended)
+        await self.until(lambda: self.lease(name).status.ended, seconds=seconds)
         return self.lease(name).status.conditions[-1].reason
 
     @contextlib.asynccontextmanager

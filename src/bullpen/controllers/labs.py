@@ -89,8 +89,8 @@ class Labs:
             client_labels=client.metadata.labels if client else None,
             wants=tuple(Want(matcher=matcher_of(s), name=name) for name, s in several)
             or (Want(matcher=matcher_of(spec)),),
-            # A begin time in the past must not move a request to the front of the queue.
-            since=max(lifecycle.begins_at(spec) or asked, asked),
+            since=asked,
+            begin=lifecycle.begins_at(spec),
             sequence=self.of(meta.namespace).arrived.get(meta.name, 0),
             allow_disabled=spec.allow_disabled,
             duration=lifecycle.lasts(lease, now=now),

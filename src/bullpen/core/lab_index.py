@@ -21,7 +21,7 @@ from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lease_group import LeaseGroups
 from bullpen.core.leases.quotas import Usage
-from bullpen.core.leases.requests import RequestIndex
+from bullpen.core.leases.requests import Bookings, RequestIndex
 from bullpen.core.matcher import Matcher, matcher_of
 from bullpen.core.pools import members
 from bullpen.kit import times
@@ -57,6 +57,9 @@ class LabIndex:
 
         self.arrived: dict[str, int] = {}
         """The order of arrival of leases created in the same second."""
+
+        self.ends: dict[str, datetime] = {}
+        """By the name of a lease that has an exporter, when it ends, if it does."""
 
         self.version = 0
         """Incremented with every change that affects the demand for pools."""
@@ -267,6 +270,7 @@ class LabIndex:
             self._news.leases.add(affected)
             if affected in self._holding:
                 self._news.exporters.add(self._holding[affected])
+        self._put_end(name, lease)
         if lease is not None:
             self.open[name] = lease
             if lease.status.exporter_ref is None:
@@ -278,6 +282,25 @@ class LabIndex:
                 if moment not in known:
                     heapq.heappush(self._agenda, (moment, name))
         self._count_wanted(waited, self.waiting.get(name))
+
+    def _put_end(self, name: str, lease: Lease | None) -> None:
+        """Record when a lease frees its exporter, which bookings depend on."""
+        held = lease.status.exporter_ref if lease is not None else None
+        end = lifecycle.expires_at(lease) if lease is not None and held is not None else None
+        if end == self.ends.get(name):
+            return
+        if end is None:
+            del self.ends[name]
+        else:
+            self.ends[name] = end
+        offer = self.offers.get(held.name) if held is not None else None
+        if offer is not None:
+            self.requests.ends_changed(offer)
+
+    def bookings(self, now: datetime) -> Bookings | None:
+        """What is booked for later; None if nothing is."""
+        booked = self.requests.booked
+        return Bookings(requests=booked, ends=self.ends, now=now) if booked else None
 
     def _moments(self, lease: Lease) -> list[datetime]:
         """When time alone may change something about an open lease."""

@@ -1,8 +1,9 @@
 """What must happen within bounded virtual time once faults have stopped.
 
 First the lab is left alone until its own back-off periods are over; then a free target must
-be assigned within a boot time and two seconds, a dead exporter detected within five, and a
-lease ended within two seconds of its time, although the wall clock is set.
+be assigned within a boot time and two seconds, a dead exporter detected within five, a lease
+ended within two seconds of its time, although the wall clock is set, and a booked lease served
+at its begin, although others ask for all boards before.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ ENDED_MAX = 2.0
 HELD = 30.0
 """Seconds that a lease whose end is checked lasts."""
 
+BOOKED_IN = 20.0
+"""Seconds until a lease begins that is booked while nothing else happens."""
+
 CLOCK_STEP = timedelta(hours=1)
 TIDY_MAX = 5.0
 """Seconds for ongoing activity, such as a shrinking pool."""
@@ -48,6 +52,8 @@ async def check(world: World) -> None:
     await _all_served(world)
     await _dead_is_noticed(world)
     await _ends_in_time(world)
+    await _tidy(world, TIDY_MAX)
+    await _booked_is_kept(world)
     # A pool may be removing surplus members at this very moment.
     await _tidy(world, TIDY_MAX)
     await _forgotten(world)
@@ -244,6 +250,40 @@ async def _ends_in_time(world: World) -> None:
         # A board that serves nobody breaks another promise, which was checked before.
         if world.history.waited(SPACE, client.lease) is not None:
             await _until_ended(world, client.lease, left + ENDED_MAX)
+
+
+async def _booked_is_kept(world: World) -> None:
+    """One board is left for a booked lease, and a short lease uses it until then."""
+    booked = Client(world, _board_job(duration=HELD, begin_in=BOOKED_IN, patience=4 * BOOKED_IN))
+    short = Client(world, _board_job(duration=BOOKED_IN / 2, patience=BOOKED_IN))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(booked.run())
+        await asyncio.sleep(LOOK)
+        for _ in range(world.plan.boards):
+            job = _board_job(duration=3600.0, holds=4 * BOOKED_IN, patience=2 * BOOKED_IN)
+            tasks.create_task(Client(world, job).run())
+        await asyncio.sleep(LOOK)
+        tasks.create_task(short.run())
+    for client, promised in ((booked, BOOKED_IN + PROMISED), (short, PROMISED)):
+        waited = world.history.waited(SPACE, client.lease)
+        if waited is None or waited > promised:
+            which = "the booked lease" if client is booked else "a short lease before it"
+            text = f"{which} was not served within {promised:.0f} s"
+            world.breaks(Violation("what is booked is kept", text, world.time))
+
+
+def _board_job(
+    *, duration: float, patience: float, holds: float = 0.0, begin_in: float | None = None
+) -> Job:
+    return Job(
+        client=CLIENTS[0],
+        selector="board=real",
+        begin_in=begin_in,
+        duration=duration,
+        holds=holds,
+        patience=patience,
+        dials=0,
+    )
 
 
 async def _until_ended(world: World, name: str, seconds: float) -> None:

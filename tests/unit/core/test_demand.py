@@ -67,7 +67,7 @@ def test_a_waiting_lease_counts_for_a_pool_that_makes_what_it_asks_for() -> None
         pytest.param(request(exporter="pool-0"), id="it asks for one exporter by name"),
         pytest.param(request(client_labels=None), id="its client does not exist"),
         pytest.param(request(selector=""), id="it asks for nothing"),
-        pytest.param(request(since=NOON + timedelta(minutes=5)), id="it is booked for later"),
+        pytest.param(request(begin=NOON + timedelta(minutes=5)), id="it is booked for later"),
     ],
 )
 def test_a_lease_that_the_pool_cannot_serve_does_not_count(given_request: Request) -> None:
@@ -88,13 +88,13 @@ def test_a_lease_that_no_policy_allows_does_not_count() -> None:
 
 
 def test_a_booked_lease_counts_as_soon_as_booting_must_begin() -> None:
-    booked = request(since=NOON + timedelta(seconds=10))
+    booked = request(begin=NOON + timedelta(seconds=10))
     assert shares((booked,), source(lead=timedelta(seconds=9)))["pool"] == Share()
     assert shares((booked,), source(lead=timedelta(seconds=10)))["pool"].waiting == ("l1",)
 
 
 def test_the_pass_for_a_booked_lease_is_known_before() -> None:
-    requests = (request(since=NOON + timedelta(seconds=60)), request("now"))
+    requests = (request(begin=NOON + timedelta(seconds=60)), request("now"))
     assert next_booking(requests, timedelta(seconds=17), now=NOON) == NOON + timedelta(seconds=43)
     assert next_booking((), timedelta(seconds=17), now=NOON) is None
 

@@ -182,7 +182,13 @@ class LeaseReconciler:
         policies, supplies = self._labs.policies(namespace), self._supplies(namespace)
         requests = lab.requests
         requests.under(policies, supplies)
-        whole = Lab(offers=lab.offers, requests=(), policies=policies, supplies=supplies)
+        whole = Lab(
+            offers=lab.offers,
+            requests=(),
+            policies=policies,
+            supplies=supplies,
+            bookings=lab.bookings(now),
+        )
         new = self._decided(whole, requests.newcomers(), lab.waiting)
         at_once = [decision for decision in new if isinstance(decision, Assign)]
         requests.served(decision.request for decision in at_once)
@@ -200,8 +206,11 @@ class LeaseReconciler:
             return
         with self._faults.guarding(_REQUEST, lease):
             group = lab.groups.assignable(lease)
-            if group[:1] == (lease,) and lifecycle.phase(lease, now=now) is Phase.WAITING:
+            phase = lifecycle.phase(lease, now=now) if group[:1] == (lease,) else None
+            if phase is Phase.WAITING:
                 lab.requests.put(self._labs.request(*group, now=now))
+            elif phase is Phase.SCHEDULED:
+                lab.requests.book(self._labs.request(*group, now=now))
             else:
                 lab.requests.remove(name)
 

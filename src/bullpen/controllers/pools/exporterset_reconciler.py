@@ -122,6 +122,7 @@ class ExporterSetReconciler:
                 message=self._messages.get(
                     key_of(owner), f"pool {owner.metadata.name} is being set up"
                 ),
+                ceiling=forecast.ceiling(owner),
             )
             for owner in self._observer.sets(namespace)
         )

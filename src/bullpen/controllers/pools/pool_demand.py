@@ -15,7 +15,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.targets.blueprints import owner_of
 from bullpen.controllers.views import Views
-from bullpen.core.leases.requests import Lab, Request
+from bullpen.core.leases.requests import Bookings, Lab, Request
 from bullpen.core.matcher import Device, Matcher
 from bullpen.core.pools import demand
 from bullpen.core.pools.demand import Share, Source
@@ -89,8 +89,14 @@ class PoolDemand:
     def _decide(self, namespace: str, sources: tuple[Source, ...], now: datetime) -> Demand:
         lab = self._labs.of(namespace)
         requests = tuple(self._labs.request(lease, now=now) for lease in lab.unserved())
+        booked = tuple(request for request in requests if request.due > now)
         shares = demand.share(
-            Lab(offers=lab.offers, requests=requests, policies=self._labs.policies(namespace)),
+            Lab(
+                offers=lab.offers,
+                requests=requests,
+                policies=self._labs.policies(namespace),
+                bookings=Bookings(requests=booked, ends=lab.ends, now=now) if booked else None,
+            ),
             sources,
             pool_of=lambda exporter: self._pool_of(namespace, exporter),
             now=now,

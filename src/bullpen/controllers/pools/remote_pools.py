@@ -46,4 +46,5 @@ def _supply(owner: ExporterSet | None) -> Supply | None:
         name=owner.metadata.name,
         member=Device(labels=profiles.labels(owner)),
         message=forecast.reported(owner),
+        ceiling=forecast.ceiling(owner),
     )

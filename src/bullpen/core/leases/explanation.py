@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from bullpen.core.exporters.offers import Offer
 from bullpen.core.leases import access
+from bullpen.core.leases.bookings import Fence
 from bullpen.core.leases.requests import Lab, Refuse, Request, Supply, Wait, Want
 from bullpen.core.leases.target_set import largest_matching
-from bullpen.kit import durations
+from bullpen.kit import durations, times
 
 MESSAGE_MAX = 4096
 
@@ -22,12 +23,18 @@ EXACT_MAX = 10
 
 
 def explain(
-    lab: Lab, request: Request, offers: Sequence[Sequence[Offer]], *, position: int, soon: bool
+    lab: Lab,
+    request: Request,
+    offers: Sequence[Sequence[Offer]],
+    *,
+    position: int,
+    soon: bool,
+    fence: Fence | None = None,
 ) -> Wait | Refuse:
     """Whether the request waits or is refused, and the message for its client.
 
     ``offers``: for each want the offers it could get, whatever their state. ``soon``: everything
-    the request needs is free or about to be.
+    the request needs is free or about to be. ``fence``: the booking for which it waits.
     """
     if any(want.matcher.unrestricted for want in request.wants):
         return Refuse(
@@ -47,8 +54,18 @@ def explain(
     if request.size > 1 and _too_few(request, offers, supplies):
         text = f"the exporters that match are too few for the {request.size} it needs"
         return _unsatisfiable(request, "TooFewExporters", text)
+    if fence is not None:
+        return _booked(request, fence, position=position)
     short = _short(request, offers) if request.size > 1 else 0
     return _wait(request, short, offers[short], supplies[short], position=position, soon=soon)
+
+
+def _booked(request: Request, fence: Fence, *, position: int) -> Wait:
+    text = (
+        f"position {_rounded(position)} in the queue: what is free is booked {fence};"
+        f" a lease that ends before {times.text(fence.begin)} can have it now"
+    )
+    return Wait(request=request.name, reason="Booked", message=text)
 
 
 def _is_unmatched(lab: Lab, request: Request, want: Want) -> bool:

@@ -59,7 +59,7 @@ class Request:
     """Earlier wants have the first choice of exporters."""
 
     since: datetime
-    """The time that determines its place in the queue."""
+    """When it was made, which determines its place in the queue."""
 
     sequence: int = 0
     """Order of arrival among requests created in the same second."""
@@ -68,8 +68,21 @@ class Request:
     """Whether a want for an exporter by name may get it although it is disabled."""
 
     duration: timedelta | None = None
+    begin: datetime | None = None
+    """The time it is booked for; None for as soon as possible."""
+
     patient: bool = False
     """Whether it waits although nothing matches: its exporter or pool may be about to appear."""
+
+    @property
+    def turn(self) -> tuple[datetime, int, str]:
+        """Sort key of requests with equal rights: the order in which they were made."""
+        return (self.since, self.sequence, self.name)
+
+    @property
+    def due(self) -> datetime:
+        """When it needs its exporters."""
+        return self.since if self.begin is None else max(self.begin, self.since)
 
     @cached_property
     def size(self) -> int:
@@ -94,6 +107,19 @@ class Supply:
     name: str
     member: Device
     message: str = ""
+    ceiling: int | None = field(default=None, compare=False)
+    """How many members it may have; None for no limit. It matters to bookings alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bookings:
+    """Requests for later, and what is needed to tell what they can have then."""
+
+    requests: tuple[Request, ...]
+    ends: Mapping[str, datetime]
+    """By the name of an active lease, when it ends; leases without an end are absent."""
+
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +130,8 @@ class Lab:
     requests: tuple[Request, ...]
     policies: Policies = access.OPEN
     supplies: tuple[Supply, ...] = field(default=())
+    bookings: Bookings | None = None
+    """None if nothing is booked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +211,9 @@ class RequestIndex:
         self._several = 0
         """The number of requests for several exporters."""
 
+        self._booked: dict[str, Request] = {}
+        """Requests whose begin time has not come."""
+
         self._index = _GroupIndex()
         self._policies = access.OPEN
         self._supplies: tuple[Supply, ...] = ()
@@ -207,7 +238,26 @@ class RequestIndex:
         else:
             self._changed[kind] = group
 
+    def book(self, request: Request) -> None:
+        """Add a request for later, or change it. Requests that wait are not affected by it."""
+        if self._booked.get(request.name) != request:
+            self.remove(request.name)
+            self._booked[request.name] = request
+
+    @property
+    def booked(self) -> tuple[Request, ...]:
+        return tuple(self._booked.values())
+
+    def ends_changed(self, offer: Offer) -> None:
+        """The lease that has the exporter ends at another time, so bookings may move."""
+        if self._booked:
+            self._mark(g for g in self._index.near(offer) if g.matches(offer))
+
     def remove(self, name: str) -> None:
+        booked = self._booked.pop(name, None)
+        if booked is not None:
+            gone = _Group(booked)
+            self._mark(group for group in self._groups.values() if gone.may_share(group))
         group = self._by_name.pop(name, None)
         if group is None:
             return

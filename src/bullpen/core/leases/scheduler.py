@@ -3,13 +3,13 @@
 Everything is read at one revision and decided together, so the outcome does not depend on
 the order in which requests are visited. Requests are served first come, first served, within
 what policies allow: rights of higher priority are served first, equal rights by age. A
-request gets every exporter it needs or none. A request that cannot be served now is told
-why, and its place in the queue.
+request gets every exporter it needs or none, and nothing that is booked for another one before
+it would be over. A request that cannot be served now is told why, and its place in the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -18,6 +18,7 @@ from itertools import chain, islice
 from bullpen.core.exporters.offers import Offer
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Approval
+from bullpen.core.leases.bookings import MOVES_MAX, Fence, Fences, fences
 from bullpen.core.leases.explanation import explain
 from bullpen.core.leases.requests import (
     Assign,
@@ -59,13 +60,17 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
     promised: set[str] = set()
     decisions: list[Decision] = []
     places = _Places()
+    booked = fences(lab) if lab.bookings is not None else None
     for asked, request in sorted(queue, key=lambda item: _turn(*item)):
-        chosen = asked.free_set(taken)
+        kept = booked.kept_from(request) if booked is not None else frozenset()
+        chosen = asked.free_set(taken | kept if kept else taken)
+        if chosen is None and kept and booked is not None:
+            chosen = asked.moved_set(booked, request, taken)
         if chosen is not None:
             taken.update(option.offer.name for option in chosen)
             decisions.append(_assignment(request, chosen))
             continue
-        coming = asked.coming_set(taken, promised)
+        coming = asked.coming_set(*((s | kept if kept else s) for s in (taken, promised)))
         for option in coming or ():
             # Exporters that are already free are kept for it until the others are.
             (taken if option.offer.free else promised).add(option.offer.name)
@@ -73,8 +78,17 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
                 decisions.append(_eviction(option.offer, request))
         soon = coming is not None and not any(option.offer.holder for option in coming)
         position = places.next(asked)
-        decisions.append(explain(lab, request, asked.offers, position=position, soon=soon))
+        fence = _fence(booked, asked, request, taken) if booked is not None else None
+        decisions.append(
+            explain(lab, request, asked.offers, position=position, soon=soon, fence=fence)
+        )
     return tuple(decisions)
+
+
+def _fence(booked: Fences, asked: _Candidates, request: Request, taken: set[str]) -> Fence | None:
+    """What is booked and keeps the request from an exporter that is free or could be created."""
+    free = (offer.name for found in asked.offers for offer in found if offer.free)
+    return booked.over((name for name in free if name not in taken), request)
 
 
 class _Candidates:
@@ -85,7 +99,7 @@ class _Candidates:
         self._size = request.size
         self._exhausted = False
 
-    def free_set(self, taken: set[str]) -> tuple[_Option, ...] | None:
+    def free_set(self, taken: Set[str]) -> tuple[_Option, ...] | None:
         """The best complete set of free exporters; None if there is none.
 
         Exporters stay taken, so a kind of request that cannot be served is not tried again.
@@ -96,7 +110,19 @@ class _Candidates:
         self._exhausted = found is None
         return found
 
-    def coming_set(self, taken: set[str], promised: set[str]) -> tuple[_Option, ...] | None:
+    def moved_set(
+        self, booked: Fences, request: Request, taken: set[str]
+    ) -> tuple[_Option, ...] | None:
+        """A free exporter whose bookings can be served by others; for one exporter only."""
+        if self._size > 1:
+            return None
+        free = (o for o in self._wants[0].options if o.offer.free and o.offer.name not in taken)
+        for option in islice(free, MOVES_MAX):
+            if booked.moved_off(option.offer.name, request, taken=taken):
+                return (option,)
+        return None
+
+    def coming_set(self, taken: Set[str], promised: Set[str]) -> tuple[_Option, ...] | None:
         """The best complete set of exporters that are free, settling or held by spot leases."""
         return self._complete([want.coming(self._size, taken, promised) for want in self._wants])
 
@@ -140,7 +166,7 @@ class _WantOptions:
         self._next: list[_Option] = []
         """The best free options, as far as they have been looked up."""
 
-    def free(self, count: int, taken: set[str]) -> list[_Option]:
+    def free(self, count: int, taken: Set[str]) -> list[_Option]:
         """The best ``count`` free options that are not taken; fewer if there are no more."""
         self._next = [option for option in self._next if option.offer.name not in taken]
         for option in self._unseen if len(self._next) < count else ():
@@ -150,7 +176,7 @@ class _WantOptions:
                     break
         return self._next[:count]
 
-    def coming(self, count: int, taken: set[str], promised: set[str]) -> list[_Option]:
+    def coming(self, count: int, taken: Set[str], promised: Set[str]) -> list[_Option]:
         """The best ``count`` options that are free or can become free without waiting for a client.
 
         Exporters that become free anyway, perhaps because their spot lease was just ended, come
@@ -218,7 +244,7 @@ def _rank(approval: Approval) -> tuple[bool, int]:
 
 def _turn(asked: _Candidates, request: Request) -> tuple[tuple[bool, int], datetime, int, str]:
     """Sort key of the queue: non-spot rights first, then priority, then age, then name."""
-    return (asked.rank, request.since, request.sequence, request.name)
+    return (asked.rank, *request.turn)
 
 
 def _evictable(option: _Option) -> bool:

@@ -2,8 +2,9 @@
 
 A lease counts for at most one pool, and only if the pool could serve it: the selector
 matches the labels of the pool's members, a policy allows it, it requests no exporter by
-name, it is due, and no exporter that is already free will be assigned to it. The order in
-which things are listed does not matter.
+name, it is due, no exporter that is already free will be assigned to it, and the pool's last
+places are not booked for others before it would be over. The order in which things are listed
+does not matter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies
+from bullpen.core.leases.bookings import Fences, PoolPlaces
 from bullpen.core.leases.requests import Assign, Lab, Refuse, Request, Wait, Want
 from bullpen.core.leases.scheduler import schedule
 from bullpen.core.leases.target_set import largest_matching
@@ -64,7 +66,7 @@ def share(
     the first source by name, which then reports that it cannot grow.
     """
     horizon = times.shifted(now, max((source.lead for source in sources), default=timedelta(0)))
-    requests = tuple(r for r in lab.requests if r.since <= horizon)
+    requests = tuple(r for r in lab.requests if r.due <= horizon)
     claimed: dict[str, list[str]] = {source.name: [] for source in sources}
     waiting: dict[str, list[str]] = {source.name: [] for source in sources}
     outlook = _outlook(lab, requests)
@@ -72,8 +74,9 @@ def share(
         owner = pool_of(exporter)
         if owner in claimed:
             claimed[owner].append(name)
+    fences = _fences(lab, requests, sources, horizon=horizon)
     for request, want in outlook.lacking:
-        chosen = _choose(lab.policies, request, want, sources, waiting, now)
+        chosen = _choose(lab.policies, request, want, sources, waiting, fences, now)
         if chosen is not None:
             waiting[chosen.name].append(request.name)
     return {
@@ -82,9 +85,28 @@ def share(
     }
 
 
+def _fences(
+    lab: Lab, requests: tuple[Request, ...], sources: Sequence[Source], *, horizon: datetime
+) -> Fences | None:
+    """What is kept for leases that are booked for so late that no member starts for them yet."""
+    if lab.bookings is None or not requests:
+        return None
+    later = tuple(booked for booked in lab.bookings.requests if booked.due > horizon)
+    places = [
+        PoolPlaces(
+            name=source.name,
+            member=source.member,
+            room=None if source.room is None else source.starting + source.room,
+        )
+        for source in sources
+    ]
+    bookings = replace(lab.bookings, requests=later)
+    return Fences(replace(lab, requests=requests, bookings=bookings), places) if later else None
+
+
 def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime) -> datetime | None:
     """When the next booked lease is so close that its member must start booting."""
-    starts = (times.shifted(request.since, -lead) for request in requests)
+    starts = (times.shifted(request.due, -lead) for request in requests)
     return min((start for start in starts if start > now), default=None)
 
 
@@ -152,19 +174,23 @@ def _choose(
     want: Want,
     sources: Sequence[Source],
     waiting: Mapping[str, Sequence[str]],
+    fences: Fences | None,
     now: datetime,
 ) -> Source | None:
+    def queued(source: Source) -> int:
+        return len(waiting[source.name])
+
     found = [
         source
         for source in sources
-        if request.since <= times.shifted(now, source.lead)
+        if request.due <= times.shifted(now, source.lead)
         and _allowed(policies, request, want, source.member)
+        and (fences is None or not fences.over_pool(source.name, request, waiting=queued(source)))
     ]
 
     def preference(source: Source) -> tuple[bool, bool, str]:
-        queued = len(waiting[source.name])
-        starting = queued < source.starting
-        room = source.room is None or queued < source.starting + source.room
+        starting = queued(source) < source.starting
+        room = source.room is None or queued(source) < source.starting + source.room
         return (not starting, not room, source.name)
 
     return min(found, key=preference, default=None)

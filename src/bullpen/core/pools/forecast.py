@@ -71,6 +71,14 @@ def reported(owner: ExporterSet) -> str:
     return f"pool {name} is starting a member"
 
 
+def ceiling(owner: ExporterSet) -> int | None:
+    """How many members a set may have for booked leases to count on; None for no limit."""
+    found = conditions.get(owner.status.conditions, "Degraded")
+    if owner.spec.paused or (found is not None and str(found.status) == "True"):
+        return 0
+    return owner.spec.max_replicas or None
+
+
 def _remaining(starting: Sequence[Member], boot: timedelta, now: datetime) -> float:
     """The time until the last starting member should be ready."""
     return max((times.shifted(m.since, boot) - now).total_seconds() for m in starting)
