@@ -24,6 +24,14 @@ class ReclaimPolicy(StrEnum):
     RETAIN = "Retain"
 
 
+class CredentialRotation(StrEnum):
+    """What happens to the members of a pool when the class's Secret or ConfigMap changes."""
+
+    REPLACE = "Replace"
+    IN_PLACE = "InPlace"
+    LEAVE = "Leave"
+
+
 class PullPolicy(StrEnum):
     ALWAYS = "Always"
     NEVER = "Never"
@@ -136,6 +144,15 @@ class VirtualTargetClassSpec(Struct):
     )
     credentials_secret_ref: LocalObjectReference | None = field(
         default=None, metadata=about("Secret with the backend's credentials.")
+    )
+    credential_rotation: CredentialRotation = field(
+        default=CredentialRotation.REPLACE,
+        metadata=about(
+            "What members of pools do when the contents of the Secret or of the CA bundle change:"
+            " Replace those without a lease, write the Secret's files InPlace, or Leave them as"
+            " they are until they are replaced for another reason.",
+            defaulted=True,
+        ),
     )
     parameters: Mapping[str, object] = field(
         default_factory=dict, metadata=about("Settings the provisioner understands.")

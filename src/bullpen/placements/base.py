@@ -157,6 +157,9 @@ class Placement(Protocol):
         Raises ``Refused`` with the reason if only a restart can do it, else as ``start``.
         """
 
+    async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
+        """Let a running instance have these files; absent is a success. Raises as ``start``."""
+
     async def observe_all(self) -> tuple[Instance, ...]:
         """All instances here, including those of a previous process, in key order."""
 

@@ -82,6 +82,12 @@ class Provisioner(Protocol):
         Raises ``Refused`` with the reason if only a restart can do it, else as ``ensure``.
         """
 
+    async def update_credentials(self, spec: InstanceSpec) -> None:
+        """Let a running instance have the credentials of ``spec``; those it lost are removed.
+
+        Succeeds if it is absent or exited. Raises as ``ensure``.
+        """
+
     async def observe_all(self) -> tuple[Instance, ...]:
         """Every instance the backend holds for us, including forgotten ones."""
 

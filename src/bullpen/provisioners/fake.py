@@ -135,6 +135,12 @@ class FakeProvisioner:
             raise Refused(self.disks_fixed)
         machine.spec = spec
 
+    async def update_credentials(self, spec: InstanceSpec) -> None:
+        self._reach()
+        machine = self._machines.get(spec.key)
+        if machine is not None:
+            machine.spec = spec
+
     async def observe_all(self) -> tuple[Instance, ...]:
         self._reach()
         return tuple(self._machines[key].instance for key in sorted(self._machines))

@@ -36,6 +36,10 @@ class PlacedProvisioner:
         self._refuse_invalid(spec.profile)
         await self._placement.change_disks(self._workload(spec))
 
+    async def update_credentials(self, spec: InstanceSpec) -> None:
+        if spec.key in await self._keys():
+            await self._placement.update_credentials(spec.key, spec.credentials)
+
     def _workload(self, spec: InstanceSpec) -> Workload:
         profile = spec.profile
         return Workload(

@@ -123,6 +123,11 @@ class Handle:
     async def change_disks(self, spec: InstanceSpec) -> None:
         await self._machines.ask(self._process, lambda: self._machines.backend.change_disks(spec))
 
+    async def update_credentials(self, spec: InstanceSpec) -> None:
+        await self._machines.ask(
+            self._process, lambda: self._machines.backend.update_credentials(spec)
+        )
+
     async def observe_all(self) -> tuple[Instance, ...]:
         return await self._machines.ask(self._process, self._machines.backend.observe_all)
 

@@ -195,3 +195,13 @@ class ProvisionerContract:
 
         assert TOKEN not in repr(spec)
         assert TOKEN not in repr(accepted)
+
+    async def test_new_credentials_leave_a_running_one_running(self, watcher: Watcher) -> None:
+        provisioner = watcher.bench.provisioner
+        absent = replace(watcher.spec("never"), credentials={"key": b"new"})
+        await provisioner.update_credentials(absent)
+        running = await watcher.running("a")
+        for content in ({"key": b"new"}, {"other": b"newer"}, {}):
+            await provisioner.update_credentials(replace(watcher.spec("a"), credentials=content))
+
+        assert await provisioner.observe_all() == (running,)

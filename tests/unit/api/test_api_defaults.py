@@ -88,6 +88,7 @@ from support.api_documents import EXPORTER_SET, LEASE, json_values
             {
                 "spec": {
                     "caBundleConfigMapRef": {"name": "ca", "key": "ca-bundle.crt"},
+                    "credentialRotation": "Replace",
                     "bindingMode": "Immediate",
                     "reclaimPolicy": "Delete",
                 }

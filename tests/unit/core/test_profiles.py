@@ -62,6 +62,7 @@ OTHER: dict[str, object] = {
     "retain": True,
     "ca_bundle": CABundleReference(name="ca", key="pem"),
     "credentials": "secret",
+    "contents": "digest",
 }
 """For each field of a profile that is part of the revision, another value than the default."""
 

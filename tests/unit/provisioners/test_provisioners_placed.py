@@ -39,6 +39,9 @@ class RecordingPlacement:
     async def change_disks(self, workload: Workload) -> None:
         self.calls.append(("disks", workload.key))
 
+    async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
+        self.calls.append(("credentials", key))
+
     async def retire(self, key: Key) -> None:
         self.calls.append(("retire", key))
 

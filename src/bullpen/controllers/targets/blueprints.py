@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bullpen.api import codec, exporterset
+from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.meta import OwnerReference
@@ -22,7 +23,7 @@ from bullpen.controllers.views import Views
 from bullpen.core.pools.pool_status import Problem
 from bullpen.core.targets import exporter_config, profiles
 from bullpen.core.targets.exporter_config import Connection
-from bullpen.core.targets.profiles import Profile
+from bullpen.core.targets.profiles import Contents, Profile
 from bullpen.errors import Cause
 from bullpen.provisioners.base import InstanceSpec, Provisioner
 from bullpen.runtime.informer import Key, key_of
@@ -39,6 +40,26 @@ class Blueprint:
     problem: Problem | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sources:
+    """What a blueprint was made from."""
+
+    uid: str
+    generation: int
+    cls: VirtualTargetClass
+    secret: Secret | None
+    ca_bundle: str | None
+
+    def same(self, other: _Sources) -> bool:
+        """Whether nothing has changed: objects of a view are replaced when they change."""
+        return (
+            (self.uid, self.generation) == (other.uid, other.generation)
+            and self.cls is other.cls
+            and self.secret is other.secret
+            and self.ca_bundle == other.ca_bundle
+        )
+
+
 class Blueprints:
     def __init__(
         self,
@@ -53,7 +74,7 @@ class Blueprints:
         self._alone = alone
         self._provisioners = provisioners
         self._ca_pem = ca_pem
-        self._known: dict[Key, tuple[str, int, VirtualTargetClass, Blueprint]] = {}
+        self._known: dict[Key, tuple[_Sources, Blueprint]] = {}
 
     def of(self, owner: ExporterSet) -> Blueprint:
         """The blueprint of the members of ``owner``."""
@@ -105,15 +126,28 @@ class Blueprints:
         return found.spec.provisioner if found is not None else None
 
     def _checked(self, owner: ExporterSet, found: VirtualTargetClass) -> Blueprint:
-        """The part that depends on set and class alone, computed once for each pair."""
-        key, uid, generation = key_of(owner), owner.metadata.uid, owner.metadata.generation
+        """The part that depends on set, class and what it refers to, computed once for each."""
+        key, sources = key_of(owner), self._sources(owner, found)
         known = self._known.get(key)
-        if known is not None and known[:2] == (uid, generation) and known[2] is found:
-            return known[3]
-        made = profiles.profile(owner, found)
+        if known is not None and known[0].same(sources):
+            return known[1]
+        contents = Contents(secret=sources.secret, ca_bundle=sources.ca_bundle)
+        made = profiles.profile(owner, found, contents)
         blueprint = Blueprint(profile=made, problem=self._problem(owner, found, made))
-        self._known[key] = (uid, generation, found, blueprint)
+        self._known[key] = (sources, blueprint)
         return blueprint
+
+    def _sources(self, owner: ExporterSet, found: VirtualTargetClass) -> _Sources:
+        meta, spec = owner.metadata, found.spec
+        secret, bundle = spec.credentials_secret_ref, spec.ca_bundle_config_map_ref
+        configmap = self._views.configmaps.get(meta.namespace, bundle.name) if bundle else None
+        return _Sources(
+            uid=meta.uid,
+            generation=meta.generation,
+            cls=found,
+            secret=self._views.secrets.get(meta.namespace, secret.name) if secret else None,
+            ca_bundle=configmap.data.get(bundle.key) if configmap and bundle else None,
+        )
 
     def _problem(
         self, owner: ExporterSet, found: VirtualTargetClass, made: Profile

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
+from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.objects import Objects
 from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.api.virtualtargetclass import CredentialRotation
 from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
@@ -24,6 +26,7 @@ from bullpen.core.targets.instances import (
     Create,
     Delete,
     Desired,
+    InstancePhase,
     Observed,
     Release,
     Retire,
@@ -79,12 +82,16 @@ class InstanceReconciler:
         self._events = events
         self._chance = chance
         self._retired: set[str] = set()
+        self._files: dict[str, str] = {}
+        """By the uid of a member, which version of its credentials it was given."""
+
         views.exporters.listen(self._changed)
 
     def _changed(self, old: Exporter | None, new: Exporter | None) -> None:
         if new is None and old is not None:
             self._instance_view.forget(old)
             self._retired.discard(old.metadata.uid)
+            self._files.pop(old.metadata.uid, None)
 
     async def reconcile(self, key: Key) -> Outcome:
         found = self._views.exporters.get(*key)
@@ -128,6 +135,20 @@ class InstanceReconciler:
                     return Outcome(wake_at=until)
                 case _:
                     assert_never(step)
+        return await self._update_credentials(member, profile, token)
+
+    async def _update_credentials(
+        self, member: Exporter, profile: Profile | None, token: str
+    ) -> Outcome:
+        """Give a running instance the current contents of its class's Secret, in place."""
+        uid, instance = member.metadata.uid, self._instance_view.instance(member)
+        if profile is None or profile.files is None or self._files.get(uid) == profile.files:
+            return Outcome()
+        provisioner = self._instance_view.provisioner_of(member)
+        if provisioner is None or instance is None or instance.phase is not InstancePhase.RUNNING:
+            return Outcome()
+        await provisioner.update_credentials(self._blueprints.spec(member, profile, token))
+        self._files[uid] = profile.files
         return Outcome()
 
     async def _delete(self, key: Key, step: Delete) -> None:
@@ -214,7 +235,29 @@ def watch_members(views: Views, instance_view: InstanceView, add: Callable[[Key]
         if is_member(value) and (old is None or new is None or _facts(old) != _facts(new)):
             add(key_of(value))
 
+    def secret(old: Secret | None, new: Secret | None) -> None:
+        value = new or old
+        assert value is not None
+        namespace, name = key_of(value)
+        users = {
+            found.metadata.name
+            for found in views.classes.all(namespace)
+            if found.spec.credential_rotation is CredentialRotation.IN_PLACE
+            and found.spec.credentials_secret_ref is not None
+            and found.spec.credentials_secret_ref.name == name
+        }
+        sets = {
+            owner.metadata.uid
+            for owner in (views.sets.all(namespace) if users else ())
+            if owner.spec.virtual_target_class_name in users
+        }
+        for member in views.exporters.all(namespace) if sets else ():
+            owner_reference = owner_of(member)
+            if owner_reference is not None and owner_reference.uid in sets:
+                add(key_of(member))
+
     views.exporters.listen(exporter)
+    views.secrets.listen(secret)
     instance_view.listen(add)
 
 

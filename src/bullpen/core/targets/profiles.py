@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 import msgspec
 
 from bullpen.api import codec, exporterset
+from bullpen.api.core import Secret
 from bullpen.api.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
 from bullpen.api.fields import Struct
 from bullpen.api.meta import ObjectMeta, OwnerReference
@@ -29,6 +30,7 @@ from bullpen.api.virtualtarget import (
 from bullpen.api.virtualtargetclass import (
     BindingMode,
     CABundleReference,
+    CredentialRotation,
     Images,
     ReclaimPolicy,
     Scheduling,
@@ -59,6 +61,7 @@ NOT_IN_REVISION = frozenset(
         "keep",
         "identity",
         "disks",
+        "files",
     }
 )
 """Fields of a profile that change no member, change it in place, or that no set has."""
@@ -117,6 +120,12 @@ class Profile:
     credentials: str = ""
     """Name of the Secret for the backend; empty if there is none."""
 
+    contents: str | None = None
+    """Digest of the contents of Secret and CA bundle for which members are replaced."""
+
+    files: str | None = None
+    """Digest of the contents of the Secret that running members get in place."""
+
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
@@ -130,10 +139,27 @@ class Profile:
         return resources.requests if resources else {}
 
 
-def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """The contents of the objects that a class refers to; None for what does not exist."""
+
+    secret: Secret | None = None
+    ca_bundle: str | None = None
+
+
+def profile(
+    owner: ExporterSet, found: VirtualTargetClass, contents: Contents | None = None
+) -> Profile:
     """What members of ``owner`` are created from, given its class."""
     spec, cls = owner.spec, found.spec
     secret = cls.credentials_secret_ref
+    given, rotation = contents or Contents(), cls.credential_rotation
+    in_place = rotation is CredentialRotation.IN_PLACE
+    replacing = {
+        # A config is read when the exporter starts, so a CA bundle cannot be changed in place.
+        "caBundle": None if rotation is CredentialRotation.LEAVE else given.ca_bundle,
+        "secret": _secret(given.secret) if rotation is CredentialRotation.REPLACE else None,
+    }
     made = Profile(
         provisioner=cls.provisioner,
         parameters=exporter_config.merged(cls.parameters, spec.parameters),
@@ -145,10 +171,22 @@ def profile(owner: ExporterSet, found: VirtualTargetClass) -> Profile:
         on_demand=cls.binding_mode is BindingMode.WAIT_FOR_FIRST_CONSUMER,
         ca_bundle=cls.ca_bundle_config_map_ref,
         credentials=secret.name if secret else "",
+        contents=digest(replacing) if any(replacing.values()) else None,
+        files=_secret(given.secret) if in_place else None,
         labels=labels(owner),
         annotations=spec.template.metadata.annotations,
     )
     return replace(made, revision=_revision(made))
+
+
+def _secret(found: Secret | None) -> str | None:
+    """A digest of a Secret, which tells nothing about it: nobody else knows its uid.
+
+    Revisions are labels. A digest of the data alone would let readers check their guesses.
+    """
+    if found is None:
+        return None
+    return digest({"uid": found.metadata.uid, "data": dict(found.data)})
 
 
 def target_profile(
@@ -178,7 +216,7 @@ def target_profile(
         labels=target.metadata.labels,
     )
     cls_spec = codec.encode(cls)
-    for unused in ("bindingMode", "reclaimPolicy"):
+    for unused in ("bindingMode", "credentialRotation", "reclaimPolicy"):
         cls_spec.pop(unused, None)
     given: Document = {
         "class": cls_spec,

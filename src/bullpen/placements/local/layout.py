@@ -175,13 +175,25 @@ def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
     write(directory / STATE, msgspec.json.encode(state))
     (directory / TEMPORARY).mkdir(mode=PRIVATE)
     (directory / CREDENTIALS).mkdir(mode=PRIVATE)
-    for name, content in files.items():
-        write(directory / CREDENTIALS / name, content)
     if state.user:
         os.chown(directory / TEMPORARY, state.user, state.user)
-        for path in (directory, directory / CREDENTIALS, *(directory / CREDENTIALS).iterdir()):
+        for path in (directory, directory / CREDENTIALS):
             os.chown(path, 0, state.user)
-            path.chmod(GROUP_ENTERS if path.is_dir() else GROUP_READS)
+            path.chmod(GROUP_ENTERS)
+    put_credentials(directory, state, files)
+
+
+def put_credentials(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
+    """Write the credentials of an instance, and remove those that it no longer has.
+
+    An instance that runs reads each of them in its old or its new version.
+    """
+    place = directory / CREDENTIALS
+    for name, content in files.items():
+        write(place / name, content, group=state.user)
+    for path in place.iterdir():
+        if path.name not in files:
+            path.unlink()
 
 
 def attach(directory: Path, state: State, files: Iterable[Path]) -> None:
@@ -232,12 +244,15 @@ def _read(path: Path, kind: type[S]) -> S | None:
         return None
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write atomically; readable only for us."""
+def write(path: Path, content: bytes, *, group: int = 0) -> None:
+    """Write atomically; readable only for us and a group, if one is given."""
     temporary = path.with_name(f".{path.name}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, SECRET)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
+        if group:
+            os.fchown(file.fileno(), 0, group)
+            os.fchmod(file.fileno(), GROUP_READS)
     temporary.replace(path)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -222,6 +222,15 @@ class LocalPlacement:
         if problem:
             raise Refused(problem)
         layout.detach(local.directory, files.values())
+
+    async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
+        local = self._instances.get(key)
+        if local is None or local.instance.phase is not InstancePhase.RUNNING:
+            return
+        try:
+            layout.put_credentials(local.directory, local.state, credentials)
+        except OSError as error:
+            raise StorageFailed(f"its credentials cannot be written: {error}") from None
 
     def _attached(self, workload: Workload, files: dict[str, Path]) -> tuple[AttachedDisk, ...]:
         return tuple(

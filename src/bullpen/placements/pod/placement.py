@@ -7,7 +7,7 @@ everything, and ending this process ends no instance.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -113,6 +113,9 @@ class PodPlacement:
 
     async def change_disks(self, workload: Workload) -> None:
         raise Refused("a Pod gets its volumes only when it is created")
+
+    async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
+        """Nothing to do: the kubelet updates the files of a mounted Secret itself."""
 
     async def observe_all(self) -> tuple[Instance, ...]:
         await self._pods.synced()
