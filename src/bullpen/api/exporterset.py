@@ -250,6 +250,23 @@ class Surplus(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BootTimes(Struct):
+    """How long recent members took to become ready."""
+
+    recent: tuple[timedelta, ...] = field(
+        default=(),
+        metadata=about("The last boots, the oldest first.", list_type="atomic"),
+    )
+    slow: timedelta | None = field(
+        default=None, metadata=about("Nine of ten recent boots took no longer.")
+    )
+    estimate_error: timedelta | None = field(
+        default=None,
+        metadata=about("Half of the recent boots differed from their estimate by less."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSetStatus(Struct):
     """What is in the pool."""
 
@@ -303,7 +320,11 @@ class ExporterSetStatus(Struct):
         default="", metadata=about("Newest revision of which a member has started.")
     )
     typical_boot: timedelta | None = field(
-        default=None, metadata=about("How long members take to become ready, as measured.")
+        default=None,
+        metadata=about("How long members take to become ready: half of the recent ones took less."),
+    )
+    boot_times: BootTimes | None = field(
+        default=None, metadata=about("The boots from which waiting times are estimated.")
     )
     surplus: Surplus | None = field(
         default=None, metadata=about("Members that are drained if they stay unneeded.")

@@ -42,6 +42,16 @@ class PoolMetrics(Collector):
             "Failures to start since the last success.",
             labels=LABELS,
         )
+        boots = GaugeMetricFamily(
+            "bullpen_pool_boot_seconds",
+            "How long recent members took to become ready, by quantile.",
+            labels=(*LABELS, "quantile"),
+        )
+        wrong = GaugeMetricFamily(
+            "bullpen_pool_boot_estimate_error_seconds",
+            "Median difference between recent boots and their estimates.",
+            labels=LABELS,
+        )
         for owner in self._sets():
             named = (owner.metadata.namespace, owner.metadata.name)
             status = owner.status
@@ -54,7 +64,16 @@ class PoolMetrics(Collector):
                 replicas.add_metric((*named, state), count)
             created.add_metric(named, status.created)
             failing.add_metric(named, status.start_failures.count if status.start_failures else 0)
-        yield from (replicas, created, failing)
+            measured = status.boot_times
+            for quantile, boot in (
+                ("0.5", status.typical_boot),
+                ("0.9", measured.slow if measured else None),
+            ):
+                if boot is not None:
+                    boots.add_metric((*named, quantile), boot.total_seconds())
+            if measured is not None and measured.estimate_error is not None:
+                wrong.add_metric(named, measured.estimate_error.total_seconds())
+        yield from (replicas, created, failing, boots, wrong)
 
 
 class FaultMetrics(Collector):

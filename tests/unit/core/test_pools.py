@@ -7,8 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bullpen.api import codec
 from bullpen.api.exporterset import (
@@ -24,6 +22,7 @@ from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core import conditions
 from bullpen.core.matcher import Device
 from bullpen.core.pools import decision_log, forecast, pool_status, start_throttle
+from bullpen.core.pools.boot_times import UNMEASURED, BootTimes
 from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import Phase, Stage
@@ -33,6 +32,7 @@ from bullpen.core.pools.start_throttle import UNTRIED, StartHistory
 from support.scaling_helpers import NOON, TRUSTED, member, pool, seconds
 
 BOOT = timedelta(seconds=4)
+BOOTS = BootTimes((BOOT,))
 
 
 def owner(status: ExporterSetStatus | None = None) -> ExporterSet:
@@ -97,7 +97,7 @@ def test_a_status_survives_being_written_and_read() -> None:
     found = status(
         pool(member(0), member(1, Phase.FAILED, cause="BootTimeout"), replicas_max=1),
         start_history=failed_once(),
-        boot=BOOT,
+        boots=BOOTS,
     )
     written = codec.decode(ExporterSet, codec.encode(owner(found))).status
     assert written == replace(
@@ -321,8 +321,8 @@ def test_conditions_that_turn_are_events() -> None:
 # What waiting leases hear
 
 
-def told(given_pool: Pool, boot: timedelta | None = BOOT) -> str:
-    return forecast.message(given_pool, plan(given_pool, now=NOON), boot=boot, now=NOON)
+def told(given_pool: Pool, boots: BootTimes = BOOTS) -> str:
+    return forecast.message(given_pool, plan(given_pool, now=NOON), boots=boots, now=NOON)
 
 
 @pytest.mark.parametrize(
@@ -365,29 +365,20 @@ def test_a_waiting_lease_hears_what_is_done_and_how_long_it_takes(
 
 
 def test_no_estimate_is_given_before_a_boot_was_measured() -> None:
-    text = told(pool(member(0, Phase.STARTING), waiting=1), boot=None)
+    text = told(pool(member(0, Phase.STARTING), waiting=1), boots=UNMEASURED)
     assert text == "pool rpi4: 1 of 1 starting"
+
+
+def test_a_slow_boot_is_announced_if_it_differs() -> None:
+    slow = BootTimes((*[BOOT] * 8, 5 * BOOT, 5 * BOOT))
+    text = told(pool(member(0, Phase.STARTING, age_s=0), waiting=1), boots=slow)
+    assert text == "pool rpi4: 1 of 1 starting, about 4 s, at times 20 s"
 
 
 def test_a_crowd_is_told_by_tens_so_that_not_every_boot_rewrites_every_lease() -> None:
     crowd = [member(n, Phase.STARTING, age_s=0) for n in range(97)]
     text = told(pool(*crowd, waiting=97, replicas_max=None))
     assert text == "pool rpi4: about 100 of about 100 starting, about 4 s"
-
-
-def test_boots_are_measured_and_the_latest_count_most() -> None:
-    assert forecast.typical(None, []) is None
-    assert forecast.typical(None, [seconds(4)]) == seconds(4)
-    assert forecast.typical(seconds(4), [seconds(14)]) == seconds(7)
-    assert forecast.lead(None) == seconds(17)
-    assert forecast.lead(seconds(4)) == seconds(8)
-
-
-@given(st.lists(st.floats(0, 600), max_size=20))
-def test_the_typical_boot_lies_between_the_shortest_and_the_longest(boots: list[float]) -> None:
-    found = forecast.typical(None, [seconds(boot) for boot in boots])
-    if found is not None:
-        assert min(boots) - 0.2 <= found.total_seconds() <= max(boots) + 0.2
 
 
 # As demand looks at it

@@ -145,7 +145,7 @@ class ExporterSetReconciler:
         result = await self._act(look, plan, now)
         report = self._report(look, plan, result, now)
         await self._say(owner, report, now)
-        self._announce(key, forecast.message(look.pool, plan, boot=look.boot, now=now))
+        self._announce(key, forecast.message(look.pool, plan, boots=look.boots, now=now))
         self._look_after(key, look)
         if result.error is not None:
             raise result.error
@@ -261,7 +261,7 @@ class ExporterSetReconciler:
             done=result.done,
             revision=look.revision,
             generation=look.owner.metadata.generation,
-            boot=look.boot,
+            boots=look.boots,
             problem=look.blueprint.problem,
         )
 

@@ -16,7 +16,15 @@ from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.exporters import presence
 from bullpen.core.matcher import Device
-from bullpen.core.pools import demand, forecast, members, pool_status, refusals, start_throttle
+from bullpen.core.pools import (
+    boot_times,
+    demand,
+    members,
+    pool_status,
+    refusals,
+    start_throttle,
+)
+from bullpen.core.pools.boot_times import BootTimes
 from bullpen.core.pools.demand import Share, Source
 from bullpen.core.pools.member_index import MemberIndex
 from bullpen.core.pools.members import PATIENCE, Patience
@@ -46,7 +54,7 @@ class Look:
     blueprint: Blueprint
     revision: str
     pool: Pool
-    boot: timedelta | None
+    boots: BootTimes
     """How long its members take to become ready."""
 
     booking: datetime | None
@@ -114,7 +122,7 @@ class PoolObserver:
         """The current state of ``owner``; ``taken`` are names its members cannot have."""
         spec, state = owner.spec, self._state(owner, now)
         made, problem = state.blueprint.profile, state.blueprint.problem
-        boot = forecast.typical(owner.status.typical_boot, self._boots.pop(key_of(owner), []))
+        boots = boot_times.of(owner.status).measured(self._boots.pop(key_of(owner), []))
         share, booking = self._share(owner, now)
         pool = Pool(
             name=owner.metadata.name,
@@ -140,7 +148,7 @@ class PoolObserver:
             blueprint=state.blueprint,
             revision=state.revision,
             pool=pool,
-            boot=boot,
+            boots=boots,
             booking=booking,
         )
 
@@ -186,7 +194,7 @@ class PoolObserver:
         namespace = owner.metadata.namespace
         sources = tuple(self._source(found, now) for found in self.sets(namespace))
         found = self.demand.of(namespace, sources, now=now)
-        lead = forecast.lead(owner.status.typical_boot)
+        lead = boot_times.of(owner.status).lead
         booking = demand.next_booking(found.requests, lead, now=now)
         return found.shares.get(owner.metadata.name, Share()), booking
 
@@ -205,7 +213,7 @@ class PoolObserver:
             member=Device(labels=profiles.labels(owner)),
             ceiling=owner.spec.max_replicas or None,
             stalled=any((state.blueprint.problem, hold, refused, owner.spec.paused)),
-            lead=forecast.lead(owner.status.typical_boot),
+            lead=boot_times.of(owner.status).lead,
         )
 
 

@@ -12,37 +12,16 @@ from datetime import datetime, timedelta
 
 from bullpen.api.exporterset import ExporterSet
 from bullpen.core import conditions
+from bullpen.core.pools.boot_times import BootTimes
 from bullpen.core.pools.members import Member, Phase
 from bullpen.core.pools.scale_plan import Plan, Pool
 from bullpen.kit import times
 
-BOOT_ASSUMED = timedelta(seconds=10)
-"""The assumed boot time until one has been measured."""
-
-WEIGHT = 0.3
-"""The weight of the latest boot in the moving average."""
-
-MARGIN = timedelta(seconds=2)
 _STEPS = (1, 2, 3, 4, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)
 _FEW = 10
 
 
-def typical(before: timedelta | None, boots: Sequence[timedelta]) -> timedelta | None:
-    """The typical boot time after these boots, to a tenth of a second, so that it settles.
-
-    A negative duration was measured across a clock that was set back.
-    """
-    for boot in (measured for measured in boots if measured >= timedelta(0)):
-        before = boot if before is None else before * (1 - WEIGHT) + boot * WEIGHT
-    return None if before is None else timedelta(seconds=round(before.total_seconds(), 1))
-
-
-def lead(boot: timedelta | None) -> timedelta:
-    """How long before it is needed a member must start booting."""
-    return (boot if boot is not None else BOOT_ASSUMED) * 1.5 + MARGIN
-
-
-def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) -> str:
+def message(pool: Pool, plan: Plan, *, boots: BootTimes, now: datetime) -> str:
     """The message for a lease that waits for ``pool``."""
     if plan.hold is not None:
         return _plain(f"pool {pool.name}: {plan.hold.message}")
@@ -54,9 +33,11 @@ def message(pool: Pool, plan: Plan, *, boot: timedelta | None, now: datetime) ->
         return f"pool {pool.name} is starting a member"
     needed = max(len(starting), pool.waiting)
     text = f"pool {pool.name}: {_roughly(len(starting))} of {_roughly(needed)} starting"
-    if boot is None:
+    if boots.typical is None:
         return text
-    return f"{text}, about {_seconds(_remaining(starting, boot, now))} s"
+    about = _seconds(_remaining(starting, boots.typical, now))
+    slow = _seconds(_remaining(starting, boots.slow, now)) if boots.slow is not None else about
+    return f"{text}, about {about} s{f', at times {slow} s' if slow > about else ''}"
 
 
 def reported(owner: ExporterSet) -> str:

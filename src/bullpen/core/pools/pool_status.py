@@ -20,7 +20,8 @@ from bullpen.api.exporterset import (
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.matcher import Device
-from bullpen.core.pools import decision_log
+from bullpen.core.pools import boot_times, decision_log
+from bullpen.core.pools.boot_times import UNMEASURED, BootTimes
 from bullpen.core.pools.decision_log import Note
 from bullpen.core.pools.demand import Source
 from bullpen.core.pools.member_index import MemberIndex
@@ -71,7 +72,7 @@ class Report:
     generation: int
     """The generation of the observed set."""
 
-    boot: timedelta | None = None
+    boots: BootTimes = UNMEASURED
     problem: Problem | None = None
 
 
@@ -87,7 +88,8 @@ def status(owner: ExporterSet, report: Report, *, now: datetime) -> ExporterSetS
         created=plan.created,
         revision=report.revision,
         proven_revision=_proven(before.proven_revision, report),
-        typical_boot=report.boot,
+        typical_boot=report.boots.typical,
+        boot_times=boot_times.on_record(report.boots),
         surplus=_surplus(before.surplus, report),
         start_failures=_start_failures(before.start_failures, report),
         refused_writes=refused_writes(report.refusals, generation=report.generation),
