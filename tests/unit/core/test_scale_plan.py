@@ -178,7 +178,7 @@ def verbs(made: Plan) -> Counter[str]:
             id="below a ceiling names go round",
         ),
         pytest.param(
-            pool(replicas_min=2, taken=frozenset({"rpi4-0", "rpi4-2"})),
+            pool(replicas_min=2, taken={"rpi4-0": "another", "rpi4-2": "another"}),
             names(1, 3),
             id="a name that somebody else has is left out",
         ),
@@ -189,7 +189,7 @@ def test_plan(given_pool: Pool, expected: list[tuple[str, str]]) -> None:
 
 
 def test_a_pool_whose_names_others_have_says_so() -> None:
-    crowded = pool(replicas_min=4, taken=frozenset({"rpi4-0", "rpi4-2"}))
+    crowded = pool(replicas_min=4, taken={"rpi4-0": "another", "rpi4-2": "another"})
     made = plan(crowded, now=NOON)
     assert steps(made) == names(1, 3)
     assert made.hold is not None

@@ -212,13 +212,17 @@ class ExporterSetReconciler:
             raise Conflict(f"there may be an exporter {name} already: {error.message}") from None
         self._views.exporters.observe(written)
 
-    async def _taken(self, owner: ExporterSet) -> frozenset[str]:
-        """The contested names that exporters outside the set use."""
+    async def _taken(self, owner: ExporterSet) -> dict[str, str]:
+        """The contested names that exporters outside the set use, and what those are."""
         contested = self._contested.get(key_of(owner), set())
+        found: dict[str, str] = {}
         for name in sorted(contested):
-            if await self._whose(owner, name) is None:
+            other = await self._whose(owner, name)
+            if other is None:
                 contested.remove(name)
-        return frozenset(contested)
+            else:
+                found[name] = _other(other)
+        return found
 
     async def _whose(self, owner: ExporterSet, name: str) -> Exporter | None:
         """The exporter outside the set that has this name; None if it is free or ours."""
@@ -319,6 +323,13 @@ async def _joined(work: Sequence[Coroutine[None, None, list[Attempt]]]) -> tuple
     return tuple(attempt for task in running for attempt in task.result())
 
 
+def _other(exporter: Exporter) -> str:
+    """An exporter that has the name of a member and is none, as the pool's conditions say it."""
+    if exporter.metadata.deletion_timestamp is not None:
+        return "an exporter that is still being deleted"
+    return "an exporter outside this set; delete it, or raise spec.maxReplicas"
+
+
 def _stops(error: LabError) -> bool:
     """Whether the next operation of the same kind would fail as well."""
     return not isinstance(error, Conflict | NotFound)
@@ -327,7 +338,7 @@ def _stops(error: LabError) -> bool:
 def _earliest(look: Look, plan: Plan, report: Report, now: datetime) -> datetime | None:
     """The next moment at which time alone changes something; never in the past."""
     failures = report.start_history.failures
-    names = now + NAMES_LOOK if look.pool.taken else None
+    names = now + NAMES_LOOK if look.pool.taken or look.pool.stuck else None
     moments = (
         plan.wake_at,
         look.booking,

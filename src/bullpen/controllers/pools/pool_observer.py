@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from bullpen.core.matcher import Device
 from bullpen.core.pools import (
     boot_times,
     demand,
+    member_names,
     members,
     pool_status,
     refusals,
@@ -118,7 +119,7 @@ class PoolObserver:
             self._epoch, self._watched_since = self._wall.epoch, _whole(now)
         return self._watched_since
 
-    def observe(self, owner: ExporterSet, *, taken: frozenset[str], now: datetime) -> Look:
+    def observe(self, owner: ExporterSet, *, taken: Mapping[str, str], now: datetime) -> Look:
         """The current state of ``owner``; ``taken`` are names its members cannot have."""
         spec, state = owner.spec, self._state(owner, now)
         made, problem = state.blueprint.profile, state.blueprint.problem
@@ -142,6 +143,7 @@ class PoolObserver:
             halted=problem.message if problem is not None else "",
             created=owner.status.created,
             taken=taken,
+            stuck=self._stuck(owner),
         )
         return Look(
             owner=owner,
@@ -151,6 +153,12 @@ class PoolObserver:
             boots=boots,
             booking=booking,
         )
+
+    def _stuck(self, owner: ExporterSet) -> dict[str, str]:
+        """The instances of present and past members that cannot be removed."""
+        name = owner.metadata.name
+        found = self._instance_view.stuck(owner.metadata.namespace)
+        return {key: why for key, why in found.items() if member_names.number(name, key) >= 0}
 
     def looks_after(self, owner: ExporterSet) -> bool:
         """Whether this process sizes the set: it uses one of our provisioners.

@@ -152,7 +152,11 @@ class InstanceReconciler:
         return Outcome()
 
     async def _delete(self, key: Key, step: Delete) -> None:
-        await self._instance_view.provisioners[step.provisioner].remove(key)
+        try:
+            await self._instance_view.provisioners[step.provisioner].remove(key)
+        except Unavailable as error:
+            self._instance_view.not_removed(key, error.message)
+            raise
         self._instance_view.drop(step.provisioner, key)
 
     async def _delete_for(self, member: Exporter, wanted: Desired, step: Delete) -> bool:

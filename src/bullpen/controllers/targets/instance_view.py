@@ -22,6 +22,9 @@ from bullpen.provisioners.base import Key, Provisioner
 from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 
+STUCK_AFTER = timedelta(seconds=10)
+"""An instance whose removal has failed for so long is reported."""
+
 SWEEP = timedelta(minutes=1)
 """How often a backend is listed although it has reported no change."""
 
@@ -55,6 +58,9 @@ class InstanceView:
 
         self._touched: dict[str, set[Key]] = {}
         """By provisioner, the instances that changed while it was being listed."""
+
+        self._stuck: dict[Key, tuple[timedelta, str]] = {}
+        """Instances whose removal fails: since when in steady time, and why once it is long."""
 
         self._listeners: list[Callable[[Key], None]] = []
 
@@ -170,10 +176,29 @@ class InstanceView:
 
     def drop(self, provisioner: str, key: Key) -> None:
         """An instance is gone, so there may be capacity for a held one."""
+        self._stuck.pop(key, None)
         self._touched.setdefault(provisioner, set()).add(key)
         if self._seen.get(provisioner, {}).pop(key, None) is not None:
             self._tell(key)
             self._tell_held(1)
+
+    def not_removed(self, key: Key, problem: str) -> None:
+        """A backend did not confirm the removal of an instance."""
+        now = self._clock.steady()
+        since, before = self._stuck.get(key, (now, ""))
+        long = now - since >= STUCK_AFTER
+        self._stuck[key] = since, problem if long else ""
+        # Told once: whoever tries the removal hears this too, and must keep its pauses.
+        if long and not before:
+            self._tell(key)
+
+    def stuck(self, namespace: str) -> dict[str, str]:
+        """By the name of its exporter, the instances that cannot be removed for some time."""
+        return {
+            key[1]: problem
+            for key, (_, problem) in self._stuck.items()
+            if key[0] == namespace and problem and self.holders(key)
+        }
 
     def forget(self, exporter: Exporter) -> None:
         """The exporter was deleted."""
@@ -191,6 +216,8 @@ class InstanceView:
         after = {instance.key: instance for instance in listed if instance.key not in newer}
         after.update((key, before[key]) for key in sorted(newer) if key in before)
         self._seen[provisioner] = after
+        for key in before.keys() - after.keys():
+            self._stuck.pop(key, None)
         for key, instance in after.items():
             self._denied.pop(instance.owner_uid, None)
             self._time(before.get(key), instance)

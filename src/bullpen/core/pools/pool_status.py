@@ -34,7 +34,7 @@ from bullpen.core.pools.members import (
     Stage,
 )
 from bullpen.core.pools.refusals import Refusal, on_record, refused_writes
-from bullpen.core.pools.scale_plan import PAUSED, Action, Plan, Pool, Rule, Surplus
+from bullpen.core.pools.scale_plan import NAMES_TAKEN, PAUSED, Action, Plan, Pool, Rule, Surplus
 from bullpen.core.pools.start_throttle import (
     START_THROTTLE,
     Failures,
@@ -321,9 +321,18 @@ def _degraded(report: Report) -> _Said:
         what = "resets" if failures.reason == RESET_FAILED else "starts"
         return True, reason, f"{failures.count} {what} failed in a row ({cause})"
     hold = report.plan.hold
-    if hold is not None and hold.capacity:
+    if hold is not None and (hold.capacity or hold.reason == NAMES_TAKEN):
         return True, hold.reason, hold.message
+    if report.pool.stuck:
+        return True, "RemovalFailing", _stuck(report.pool)
     return False, "Healthy", _counts(report.pool)
+
+
+def _stuck(pool: Pool) -> str:
+    name, why = min(pool.stuck.items())
+    count = len(pool.stuck)
+    many = "1 member keeps its place" if count == 1 else f"{count} members keep their places"
+    return f"{many}, because {name} cannot be removed: {why}"
 
 
 def _refused(report: Report) -> str:

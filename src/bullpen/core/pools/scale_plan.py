@@ -11,8 +11,8 @@ instance no longer runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -29,6 +29,8 @@ CREATED_AT_ONCE_MAX = 500
 """Members created in one pass; the resulting events start the next pass."""
 
 
+NAMES_TAKEN = "NamesTaken"
+REMAINS = "has an instance that cannot be removed"
 PAUSED = "the pool is paused by spec.paused of its ExporterSet"
 
 
@@ -95,8 +97,11 @@ class Pool:
     created: int = 0
     """Members ever created; the next name follows theirs."""
 
-    taken: frozenset[str] = frozenset()
-    """Names used by exporters outside the pool."""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """Names that no new member can have, and what has them: exporters outside the pool."""
+
+    stuck: Mapping[str, str] = field(default_factory=dict)
+    """Names of members, present or past, whose instance cannot be removed, and why."""
 
     @property
     def member_index(self) -> MemberIndex:
@@ -288,7 +293,7 @@ def _creates(
         ceiling=pool.replicas_max,
         created=pool.created,
         members=(m.name for m in member_index),
-        taken=pool.taken,
+        taken=(*pool.taken, *pool.stuck),
     )
     text = sizes.text(waiting=pool.waiting, claimed=pool.claimed)
     creates = tuple(
@@ -299,12 +304,18 @@ def _creates(
 
 
 def _crowded(pool: Pool) -> Hold:
-    """Exporters outside the pool use names its members need, so it cannot grow for now."""
-    text = (
-        f"{len(pool.taken)} member names are used by exporters outside this set,"
-        f" such as {min(pool.taken)}"
-    )
-    return Hold(reason="NamesTaken", message=text)
+    """Names that its members need cannot be used, so the pool cannot grow for now.
+
+    Below a ceiling there are as many names as places (ADR 0014).
+    """
+    members = {m.name for m in pool.member_index.unusual}
+    used = {name: f"{name} is {who}" for name, who in pool.taken.items()}
+    used |= {name: f"{name} {REMAINS}: {why}" for name, why in pool.stuck.items()}
+    found = sorted(name for name in used if name not in members)
+    if not found:
+        return Hold(reason=NAMES_TAKEN, message="all member names are in use")
+    many = "1 member name is" if len(found) == 1 else f"{len(found)} member names are"
+    return Hold(reason=NAMES_TAKEN, message=f"{many} in use: {used[found[0]]}")
 
 
 def _reason(sizes: Sizes, place: int) -> Rule:
