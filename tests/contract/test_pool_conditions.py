@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+from bullpen.api.core import Event
 from bullpen.errors import ProgramMissing
 from bullpen.provisioners.base import Instance, InstanceSpec
 from bullpen.provisioners.fake import Faults
@@ -138,5 +140,28 @@ def test_a_pool_that_recovers_says_with_how_many() -> None:
         (recovered,) = await world.events("ExporterSetRecovered")
         assert recovered.message == "0 of 1 warm"
         assert world.condition("Degraded").message == "1 of 1 warm"
+
+    World().run(story)
+
+
+def test_a_set_is_told_once_that_its_machines_run_without_kvm() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await world.make_set(min_replicas=2)
+        await world.until(lambda: world.available(2))
+        for machine in world.provisioner._machines.values():
+            machine.instance = replace(machine.instance, warning="KVM does not work")
+            world.provisioner._tell(machine.spec.key)
+        await world.sleep(30)
+        found = [
+            event
+            for event in (await world.objects.list(Event)).items
+            if event.reason == "InstanceWarning"
+        ]
+        assert [(event.involved_object.kind, event.type) for event in found] == [
+            ("ExporterSet", "Warning")
+        ]
+        assert found[0].message == "qemu-0: KVM does not work"
+        assert found[0].count == 1
 
     World().run(story)

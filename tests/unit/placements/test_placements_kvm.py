@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from bullpen.app import diagnosis
+from bullpen.core.targets.exporter_config import Connection
+from bullpen.core.targets.profiles import Profile
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.placements.local import kvm
+from bullpen.placements.base import InstanceSpec, Key, Needs, Site, Workload
+from bullpen.placements.local import kvm, layout
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.kvm import GuestRun, Kvm, prove, try_guest
+from bullpen.placements.local.local_instance import LocalInstance
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.local.proof_guests import GUESTS
 from bullpen.placements.local.wire import KvmFailed
@@ -180,6 +184,40 @@ async def test_kvm_that_failed_a_machine_is_not_used_again_until_qemu_changes(
     assert host.proofs == 1
     host.qemu = "QEMU 8.0"
     assert await host.works()
+
+
+async def test_a_machine_that_runs_without_kvm_for_a_fault_of_the_host_says_so(
+    host: Host, tmp_path: Path
+) -> None:
+    settings = LocalSettings(data=tmp_path, limits=host_limits(), zygote=ZygoteSettings())
+    placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
+    arch, told = platform.machine(), list[Key]()
+    placement.listen(told.append)
+    workload = Workload(
+        spec=InstanceSpec(
+            key=("lab", "a"),
+            owner_uid="u",
+            profile=Profile(provisioner="p"),
+            connection=Connection(endpoint="", token="", ca_pem=""),
+        ),
+        needs=Needs(kvm_for=arch, memory_bytes=0, cpus=0.0),
+        export=lambda site: {},
+    )
+    state = layout.state_of(workload, token="t", user=0)
+    local = LocalInstance(state, tmp_path / "a", detail="")
+    async with placement.running():
+        placement._instances[local.key] = local
+        assert await host.works()
+        await placement._warn_without_kvm(local, workload, Site(artifacts={}, kvm=True))
+        assert local.instance.warning == ""
+        placement._heard(KvmFailed(key=local.key, arch=arch, problem="it was silent"))
+        assert local.instance.warning == kvm.unused("it was silent")
+        assert told == [local.key]
+        del placement._instances[local.key]
+    later = LocalInstance(state, tmp_path / "b", detail="")
+    assert not await host.works()
+    await placement._warn_without_kvm(later, workload, Site(artifacts={}, kvm=False))
+    assert later.instance.warning == kvm.unused("it was silent")
 
 
 async def test_the_doctor_names_what_failed_with_kvm_and_how_to_try_it_again(

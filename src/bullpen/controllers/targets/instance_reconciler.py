@@ -14,6 +14,7 @@ from typing import assert_never
 
 from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.api.virtualtargetclass import CredentialRotation
@@ -44,6 +45,10 @@ WORKERS = 256
 
 LANE_MAX = 16
 """Members of one pool that are removed concurrently, and as many that are not."""
+
+
+WARNED_MAX = 1_000
+"""Owners of which it is remembered what they were told; beyond it one may be told again."""
 
 
 def lane(views: Views, key: Key) -> tuple[str, bool]:
@@ -82,6 +87,9 @@ class InstanceReconciler:
         self._events = events
         self._chance = chance
         self._retired: set[str] = set()
+        self._warned: dict[str, str] = {}
+        """By the uid of a set or target, the warning that it was told last."""
+
         self._files: dict[str, str] = {}
         """By the uid of a member, which version of its credentials it was given."""
 
@@ -95,6 +103,8 @@ class InstanceReconciler:
 
     async def reconcile(self, key: Key) -> Outcome:
         found = self._views.exporters.get(*key)
+        if found is not None:
+            self._warn(found)
         ours = found is not None and is_member(found) and self._instance_view.looks_after(found)
         if found is not None and owned_by_target(found):
             # Its target starts and stops it; here it is removed with its Exporter.
@@ -106,6 +116,25 @@ class InstanceReconciler:
             await self._remove_orphans(key)
             return Outcome()
         return await self._tend(found)
+
+    def _warn(self, exporter: Exporter) -> None:
+        """Tell the owner of an exporter, once, what is worse about its instances than need be."""
+        instance = self._instance_view.instance(exporter)
+        owner = self._owner(exporter)
+        if instance is None or owner is None or not instance.up:
+            return
+        uid, warning = owner.metadata.uid, instance.warning
+        if warning and self._warned.get(uid) != warning:
+            self._warned[uid] = warning
+            while len(self._warned) > WARNED_MAX:
+                del self._warned[next(iter(self._warned))]
+            text = f"{exporter.metadata.name}: {warning}"
+            self._events.emit(owner, reason="InstanceWarning", message=text, warning=True)
+
+    def _owner(self, exporter: Exporter) -> ExporterSet | VirtualTarget | None:
+        if owned_by_target(exporter):
+            return self._views[VirtualTarget].get(*key_of(exporter))
+        return self._blueprints.owner(exporter)
 
     async def _remove_orphans(self, key: Key) -> None:
         """Remove the instances of a name that has no member here."""

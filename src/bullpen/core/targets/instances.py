@@ -86,6 +86,9 @@ class Instance:
     detail: str = ""
     """For users: what it is doing, or what went wrong."""
 
+    warning: str = ""
+    """For operators: in which way it runs worse than it could, such as without KVM."""
+
     def __post_init__(self) -> None:
         assert (self.reason is None) == (self.phase is not InstancePhase.EXITED)
         assert not self.held or self.phase is InstancePhase.BOOTING

@@ -99,6 +99,11 @@ class Kvm:
             log.warning("kvm verdict not kept", extra={"key": self._file, "cause": error})
 
 
+def unused(problem: str) -> str:
+    """What operators are told of machines that run without KVM although there is a device."""
+    return f"KVM does not work on this host, so machines run with emulation, slower: {problem}"
+
+
 async def _situation(arch: str) -> tuple[str, str]:
     """What a verdict is valid for: the host and its QEMU."""
     return host_name(), await qemu_version(arch)

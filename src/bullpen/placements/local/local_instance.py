@@ -50,6 +50,9 @@ class LocalInstance:
     def register(self) -> None:
         self.instance = replace(self.instance, phase=InstancePhase.RUNNING, detail="registered")
 
+    def warn(self, warning: str) -> None:
+        self.instance = replace(self.instance, warning=warning)
+
     def answer(self, problem: str) -> None:
         """The change of its disks is done, or cannot be."""
         if self.changed is not None and not self.changed.done():

@@ -22,7 +22,7 @@ from bullpen.errors import LabError, NoCapacity, ProgramMissing, Refused, Storag
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.placements.base import Key, Listener, Site, Workload
-from bullpen.placements.local import capacity, layout, processes, retention
+from bullpen.placements.local import capacity, kvm, layout, processes, retention
 from bullpen.placements.local.artifacts import ArtifactCache
 from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.placements.local.children import STOP_SECONDS_MAX
@@ -272,6 +272,7 @@ class LocalPlacement:
     async def _launch(self, local: LocalInstance, workload: Workload) -> None:
         try:
             site = await self._site(workload)
+            await self._warn_without_kvm(local, workload, site)
             config = workload.config(site)
             layout.prepare(local.directory, local.state, workload.spec.credentials)
             layout.attach(local.directory, local.state, self._disks(workload).values())
@@ -291,12 +292,19 @@ class LocalPlacement:
     async def _site(self, workload: Workload) -> Site:
         needs = workload.needs
         paths = {item: await self._artifacts.find(item) for item in needs.artifacts}
-        kvm = bool(needs.kvm_for) and await self._kvm.works_for(needs.kvm_for)
+        works = bool(needs.kvm_for) and await self._kvm.works_for(needs.kvm_for)
         disks = {
             name: self.layout.attached(workload.key, file.name)
             for name, file in self._disks(workload).items()
         }
-        return Site(artifacts=paths, kvm=kvm, disks=disks)
+        return Site(artifacts=paths, kvm=works, disks=disks)
+
+    async def _warn_without_kvm(self, local: LocalInstance, workload: Workload, site: Site) -> None:
+        """A machine that could use KVM runs without it, because KVM does not work here."""
+        arch = workload.needs.kvm_for
+        problem = await self._kvm.known_problem(arch) if arch and not site.kvm else None
+        if problem:
+            local.warn(kvm.unused(problem))
 
     def _disks(self, workload: Workload) -> dict[str, Path]:
         """The files of the lasting disks of a workload."""
@@ -400,6 +408,9 @@ class LocalPlacement:
             self._tell(local.key)
         elif isinstance(event, KvmFailed) and self._tasks is not None:
             self._tasks.create_task(self._kvm.distrust(event.arch, event.problem))
+            if local is not None:
+                local.warn(kvm.unused(event.problem))
+                self._tell(local.key)
 
     def _note(self, key: Key) -> None:
         if self._zygote.link is not None:
