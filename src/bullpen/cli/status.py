@@ -20,7 +20,8 @@ from bullpen.cli.output import echo_document, table
 def status(api: Api, output: str) -> int:
     """Show pools, exporters, and active and waiting leases.
 
-    Exits with 8 if the service is not healthy, or a pool cannot do what it is asked.
+    Exits with 8 if the service is not healthy, a pool cannot do what it is asked, or an exporter
+    does not come back from its last lease.
     """
     report = gather(api)
     if output == "table":
@@ -33,7 +34,8 @@ def status(api: Api, output: str) -> int:
 def gather(api: Api) -> Document:
     """Everything ``status`` shows, as a document."""
     pools = [_pool(item) for item in _objects(api, "exportersets")]
-    problem = api.problem() or _pool_problem(pools)
+    exporters = [_exporter(item) for item in _objects(api, "exporters")]
+    problem = api.problem() or _problem("pool", pools) or _problem("exporter", exporters)
     current = _objects(api, "leases", {"labelSelector": Lease.selected})
     leases = [_lease(item) for item in current if not _ended(item)]
     return {
@@ -41,7 +43,7 @@ def gather(api: Api) -> Document:
         "problem": problem,
         "endpoints": {"apiserver": api.server},
         "pools": pools,
-        "exporters": [_exporter(item) for item in _objects(api, "exporters")],
+        "exporters": exporters,
         "leases": [lease for lease in leases if lease["exporter"]],
         "waiting": [lease for lease in leases if not lease["exporter"]],
     }
@@ -51,15 +53,27 @@ def _objects(api: Api, word: str, query: dict[str, str] | None = None) -> list[A
     return list_all(api, resource_named(word), None, query)
 
 
-def _pool_problem(pools: list[Document]) -> str:
-    """Which pools cannot do what they are asked, and the cause of the first; or empty."""
-    degraded = [pool for pool in pools if pool["reason"]]
-    if not degraded:
+def _problem(word: str, found: list[Document]) -> str:
+    """Which pools or exporters are in trouble, and the cause of the first; or empty."""
+    troubled = [item for item in found if item["reason"]]
+    if not troubled:
         return ""
-    first = degraded[0]
-    text = f"pool {first['namespace']}/{first['name']}: {first['reason']}: {first['message']}"
-    others = len(degraded) - 1
+    first = troubled[0]
+    text = f"{word} {first['namespace']}/{first['name']}: {first['reason']}: {first['message']}"
+    others = len(troubled) - 1
     return f"{text}, and {others} more" if others else text
+
+
+def _condition(found: Document, type_: str) -> Document:
+    """A condition that is True; empty if it is not."""
+    return next(
+        (
+            condition
+            for condition in found.get("conditions") or ()
+            if condition["type"] == type_ and condition["status"] == "True"
+        ),
+        {},
+    )
 
 
 def _ended(item: Document) -> bool:
@@ -70,14 +84,7 @@ def _pool(item: Document) -> Document:
     found = item.get("status") or {}
     counts = ("replicas", "readyReplicas", "availableReplicas", "leasedReplicas")
     limits = ("minReplicas", "maxReplicas", "minAvailableReplicas")
-    degraded: Document = next(
-        (
-            condition
-            for condition in found.get("conditions") or ()
-            if condition["type"] == "Degraded" and condition["status"] == "True"
-        ),
-        {},
-    )
+    degraded = _condition(found, "Degraded")
     return {
         **_named(item),
         **{key: found.get(key, 0) for key in counts},
@@ -89,11 +96,14 @@ def _pool(item: Document) -> Document:
 
 def _exporter(item: Document) -> Document:
     found = item.get("status") or {}
+    stuck = _condition(found, "Stuck")
     return {
         **_named(item),
         "status": found.get("exporterStatus", ""),
         "lease": (found.get("leaseRef") or {}).get("name", ""),
         "enabled": item.get("spec", {}).get("enabled", True),
+        "reason": "Stuck" if stuck else "",
+        "message": stuck.get("message", ""),
     }
 
 
@@ -122,7 +132,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             *("leasedReplicas", "reason"),
         ),
     ),
-    ("Exporters", "exporters", ("namespace", "name", "status", "lease", "enabled")),
+    ("Exporters", "exporters", ("namespace", "name", "status", "lease", "enabled", "reason")),
     ("Leases", "leases", ("namespace", "name", "client", "exporter")),
     ("Waiting", "waiting", ("namespace", "name", "client", "reason", "message")),
 )

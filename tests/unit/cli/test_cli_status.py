@@ -24,12 +24,12 @@ def pool(name: str, *conditions: tuple[str, str, str, str]) -> dict[str, Any]:
 
 
 class PlayedApi:
-    """An API server with some pools, and nothing else."""
+    """An API server with some pools and exporters, and nothing else."""
 
     server = "https://lab"
 
-    def __init__(self, *pools: dict[str, Any]) -> None:
-        self._pools = pools
+    def __init__(self, *pools: dict[str, Any], exporters: tuple[dict[str, Any], ...] = ()) -> None:
+        self._found = {"exportersets": list(pools), "exporters": list(exporters)}
         self.queries: dict[str, dict[str, str]] = {}
 
     def problem(self) -> str:
@@ -38,7 +38,7 @@ class PlayedApi:
     def request(self, method: str, path: str, *, query: dict[str, str]) -> dict[str, Any]:
         plural = path.rpartition("/")[2]
         self.queries[plural] = query
-        return {"items": list(self._pools) if plural == "exportersets" else [], "metadata": {}}
+        return {"items": self._found.get(plural, []), "metadata": {}}
 
 
 HEALTHY = pool("good", ("Degraded", "False", "Healthy", "2 of 2 warm"))
@@ -77,6 +77,20 @@ def test_every_pool_is_shown_with_its_reason() -> None:
         shown = out.getvalue().decode()
     assert "REASON" in shown
     assert "ProgramMissing" in shown
+
+
+def test_an_exporter_that_hangs_after_its_lease_makes_the_lab_unhealthy() -> None:
+    """A hook or driver that hangs: it is connected, has no lease, and does not come back."""
+    said = {"type": "Stuck", "status": "True", "reason": "NotAvailable", "message": "for 5m"}
+    board = {
+        "metadata": {"namespace": "lab", "name": "board"},
+        "spec": {},
+        "status": {"exporterStatus": "AfterLeaseHook", "conditions": [said]},
+    }
+    report = status.gather(cast(Api, PlayedApi(HEALTHY, exporters=(board,))))
+    assert report["problem"] == "exporter lab/board: Stuck: for 5m"
+    board["status"]["conditions"] = [{**said, "status": "False"}]  # type: ignore[index]
+    assert status.gather(cast(Api, PlayedApi(HEALTHY, exporters=(board,))))["healthy"]
 
 
 def test_ended_leases_are_not_read() -> None:

@@ -17,6 +17,7 @@ import logging
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,9 @@ PATIENCE: dict[str, str | int] = {
 """Calls wait until the service is reachable. The supervisor ends this process if it never is."""
 
 READ_BYTES = 1 << 16
+CLOSE_SECONDS_MAX = 30.0
+"""How long drivers may take to close after a lease."""
+
 RESET_LOOKS_MAX = 50
 
 RESET_LOOK_SECONDS = 0.05
@@ -357,13 +361,42 @@ class Recycler(HookExecutor):
         await super().run_after_lease_hook(lease_scope, report, shutdown, request_lease_release)
 
     async def _reset(self, device: Any) -> None:
-        await asyncio.to_thread(device.close)
-        self.problem = await reset(Path(tempfile.gettempdir()), token=self._token)
+        if not await closed(device):
+            self.problem = f"its drivers did not close within {CLOSE_SECONDS_MAX:g} s"
+        else:
+            self.problem = await reset(Path(tempfile.gettempdir()), token=self._token)
         if self.problem:
             # Jumpstarter then informs the client, goes offline and ends with the lease.
             raise HookExecutionError(
                 message=self.problem, on_failure="exit", hook_type="after_lease"
             )
+
+
+async def closed(device: Any, seconds: float = CLOSE_SECONDS_MAX) -> bool:
+    """Close the drivers; False if that takes too long.
+
+    A driver that hangs stays in a thread of its own, which does not keep this process from ending.
+    """
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    failures: list[Exception] = []
+
+    def close() -> None:
+        try:
+            device.close()
+        except Exception as error:
+            failures.append(error)
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=close, name="close-drivers", daemon=True).start()
+    try:
+        async with asyncio.timeout(seconds):
+            await done.wait()
+    except TimeoutError:
+        return False
+    for error in failures:
+        raise error
+    return True
 
 
 async def reset(temporary: Path, *, token: str) -> str:
