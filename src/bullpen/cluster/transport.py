@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -41,6 +42,7 @@ BY_STATUS: dict[int, type[errors.LabError]] = {
 """For responses without a known reason: those of proxies, and of kinds not installed."""
 
 GRANT = "grant it to the service account, as 'bullpen manifests' does"
+_RBAC = re.compile(r"\b[Uu]ser .* cannot \w+")
 INSTALL = "install the definitions with 'bullpen crds | kubectl apply -f -'"
 MESSAGE_MAX = 2_000
 
@@ -49,7 +51,8 @@ def refusal(status: int, body: bytes) -> errors.LabError:
     """The error for a response with status 400 or above."""
     reason, message, causes = _read_status(body)
     if status == 403:
-        return errors.Forbidden(f"{message}; {GRANT}")
+        # Quotas and admission policies refuse with the same code; a role would not help.
+        return errors.Forbidden(f"{message}; {GRANT}" if _RBAC.search(message) else message)
     if status == 404 and "the server could not find the requested resource" in message:
         return errors.NotFound(f"{message}: {INSTALL}")
     found = errors.of_reason(reason, message, causes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -166,6 +167,19 @@ class TestWatching:
 
 class TestRefusals:
     @pytest.mark.parametrize(
+        ("message", "advised"),
+        [
+            ('pods is forbidden: User "system:serviceaccount:a:b" cannot create resource', True),
+            ('pods "a" is forbidden: exceeded quota: small, requested: pods=1', False),
+            ("ValidatingAdmissionPolicy 'p' denied request: no", False),
+        ],
+        ids=["no role", "a quota", "an admission policy"],
+    )
+    def test_a_role_is_advised_only_where_it_helps(self, message: str, advised: bool) -> None:
+        body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": message}).encode()
+        assert (transport.GRANT in transport.refusal(403, body).message) is advised
+
+    @pytest.mark.parametrize(
         ("said", "meant", "words"),
         [
             pytest.param(
@@ -173,6 +187,12 @@ class TestRefusals:
                 errors.Forbidden,
                 "bullpen manifests",
                 id="a right that is missing, with what grants it",
+            ),
+            pytest.param(
+                failure(403, "Forbidden", 'pods "a" is forbidden: exceeded quota: small'),
+                errors.Forbidden,
+                "exceeded quota: small",
+                id="a quota",
             ),
             pytest.param(
                 failure(404, "NotFound", "the server could not find the requested resource"),

@@ -25,6 +25,7 @@ from bullpen.core.pools.scale_plan import (
     plan,
 )
 from bullpen.core.pools.start_throttle import Failures, StartHistory, StartThrottle
+from bullpen.core.targets.instances import ExitReason
 from support.scaling_helpers import COOLDOWN, LONG_AGO, NOON, TRUSTED, member, pool, seconds
 
 UNTRIED = StartHistory()
@@ -725,3 +726,12 @@ def test_the_ramp_can_be_configured() -> None:
     bold = StartHistory(throttle=StartThrottle(first=50))
     made = plan(pool(waiting=100, replicas_max=None, start_history=bold), now=NOON)
     assert verbs(made) == {"Create": 50}
+
+
+def test_a_member_that_was_evicted_is_replaced_without_blame() -> None:
+    lost = member(0, Phase.CRASHED, cause="Lost", detail="Evicted: the node was drained")
+    made = plan(pool(lost, replicas_min=1), now=NOON)
+    removed = next(action for action in made.actions if isinstance(action, Delete))
+    assert (removed.rule, removed.message) == (Rule.LOST, "Evicted: the node was drained")
+    assert not lost.blames_template
+    assert lost.cause == ExitReason.LOST

@@ -127,6 +127,7 @@ _REASONS: dict[str, str] = {
     Rule.ROLLOUT: "Rollout",
     Rule.SPENT: "Recycle",
     Rule.CRASHED: "MemberCrashed",
+    Rule.LOST: "MemberLost",
     Rule.FAILED_TO_START: "MemberFailed",
 }
 

@@ -47,6 +47,7 @@ class Rule(StrEnum):
     DRAINED = "Drained"
     SPENT = "Spent"
     CRASHED = "Crashed"
+    LOST = "Lost"
     FAILED_TO_START = "FailedToStart"
 
 
@@ -375,6 +376,9 @@ def _is_over(member: Member) -> bool:
 
 def _delete(member: Member) -> Delete:
     rule = _ENDS[member.phase]
+    if member.phase is Phase.CRASHED and member.cause == _LOST:
+        # It was evicted, or its host went away: nothing is wrong with the member.
+        return Delete(name=member.name, rule=Rule.LOST, message=member.detail or _LOST)
     # Without a cause, the detail says what a member was doing, not why it is removed.
     said = f"{member.cause}: {member.detail}" if member.cause and member.detail else member.cause
     return Delete(name=member.name, rule=rule, message=said or _MEANINGS[rule])
@@ -386,6 +390,9 @@ _ENDS = {
     Phase.FAILED: Rule.FAILED_TO_START,
     Phase.SPENT: Rule.SPENT,
 }
+_LOST = "Lost"
+"""Cause of a member whose instance ended with its host; ``ExitReason.LOST`` of instances."""
+
 _OUTDATED = "created from an older template or class"
 _MEANINGS = {
     Rule.DRAINED: "disabled, and no lease holds it",
