@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from bullpen.provisioners import mock
+from bullpen.provisioners import container, mock, program, qemu
 from bullpen.testing.benches import INSTANCES_MAX, Bench, FakeBench
 from bullpen.testing.controller_stub import TOKEN
 from bullpen.testing.provisioner_contract import ProvisionerContract
@@ -31,3 +32,19 @@ class TestPods(ProvisionerContract):
 @pytest.mark.slow
 class TestLocalProcesses(ProvisionerContract):
     plugin = mock.PLUGIN
+
+
+@pytest.mark.slow
+class TestPrograms(ProvisionerContract):
+    plugin = program.PLUGIN
+    parameters: ClassVar[Mapping[str, object]] = {"program": "cat"}
+
+
+@pytest.mark.slow
+class TestContainers(ProvisionerContract):
+    plugin = container.PLUGIN
+
+
+@pytest.mark.slow
+class TestQemu(ProvisionerContract):
+    plugin = qemu.PLUGIN

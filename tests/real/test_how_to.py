@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_kubectl import needs_kubectl
 
+from support.container_image import has_podman
 from support.real_service import BIN, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
@@ -74,6 +75,12 @@ def test_the_pool_of_u_boot_boards(tmp_path: Path) -> None:
 
 def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
+
+
+@pytest.mark.skipif(not has_podman(), reason="podman and runc are not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="instances need users of their own")
+def test_the_pool_of_containers(tmp_path: Path) -> None:
+    assert "hello from the container" in follow("pool-container.md", tmp_path)
 
 
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from bullpen.placements.local import host_sandbox, kvm
 from bullpen.placements.local.kvm import VERDICTS, Kvm
 from bullpen.placements.local.layout import Layout
+from bullpen.provisioners.container import PODMAN, RUNC
 from bullpen.provisioners.qemu import QEMU_IMG, emulator
 
 MACHINES = ("aarch64", "arm", "riscv64", "x86_64")
@@ -34,7 +35,7 @@ class Finding:
     problem: str = ""
     remedy: str = ""
     needed: bool = True
-    """Whether its absence is an error; otherwise targets are only slower."""
+    """Whether its absence is an error; otherwise some targets are missing, or slower."""
 
     @property
     def status(self) -> str:
@@ -63,6 +64,14 @@ def _programs() -> Iterator[Finding]:
         about="qemu-img, which creates disks",
         problem="" if found else "qemu-img is not in PATH",
         remedy="" if found else f"apt-get install {QEMU_IMG.package}",
+    )
+    lacking = [program for program in (PODMAN, RUNC) if not shutil.which(program.name)]
+    yield Finding(
+        name="podman",
+        about="podman and runc, which run targets that are containers",
+        problem=" ".join(f"{program.name} is not in PATH." for program in lacking).rstrip("."),
+        remedy=f"apt-get install {' '.join(p.package for p in lacking)}" if lacking else "",
+        needed=False,
     )
 
 

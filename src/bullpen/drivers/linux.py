@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import platform
 import socket
 import struct
+from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -86,6 +88,15 @@ def raise_loopback() -> None:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(handle, _SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(handle, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+
+
+def allow_low_ports() -> None:
+    """Let every process of this thread's network namespace listen on ports below 1024.
+
+    A host that keeps ``/proc/sys`` read-only does not allow it; such ports then stay closed.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
 
 
 def _check(what: str, answer: int) -> None:

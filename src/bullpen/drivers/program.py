@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from jumpstarter.driver import Driver, export
 from jumpstarter_driver_power.common import PowerReading
@@ -69,22 +69,25 @@ class Program(Driver):
     site: dict[str, Any] = field(default_factory=dict)
     """A document of ``MachineSite``."""
 
+    partition: ClassVar[str] = FIRMWARE
+    """What a lessee can flash."""
+
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
-        self.parameters = codec.decode(ProgramParameters, self.target)
+        self.parameters = self.read_parameters()
         self.machine_site = codec.decode(MachineSite, self.site)
         self.sandbox = sandbox.current()
         self.occupation = Occupation()
         self._files = TemporaryDirectory(prefix="program-")
         self._sockets = TemporaryDirectory(dir=xdg_runtime_dir(), prefix="program-")
         self._starts = 0
-        self.flashed = FlashStore(lambda: Path(self._files.name), verbatim=(FIRMWARE,))
+        self.flashed = FlashStore(lambda: Path(self._files.name), verbatim=(self.partition,))
         self.console = Console()  # type: ignore[abstract]
         self.power = ProgramPower(parent=self)  # type: ignore[abstract]
         children: dict[str, Any] = self.children
         children["console"] = self.console
         children["power"] = self.power
-        if uses_firmware(self.parameters):
+        if self.is_flashable():
             children["flasher"] = ImageFlasher(parent=self)  # type: ignore[abstract]
         for name in self.parameters.ports:
             port = ForwardedPort(host=LOOPBACK, port=0)  # type: ignore[abstract]
@@ -97,6 +100,12 @@ class Program(Driver):
     @classmethod
     def client(cls) -> str:
         return "jumpstarter_driver_composite.client.CompositeClient"
+
+    def read_parameters(self) -> ProgramParameters:
+        return codec.decode(ProgramParameters, self.target)
+
+    def is_flashable(self) -> bool:
+        return uses_firmware(self.parameters)
 
     def close(self) -> None:
         self.power.off()
@@ -115,9 +124,10 @@ class Program(Driver):
         return Sources.of(self.parameters.fetch_from)
 
     def partition_name(self, partition: str | None) -> str:
-        if partition not in (None, FIRMWARE):
-            raise ValueError(f"invalid partition name: {partition}; this target has: {FIRMWARE}")
-        return FIRMWARE
+        own = self.partition
+        if partition not in (None, own):
+            raise ValueError(f"invalid partition name: {partition}; this target has: {own}")
+        return own
 
     async def granted_bytes(self, partition: str) -> int:
         return quantities.parse(self.parameters.resources.firmware).whole()
@@ -126,15 +136,23 @@ class Program(Driver):
         """The values for the program that is started now."""
         wanted = self.parameters
         self._starts += 1
-        flashed = self.flashed.get(FIRMWARE)
+        flashed = self.flashed.get(self.partition)
         own = self.machine_site.path(wanted.firmware) if wanted.firmware else ""
         return Placeholders(
             directory=self._files.name,
             socket=str(Path(self._sockets.name) / f"{CONSOLE}-{self._starts}"),
             firmware=str(flashed.path) if flashed else own,
             files={name: self.machine_site.path(file) for name, file in wanted.files.items()},
-            ports={name: self._free_port() for name in port_names(wanted)},
+            ports={name: self.port(name) for name in port_names(wanted)},
         )
+
+    def line(self, values: Placeholders) -> tuple[str, ...]:
+        """The command line of a program that is about to start."""
+        return command(self.parameters, values)
+
+    def has_started(self) -> bool:
+        """Whether the target itself runs, and not only what starts it."""
+        return True
 
     def access(self, values: Placeholders) -> Access:
         wanted = self.parameters
@@ -159,7 +177,8 @@ class Program(Driver):
         outside = self.is_connected() or self.machine_site.launcher
         return sandbox.Sandbox().stream_socket() if outside else self.sandbox.stream_socket()
 
-    def _free_port(self) -> int:
+    def port(self, name: str) -> int:
+        """A port for the program that is started now: a free one."""
         with self.new_socket() as probe:
             probe.bind((LOOPBACK, 0))
             port: int = probe.getsockname()[1]
@@ -273,6 +292,7 @@ class ProgramPower(PowerInterface, Driver):
                 with opened_terminal() as (ours, theirs):
                     self._start(values, stdin=theirs, stdout=theirs)
                     await line.plug(bridged(os.dup(ours)))
+                await self._wait_until_started(deadline)
             else:
                 self._start(values)
                 await line.plug(await self._connected(values, deadline))
@@ -283,7 +303,7 @@ class ProgramPower(PowerInterface, Driver):
     def _start(
         self, values: Placeholders, *, stdin: int | None = None, stdout: int | None = None
     ) -> None:
-        argv = command(self.parent.parameters, values)
+        argv = self.parent.line(values)
         self.logger.info("starting %s", " ".join(argv))
         self._output = _Output(self.logger)
         with contextlib.ExitStack() as stack:
@@ -304,6 +324,12 @@ class ProgramPower(PowerInterface, Driver):
                     connected=self.parent.is_connected(),
                 )
         self._output.follow(self._running.stderr)
+
+    async def _wait_until_started(self, deadline: float) -> None:
+        for _ in self._attempts(deadline, "it did not start"):
+            if self.parent.has_started():
+                return
+            await asyncio.sleep(CONNECT_PAUSE_SECONDS)
 
     async def _connected(self, values: Placeholders, deadline: float) -> socket.socket:
         """The console of a program that has started, once it offers one."""

@@ -30,6 +30,7 @@ SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Besides ``/usr``: links into it, or directories where they are not merged."""
 
 SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/qemu")
+CONTAINERS = ("--proc", "/proc", "--ro-bind", "/sys", "/sys")
 START_SECONDS_MAX = 10.0
 LAST_LINES_MAX = 5
 """Lines of a program's error output that are part of an error."""
@@ -47,6 +48,8 @@ class Access:
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    containers: bool = False
+    """What a program needs to start containers: ``/proc`` and ``/sys``."""
 
 
 class NetworkRoom(threading.Thread):
@@ -78,6 +81,7 @@ class NetworkRoom(threading.Thread):
         try:
             linux.unshare(linux.CLONE_NEWNET)
             linux.raise_loopback()
+            linux.allow_low_ports()
             if self._drop_rights:
                 linux.drop_capabilities()
         except OSError as error:
@@ -209,6 +213,7 @@ class Sandbox:
             *("--ro-bind", "/usr", "/usr"),
             *_system(),
             *("--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/"),
+            *(CONTAINERS if access.containers else ()),
             *_binds("--ro-bind-try", (*self.readable, *access.readable)),
             *_binds("--bind", access.writable),
             *_binds("--dev-bind-try", access.devices),

@@ -15,12 +15,11 @@ from bullpen.drivers.program_parameters import ProgramParameters, problems
 from bullpen.drivers.target_files import MachineSite, files
 from bullpen.errors import Cause
 from bullpen.kit import quantities
-from bullpen.provisioners import parameters
+from bullpen.provisioners import parameters, target_drivers
 from bullpen.provisioners.base import Artifact, Needs, Plugin, Profile, Site
 
 NAME = "program.bullpen.dev"
 DRIVER = "bullpen.drivers.program.Program"
-TARGET_NAME = "target"
 RUNTIME = "program"
 
 OVERHEAD_BYTES = 64 << 20
@@ -28,9 +27,6 @@ OVERHEAD_BYTES = 64 << 20
 
 FILE_BYTES_MAX = 1 << 30
 """The largest file the program may write into its directory."""
-
-RESERVED_NAMES = frozenset({"power", "console", "flasher"})
-"""Children every target of this provisioner has."""
 
 
 class ProgramRecipe:
@@ -43,12 +39,7 @@ class ProgramRecipe:
         if causes:
             return causes
         wanted = parameters.read(ProgramParameters, given)
-        names = frozenset(driver.name for driver in with_target(drivers))
-        return (
-            *_parameter_causes(wanted),
-            *parameters.reference_causes(drivers, names),
-            *_driver_causes(drivers),
-        )
+        return (*_parameter_causes(wanted), *target_drivers.causes(drivers, DRIVER))
 
     def needs(self, profile: Profile) -> Needs:
         wanted = parameters.read(ProgramParameters, profile.parameters)
@@ -70,28 +61,7 @@ class ProgramRecipe:
             "target": dict(profile.parameters),
             "site": codec.encode(_site(site)),
         }
-        drivers = tuple(_completed(driver, config) for driver in with_target(profile.drivers))
-        return parameters.export_of(drivers)
-
-
-def with_target(drivers: tuple[Driver, ...]) -> tuple[Driver, ...]:
-    """The drivers, including the target; without any, also its power and its console."""
-    if any(driver.type == DRIVER for driver in drivers):
-        return drivers
-    target = Driver(name=TARGET_NAME, type=DRIVER)
-    if drivers:
-        return (target, *drivers)
-    return (
-        target,
-        Driver(name="power", ref=f"{TARGET_NAME}.power"),
-        Driver(name="serial", ref=f"{TARGET_NAME}.console"),
-    )
-
-
-def _completed(driver: Driver, config: Document) -> Driver:
-    if driver.type != DRIVER:
-        return driver
-    return Driver(name=driver.name, type=DRIVER, config={**config, **driver.config})
+        return target_drivers.exported(profile.drivers, DRIVER, config)
 
 
 def _site(site: Site) -> MachineSite:
@@ -116,18 +86,9 @@ def _parameter_causes(wanted: ProgramParameters) -> Iterator[Cause]:
         if not place.startswith("/"):
             where = written((parameters.ROOT, "readable", index))
             yield Cause(field=where, message=f"Invalid value: {place!r} is not an absolute path")
-    for name in sorted(RESERVED_NAMES & wanted.ports.keys() - {"console"}):
+    for name in sorted(target_drivers.RESERVED_NAMES & wanted.ports.keys() - {"console"}):
         where = written((parameters.ROOT, "ports", name))
         yield Cause(field=where, message=f"Invalid value: {name!r} is a driver of every target")
-
-
-def _driver_causes(drivers: tuple[Driver, ...]) -> Iterator[Cause]:
-    if any(driver.type == DRIVER for driver in drivers):
-        return
-    for index, driver in enumerate(drivers):
-        if driver.name == TARGET_NAME:
-            message = f"Invalid value: {TARGET_NAME!r} is the program itself"
-            yield Cause(field=f"drivers[{index}].name", message=message)
 
 
 PLUGIN = Plugin(

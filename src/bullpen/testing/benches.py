@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,8 +51,10 @@ class Bench(Protocol):
 class Watcher:
     """Receives the notifications of a provisioner and waits for an expected state."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, parameters: Mapping[str, object] | None = None) -> None:
+        """``parameters``: what every instance has, unless a test chooses others."""
         self.bench = bench
+        self.parameters = parameters or {}
         self.told: list[Key] = []
         self._news = asyncio.Event()
         bench.provisioner.listen(self._listen)
@@ -73,7 +75,11 @@ class Watcher:
         return InstanceSpec(
             key=("lab", name),
             owner_uid=owner,
-            profile=Profile(provisioner=provisioner, parameters=parameters, single_use=single_use),
+            profile=Profile(
+                provisioner=provisioner,
+                parameters={**self.parameters, **parameters},
+                single_use=single_use,
+            ),
             connection=self.bench.connection(),
         )
 

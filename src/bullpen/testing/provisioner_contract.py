@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,8 @@ BOOTING, RUNNING, EXITED = InstancePhase
 @pytest.mark.asyncio
 class ProvisionerContract:
     plugin: ClassVar[Plugin | None] = None
+    parameters: ClassVar[Mapping[str, object]] = {}
+    """Parameters of the instances; a provisioner without required ones needs none."""
 
     def bench(self, directory: Path) -> AbstractAsyncContextManager[Bench]:
         """The provisioner with capacity for ``INSTANCES_MAX``; by default its recipe, run here."""
@@ -42,7 +44,7 @@ class ProvisionerContract:
     @pytest_asyncio.fixture
     async def watcher(self, tmp_path: Path) -> AsyncIterator[Watcher]:
         async with self.bench(tmp_path) as bench:
-            yield Watcher(bench)
+            yield Watcher(bench, self.parameters)
 
     async def test_an_instance_is_accepted_at_once_and_runs_later(self, watcher: Watcher) -> None:
         accepted = await watcher.bench.provisioner.ensure(watcher.spec("a"))
@@ -174,9 +176,9 @@ class ProvisionerContract:
     async def test_wrong_parameters_are_named_by_path_and_refused(self, watcher: Watcher) -> None:
         provisioner = watcher.bench.provisioner
 
-        (cause,) = provisioner.check({"colour": "blue"})
+        (cause,) = provisioner.check({**self.parameters, "colour": "blue"})
         assert cause.field == "parameters.colour"
-        assert provisioner.check({}) == ()
+        assert provisioner.check(self.parameters) == ()
         with pytest.raises(Refused, match=r"parameters\.colour"):
             await provisioner.ensure(watcher.spec("a", colour="blue"))
         assert await watcher.instance("a") is None

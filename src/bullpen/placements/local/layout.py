@@ -257,8 +257,24 @@ def write(path: Path, content: bytes, *, group: int = 0) -> None:
 
 
 def wipe(directory: Path) -> None:
-    """Remove it recursively, even if another process does too; absent is a success."""
-    shutil.rmtree(directory, onerror=_unless_absent)
+    """Remove it recursively, even if another process does too; absent is a success.
+
+    Also directories that their owner may not enter, such as those of containers.
+    """
+    try:
+        shutil.rmtree(directory, onerror=_unless_absent)
+    except PermissionError:
+        _open_up(directory)
+        shutil.rmtree(directory, onerror=_unless_absent)
+
+
+def _open_up(directory: Path) -> None:
+    """Let the owner enter every directory below. No process of the instance runs any more."""
+    directory.chmod(PRIVATE)
+    for place, names, _ in os.walk(directory):
+        for path in (Path(place) / name for name in names):
+            if not path.is_symlink():
+                path.chmod(PRIVATE)
 
 
 def _unless_absent(_function: object, _path: str, raised: OnError) -> None:
