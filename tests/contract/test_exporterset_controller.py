@@ -38,6 +38,7 @@ from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import BindingMode, ReclaimPolicy, VirtualTargetClass
 from bullpen.controllers.targets.instance_reconciler import LANE_MAX
 from bullpen.core import conditions
+from bullpen.core.pools.members import REVISION
 from bullpen.errors import Invalid, NotFound
 from bullpen.provisioners.base import ExitReason
 from bullpen.provisioners.fake import Faults
@@ -285,6 +286,26 @@ def test_gap_05_a_boot_that_never_ends_is_given_up_and_replaced() -> None:
         assert world.names() == ["qemu-1"]
         (failed,) = await world.events("MemberFailed")
         assert "BootTimeout: not registered within 180 s" in failed.message
+
+    World().run(story)
+
+
+def test_the_class_says_how_long_a_boot_may_take_and_can_change_its_mind() -> None:
+    async def story(world: World) -> None:
+        world.players.mute = lambda name: name == "qemu-0"
+        await world.make_class(boot_timeout=timedelta(minutes=20))
+        await world.make_set(min_available_replicas=1)
+        await world.until(lambda: world.names() == ["qemu-0"], seconds=5)
+        (member,) = world.members()
+        await world.always(lambda: world.names() == ["qemu-0"], seconds=1100)
+
+        await world.edit_class(boot_timeout=timedelta(minutes=19))
+        await world.until(lambda: world.available(1), seconds=60)
+        assert world.names() == ["qemu-1"]
+        (failed,) = await world.events("MemberFailed")
+        assert "BootTimeout: not registered within 1140 s" in failed.message
+        (successor,) = world.members()
+        assert successor.metadata.labels[REVISION] == member.metadata.labels[REVISION]
 
     World().run(story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import ClassVar
 
@@ -164,6 +165,13 @@ class VirtualTargetClassSpec(Struct):
     reclaim_policy: ReclaimPolicy = field(
         default=ReclaimPolicy.DELETE,
         metadata=about("Whether a used target is destroyed or kept for a look.", defaulted=True),
+    )
+    boot_timeout: timedelta = field(
+        default=timedelta(0),
+        metadata=about(
+            "How long an instance may take to register before it is replaced; 0 for the"
+            " service's own limit."
+        ),
     )
     scheduling: Scheduling | None = field(
         default=None, metadata=about("Where instances may run and what they get there.")

@@ -45,6 +45,7 @@ class _MemberView:
     """Members to evaluate again, in order of change."""
 
     revision: str = ""
+    boot_timeout: timedelta = timedelta(0)
     unchecked: dict[str, None] = field(default_factory=dict)
     """Members whose labels have not been checked."""
 
@@ -104,17 +105,25 @@ class MemberViews:
         views.secrets.listen(self._secret_changed)
         instance_view.listen(self._stir)
 
-    def members(self, uid: str, *, revision: str, now: datetime) -> MemberIndex:
-        """The current members of one set; unchanged until the next call."""
+    def members(
+        self, uid: str, *, revision: str, boot_timeout: timedelta = timedelta(0), now: datetime
+    ) -> MemberIndex:
+        """The current members of one set; unchanged until the next call.
+
+        ``boot_timeout`` is that of its class; 0 for the service's own.
+        """
         view = self._by_uid.get(uid)
         if view is None:
             return MemberIndex()
+        if boot_timeout != view.boot_timeout:
+            view.boot_timeout = boot_timeout
+            view.changed |= dict.fromkeys(view.entries)
         for name in view.due(revision, now, self._wall.epoch):
             entry = view.entries.get(name)
             if entry is None:
                 view.member_index.remove(name)
             else:
-                view.member_index.put(self._member(entry, revision, now))
+                view.member_index.put(self._member(entry, view, revision, now))
         view.changed.clear()
         view.revision = revision
         return view.member_index
@@ -155,7 +164,7 @@ class MemberViews:
             view.entries[name].deleted = True
             view.changed[name] = None
 
-    def _member(self, entry: _Entry, revision: str, now: datetime) -> Member:
+    def _member(self, entry: _Entry, view: _MemberView, revision: str, now: datetime) -> Member:
         exporter = entry.exporter
         unleased = self._unleased.get(exporter.metadata.uid)
         token = self._blueprints.token(exporter)
@@ -167,7 +176,9 @@ class MemberViews:
             reset_at=None if unleased is None else self._wall.of(unleased),
             stale=self._instance_view.is_stale(exporter, token),
         )
-        found = members.member(seen, revision=revision, now=now, patience=self._patience)
+        boot_max = view.boot_timeout or self._patience.boot_max
+        patience = replace(self._patience, boot_max=boot_max)
+        found = members.member(seen, revision=revision, now=now, patience=patience)
         return replace(found, phase=Phase.ENDING, due=None) if entry.deleted else found
 
     def _is_leased(self, exporter: Exporter) -> bool:

@@ -189,7 +189,12 @@ class PoolObserver:
         return _State(
             blueprint=blueprint,
             revision=revision,
-            members=self.member_views.members(owner.metadata.uid, revision=revision, now=now),
+            members=self.member_views.members(
+                owner.metadata.uid,
+                revision=revision,
+                boot_timeout=made.boot_timeout if made is not None else timedelta(0),
+                now=now,
+            ),
             start_history=pool_status.start_history(
                 owner, revision, throttle=self._tuning.throttle
             ),

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 
 import msgspec
 
@@ -55,6 +56,7 @@ NOT_IN_REVISION = frozenset(
     {
         "labels",
         "annotations",
+        "boot_timeout",
         "on_demand",
         "revision",
         "start_revision",
@@ -116,6 +118,9 @@ class Profile:
     """Lasting disks and shared images, in boot order."""
 
     on_demand: bool = False
+    boot_timeout: timedelta = timedelta(0)
+    """How long it may take to register; 0 for the service's own limit."""
+
     ca_bundle: CABundleReference | None = None
     credentials: str = ""
     """Name of the Secret for the backend; empty if there is none."""
@@ -168,6 +173,7 @@ def profile(
         scheduling=cls.scheduling,
         single_use=spec.recycle_strategy is RecycleStrategy.EXIT_AND_REPLACE,
         retain=cls.reclaim_policy is ReclaimPolicy.RETAIN,
+        boot_timeout=cls.boot_timeout,
         on_demand=cls.binding_mode is BindingMode.WAIT_FOR_FIRST_CONSUMER,
         ca_bundle=cls.ca_bundle_config_map_ref,
         credentials=secret.name if secret else "",
@@ -216,7 +222,7 @@ def target_profile(
         labels=target.metadata.labels,
     )
     cls_spec = codec.encode(cls)
-    for unused in ("bindingMode", "credentialRotation", "reclaimPolicy"):
+    for unused in ("bindingMode", "bootTimeout", "credentialRotation", "reclaimPolicy"):
         cls_spec.pop(unused, None)
     given: Document = {
         "class": cls_spec,
