@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import platform
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ from bullpen.datadir import backups, certificates, credentials, keys
 from bullpen.datadir.backups import BackupKeeper, Schedule
 from bullpen.datadir.certificates import Certificates, hosts_of, load_certificate
 from bullpen.datadir.directory import PUBLIC, Layout, write_atomically
-from bullpen.errors import Refused
+from bullpen.errors import BadRequest, Refused
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.placements.local.placement import LocalPlacement
@@ -56,6 +57,10 @@ from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.router.server import Router, tls_context
 from bullpen.store.sqlite import SqliteStore
 
+EVERY_ADDRESS = ("0.0.0.0", "::")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
+"""A host name or an address, not in brackets."""
+
 API, CONTROLLER, ROUTER, LOGIN = 0, 2, 3, 6
 """Offset of each port from the base. With the default base, all but the API's are upstream's."""
 
@@ -69,16 +74,32 @@ class Settings:
     port_base: int = 8080
     """0 selects free ports."""
 
+    endpoint: str = ""
+    """The host name that other machines use; empty for the address that is listened on."""
+
     manifests: tuple[Path, ...] = ()
     config: Config = field(default_factory=Config)
+
+    def __post_init__(self) -> None:
+        """Raises ``BadRequest`` if clients and exporters would be given no usable address."""
+        if self.endpoint and not HOST.fullmatch(self.endpoint):
+            raise BadRequest(
+                f"--endpoint {self.endpoint} is not a host: give a host name or an address,"
+                " without scheme and port"
+            )
+        if not self.endpoint and self.listen in EVERY_ADDRESS:
+            raise BadRequest(
+                f"--listen {self.listen} needs --endpoint HOST: the name or address under which"
+                " clients and exporters on other machines reach this one"
+            )
 
     def port(self, offset: int) -> int:
         return self.port_base + offset if self.port_base else 0
 
     @property
     def host(self) -> str:
-        """The host name for clients on this machine."""
-        return "127.0.0.1" if self.listen in ("0.0.0.0", "::") else self.listen
+        """The host name for clients and exporters: in every config and in the certificate."""
+        return self.endpoint or self.listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ class Choices:
     """Whether the units are for a user's own systemd."""
 
     listen: str = ""
+    endpoint: str = ""
     port_base: int | None = None
     config: Path | None = None
     exporters: str = ""
@@ -98,6 +99,8 @@ def _service(choices: Choices) -> str:
     command = [*choices.bullpen, "up", "--data", str(choices.data)]
     if choices.listen:
         command += ["--listen", choices.listen]
+    if choices.endpoint:
+        command += ["--endpoint", choices.endpoint]
     if choices.port_base is not None:
         command += ["--port-base", str(choices.port_base)]
     if choices.config is not None:

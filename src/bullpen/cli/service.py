@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -55,6 +55,9 @@ def _choices(function: F) -> F:
         click.option(
             "--port-base", type=click.IntRange(0, 65000), help="First port; 0 takes free ones."
         ),
+        click.option(
+            "--endpoint", default="", metavar="HOST", help="Host that other machines use."
+        ),
         click.option("--listen", default="", help="Address to listen on."),
         click.option(
             "--data",
@@ -74,12 +77,9 @@ def _choices(function: F) -> F:
 def install(
     user: bool,
     directory: Path | None,
-    data: Path | None,
-    listen: str,
-    port_base: int | None,
-    config: Path | None,
     force: bool,
     output: str,
+    **choices: Any,
 ) -> None:
     """Write bullpen.service and bullpen-exporter@.service, and say how to start them.
 
@@ -90,7 +90,7 @@ def install(
     from bullpen.datadir.directory import PUBLIC, write_atomically
 
     place = directory or _units_directory(user=user)
-    wanted = units(_chosen(user=user, data=data, listen=listen, port_base=port_base, config=config))
+    wanted = units(_chosen(user=user, **choices))
     found = {name: _read(place / name) for name in wanted}
     if not force:
         _refuse_changed(place, found)
@@ -130,23 +130,22 @@ def uninstall(user: bool, directory: Path | None, force: bool, output: str) -> N
 @click.argument("unit", type=click.Choice(("service", "exporter")), default="service")
 @_for_user
 @_choices
-def show(
-    unit: str,
-    user: bool,
-    data: Path | None,
-    listen: str,
-    port_base: int | None,
-    config: Path | None,
-) -> None:
+def show(unit: str, user: bool, **choices: Any) -> None:
     """Print the unit of the service, or of exporters, as it would be installed."""
     from bullpen.app.systemd import EXPORTER, SERVICE, units
 
-    made = units(_chosen(user=user, data=data, listen=listen, port_base=port_base, config=config))
+    made = units(_chosen(user=user, **choices))
     click.echo(made[SERVICE if unit == "service" else EXPORTER], nl=False)
 
 
 def _chosen(
-    *, user: bool, data: Path | None, listen: str, port_base: int | None, config: Path | None
+    *,
+    user: bool,
+    data: Path | None,
+    listen: str,
+    endpoint: str,
+    port_base: int | None,
+    config: Path | None,
 ) -> Choices:
     from bullpen.app.systemd import Choices
 
@@ -159,6 +158,7 @@ def _chosen(
         data=(data or default).absolute(),
         user=user,
         listen=listen,
+        endpoint=endpoint,
         port_base=port_base,
         config=config.absolute() if config else None,
         exporters=USER_EXPORTERS if user else SYSTEM_EXPORTERS,

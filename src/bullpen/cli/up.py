@@ -28,6 +28,13 @@ from bullpen.cli.options import data_option, default_data_directory
     help="Address to listen on.",
 )
 @click.option(
+    "--endpoint",
+    default="",
+    metavar="HOST",
+    envvar="BULLPEN_ENDPOINT",
+    help="Host name or address that other machines use; needed with --listen 0.0.0.0 or ::.",
+)
+@click.option(
     "--port-base",
     default=8080,
     show_default=True,
@@ -45,6 +52,7 @@ def up(
     manifests: tuple[Path, ...],
     data: Path | None,
     listen: str,
+    endpoint: str,
     port_base: int,
     config: Path | None,
     verbose: bool,
@@ -59,6 +67,7 @@ def up(
     settings = Settings(
         data=data or default_data_directory(),
         listen=listen,
+        endpoint=endpoint,
         port_base=port_base,
         manifests=manifests,
         config=load(config),

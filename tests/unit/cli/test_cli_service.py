@@ -48,7 +48,16 @@ def verified(*units: Path, runtime: Path, words: tuple[str, ...] = ()) -> str:
     [
         pytest.param((), id="as they are"),
         pytest.param(
-            ("--data", "/srv/my lab 100%", "--listen", "::", "--port-base", 9000),
+            (
+                "--data",
+                "/srv/my lab 100%",
+                "--listen",
+                "::",
+                "--endpoint",
+                "lab.example.com",
+                "--port-base",
+                9000,
+            ),
             id="with a space and a percent sign in the data directory",
         ),
         pytest.param(("--config", "/etc/bullpen/settings.yaml"), id="with a settings file"),
