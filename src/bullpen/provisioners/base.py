@@ -6,15 +6,8 @@ it observes. It does not decide how many there should be.
 An ``InstanceSpec`` carries the ``Profile`` of its set and class whole. ``parameters`` in it
 belong to the provisioner: only its ``check``, its recipe and its driver look into them.
 
-Two extensions are planned, and this is where they belong:
-
-- A *backend*: the account, project or host that a class refers to. ``remove`` and
-  ``observe_all`` take no spec, so a provisioner with several backends cannot tell where to
-  look. ``Provisioner`` will get a method that is told the backends of all classes, each with
-  its own listing, and ``Instance`` a field that names its backend.
-- A *durable record* of every instance that costs money or has lasting disks, written by the
-  controller before ``ensure`` and deleted once ``observe_all`` no longer lists the instance.
-  It is an object of the API (``VirtualTarget``); ``InstanceSpec.owner_uid`` refers to it then.
+A target that a provider's API makes, with its exporter beside us, is described by a ``Provider``
+(``provisioners/attended.py``): ``AttendedProvisioner`` turns it into a ``Provisioner``.
 """
 
 from __future__ import annotations

@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from bullpen.core.targets.backends import BackendLimits
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.placements.local import layout
 from bullpen.placements.local.capacity import Limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
+from bullpen.provisioners.attended import AttendedProvisioner, Backend
 from bullpen.provisioners.base import (
     Connection,
     Instance,
@@ -30,11 +32,13 @@ from bullpen.provisioners.base import (
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.testing.controller_stub import TOKEN, StubController
+from bullpen.testing.fake_provider import FakeProvider
 
 INSTANCES_MAX = 3
 """The capacity that a bench gives its provisioner."""
 
 SECONDS_MAX = 60.0
+POLL_SECONDS = 0.2
 
 
 class Bench(Protocol):
@@ -159,3 +163,55 @@ async def local_bench(
     placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
     async with StubController.serving(directory) as controller, placement.running():
         yield LocalBench(recipe, placement, controller)
+
+
+class NoRecords:
+    """Records for a bench, which holds nothing that outlives it."""
+
+    async def begin(self, backend: Key) -> None:
+        """Nothing is kept."""
+
+
+class AttendedBench(LocalBench):
+    """Machines of the fake provider, with real exporters."""
+
+    def __init__(self, placement: LocalPlacement, controller: StubController) -> None:
+        self._placement = placement
+        self._controller = controller
+        clock = SystemClock()
+        provider = FakeProvider(clock, random.Random(1))
+        self.attended = AttendedProvisioner(provider, placement, NoRecords(), clock=clock)
+        self.provisioner: Provisioner = self.attended
+        self._backend = Backend(
+            key=("lab", ""), lab="bench", limits=BackendLimits(instances=INSTANCES_MAX)
+        )
+        self.attended.use((self._backend,))
+
+    async def poll(self) -> None:
+        """List the backend when asked to, and now and then, as its controller does."""
+        due = asyncio.Event()
+        self.attended.listen_backends(lambda _: due.set())
+        while True:
+            await self.attended.refresh(self._backend.key)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await due.wait()
+            due.clear()
+
+
+@contextlib.asynccontextmanager
+async def attended_bench(directory: Path) -> AsyncIterator[AttendedBench]:
+    """An attended provisioner over the fake provider, with exporters as processes."""
+    limits = Limits(instances=2 * INSTANCES_MAX, memory_bytes=1 << 40, cpus=100)
+    settings = LocalSettings(data=directory / "data", limits=limits, zygote=ZygoteSettings())
+    placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
+    async with (
+        StubController.serving(directory) as controller,
+        placement.running(),
+        asyncio.TaskGroup() as tasks,
+    ):
+        bench = AttendedBench(placement, controller)
+        polling = tasks.create_task(bench.poll())
+        await bench.attended.refresh(("lab", ""))
+        yield bench
+        polling.cancel()

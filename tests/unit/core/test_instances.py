@@ -54,6 +54,7 @@ def instance(
 
 
 RUNNING = Observed(instances=(instance(),))
+INCOMPLETE = replace(instance(phase=InstancePhase.BOOTING), incomplete=True)
 GONE = instance(phase=InstancePhase.EXITED)
 DELETE = Delete(provisioner="qemu", owner_uid="uid", reason="its Exporter is deleted")
 UNLISTED = Wait(until=NOON + UNLISTED_RETRY, reason="qemu has not listed its instances")
@@ -66,6 +67,12 @@ LAST = replace(MEMBER, in_last_lease=True)
     [
         pytest.param(MEMBER, Observed(), (Create(),), id="a new member gets an instance"),
         pytest.param(MEMBER, RUNNING, (), id="an instance that runs is left alone"),
+        pytest.param(
+            MEMBER,
+            Observed(instances=(INCOMPLETE,)),
+            (Create(),),
+            id="a provisioner that was restarted gets the spec again",
+        ),
         pytest.param(
             MEMBER, Observed(instances=(GONE,)), (), id="one that exited is not created again"
         ),

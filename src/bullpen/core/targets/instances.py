@@ -83,6 +83,9 @@ class Instance:
     held: str = ""
     """Accepted, but there is no capacity yet: why, in CamelCase. Its boot has not begun."""
 
+    incomplete: bool = False
+    """Accepted, but its provisioner was restarted and needs the spec again to go on."""
+
     detail: str = ""
     """For users: what it is doing, or what went wrong."""
 
@@ -248,6 +251,8 @@ def _operation(wanted: Desired, seen: Observed, *, now: datetime) -> tuple[Step,
     own = next((found for found in seen.instances if found.owner_uid == wanted.uid), None)
     if own is None:
         return (Create(),) if _may_start(wanted, seen) else ()
+    if own.incomplete and _may_start(wanted, seen):
+        return (Create(),)
     retires = own.up and wanted.in_last_lease and not seen.retired
     return (Retire(),) if retires else ()
 

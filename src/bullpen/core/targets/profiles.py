@@ -58,6 +58,7 @@ NOT_IN_REVISION = frozenset(
         "annotations",
         "boot_timeout",
         "on_demand",
+        "provider",
         "revision",
         "start_revision",
         "keep",
@@ -123,7 +124,10 @@ class Profile:
 
     ca_bundle: CABundleReference | None = None
     credentials: str = ""
-    """Name of the Secret for the backend; empty if there is none."""
+    """Name of the Secret for the exporter; empty if there is none."""
+
+    provider: str = ""
+    """Name of the ProviderConfig; empty if its provisioner needs none."""
 
     contents: str | None = None
     """Digest of the contents of Secret and CA bundle for which members are replaced."""

@@ -1,0 +1,461 @@
+"""A provisioner of machines that a provider's API makes, each with an exporter placed beside us.
+
+The API is called in two places only: the listing of a backend (``refresh``), which a controller
+repeats, and the creation and deletion of one machine. Everything else answers from the last
+complete listing. A backend is on record before its first machine is created, so that machines
+are found again after any crash.
+
+An instance is its machine and its exporter together. The exporter goes first; the machine is
+deleted even if the exporter's placement is unreachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Protocol
+
+from bullpen.api.exporterset import Driver
+from bullpen.core.targets import backends
+from bullpen.core.targets.backends import BackendLimits, Listing, Machine, MachineState
+from bullpen.errors import Cause, NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.kit.clock import Clock
+from bullpen.placements.base import Placement, Workload
+from bullpen.provisioners.base import (
+    ExitReason,
+    Instance,
+    InstancePhase,
+    InstanceSpec,
+    Key,
+    Listener,
+    Needs,
+    Profile,
+    Site,
+)
+from bullpen.provisioners.placed import requested
+
+REMOVE_SECONDS_MAX = 60.0
+"""How long a removal waits until the backend no longer lists the machine."""
+
+CALLS_MAX = 4
+"""Creations and deletions at one backend at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """An account, project or set of hosts of a provider, as its ProviderConfig describes it."""
+
+    key: Key
+    """Namespace and name of the ProviderConfig."""
+
+    lab: str
+    """Marks what belongs to this lab; machines of other labs are never touched."""
+
+    endpoint: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    limits: BackendLimits = field(default_factory=BackendLimits)
+    closing: bool = False
+    """Its ProviderConfig is deleted: nothing new is created."""
+
+    credentials: Callable[[], Mapping[str, bytes]] = field(default=dict, repr=False)
+    """The provider's own, read at each use. No exporter gets them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A machine to create, and what it carries so that it is found again."""
+
+    key: Key
+    owner_uid: str
+    token: str
+    """The same for every attempt; the provider creates one machine for it."""
+
+    profile: Profile
+
+
+class Provider(Protocol):
+    """The API of a provider. Raises ``Unreachable``, ``NoCapacity`` and ``Refused``."""
+
+    name: str
+    idempotent: bool
+    """Whether a creation that is repeated with its token creates nothing."""
+
+    def check(
+        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...]
+    ) -> tuple[Cause, ...]:
+        """As in ``Provisioner``."""
+
+    def needs(self, profile: Profile) -> Needs:
+        """What the exporter of a machine needs."""
+
+    def hourly_cost(self, profile: Profile) -> float:
+        """The estimated cost of a machine; 0 if unknown."""
+
+    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
+        """The ``export`` section of the exporter's config for a machine that runs."""
+
+    async def list_machines(self, backend: Backend) -> tuple[Machine, ...]:
+        """All machines of the backend's lab; raises if the listing is not complete."""
+
+    async def create(self, backend: Backend, order: Order) -> Machine:
+        """Returns once the provider has accepted it."""
+
+    async def delete(self, backend: Backend, machine: Machine) -> None:
+        """Returns once the provider has accepted it; absent is a success."""
+
+
+class BackendRecords(Protocol):
+    """The durable record of every backend that may hold something of ours."""
+
+    async def begin(self, backend: Key) -> None:
+        """Record it; returns when the record is durable. Raises ``Refused`` if it is deleted."""
+
+
+class AttendedProvisioner:
+    """Machines of a provider, with their exporters at ``placement``."""
+
+    def __init__(
+        self, provider: Provider, placement: Placement, records: BackendRecords, *, clock: Clock
+    ) -> None:
+        self.name = provider.name
+        self._provider = provider
+        self._placement = placement
+        self._records = records
+        self._clock = clock
+        self._backends: dict[Key, Backend] = {}
+        self._listings: dict[Key, Listing] = {}
+        self._specs: dict[Key, InstanceSpec] = {}
+        """By key of the instance: what its exporter is placed from."""
+
+        self._waiting: dict[Key, str] = {}
+        """By instance, why the exporter of its machine cannot be placed yet."""
+
+        self._unanswered: dict[Key, tuple[Key, timedelta]] = {}
+        """By instance, the backend and steady time of a creation whose answer is not known."""
+
+        self._retired: set[Key] = set()
+        self._creating: Counter[Key] = Counter()
+        self._gates: dict[Key, asyncio.Semaphore] = {}
+        self._busy: dict[Key, asyncio.Lock] = {}
+        self._users: Counter[Key] = Counter()
+        self._news = asyncio.Condition()
+        self._listeners: list[Listener] = []
+        self._backend_listeners: list[Listener] = []
+        placement.listen(self._tell)
+
+    # The backends
+
+    def use(self, found: Iterable[Backend]) -> None:
+        """The backends that exist now. Those that may hold something of ours stay known."""
+        given = {backend.key: backend for backend in found}
+        kept = {
+            key: replace(backend, closing=True)
+            for key, backend in self._backends.items()
+            if key not in given and not self.is_empty(key)
+        }
+        self._backends = {**kept, **given}
+        self._listings = {key: self._listings.get(key, Listing()) for key in self._backends}
+
+    def listing(self, backend: Key) -> Listing:
+        """What is known of a backend."""
+        return self._listings.get(backend, Listing())
+
+    def silent_for(self, backend: Key) -> timedelta:
+        """How long a backend has not answered; zero while it does."""
+        since = self.listing(backend).silent_since
+        return self._clock.steady() - since if since is not None else timedelta(0)
+
+    def is_empty(self, backend: Key) -> bool:
+        """Whether complete listings have shown that it holds nothing of ours."""
+        return backends.holds_nothing(self.listing(backend)) and not self._creating[backend]
+
+    def listen_backends(self, listener: Listener) -> None:
+        """Call ``listener`` with a backend that should be listed now."""
+        self._backend_listeners.append(listener)
+
+    async def refresh(self, key: Key) -> Listing:
+        """List one backend, and take the next step of each of its machines.
+
+        Raises ``Unavailable`` if the backend does not answer; its instances stay as last seen.
+        """
+        backend, begun = self._backends[key], self._clock.steady()
+        try:
+            found = await self._provider.list_machines(backend)
+        except Unavailable as error:
+            self._listings[key] = backends.silent(self.listing(key), error.message, now=begun)
+            await self._announce(key)
+            raise
+        self._listings[key] = backends.listed(self.listing(key), found, begun=begun)
+        for instance, (where, when) in tuple(self._unanswered.items()):
+            if where == key and backends.is_settled(when, self._listings[key]):
+                del self._unanswered[instance]
+        exporters = await self._exporters()
+        for machine in self._surplus(exporters):
+            if machine in self._listings[key].machines:
+                await self._delete(backend, machine)
+        for machine in self._listings[key].machines:
+            await self._attend(backend, machine, exporters.get(machine.key))
+        await self._announce(key)
+        return self._listings[key]
+
+    def _surplus(self, exporters: Mapping[Key, Instance]) -> tuple[Machine, ...]:
+        every = [machine for listing in self._listings.values() for machine in listing.machines]
+        placed = {key: exporter.owner_uid for key, exporter in exporters.items() if exporter.up}
+        known = {key: spec.owner_uid for key, spec in self._specs.items()}
+        return backends.surplus(every, {**placed, **known})
+
+    async def _announce(self, backend: Key) -> None:
+        async with self._news:
+            self._news.notify_all()
+        for machine in self.listing(backend).machines:
+            self._tell(machine.key)
+
+    # The contract
+
+    def check(
+        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
+    ) -> tuple[Cause, ...]:
+        return self._provider.check(parameters, drivers)
+
+    async def ensure(self, spec: InstanceSpec) -> Instance:
+        self._refuse_invalid(spec.profile)
+        async with self._alone(spec.key):
+            exporters = await self._exporters()
+            exporter = exporters.get(spec.key)
+            found = self._machine_for(spec)
+            if found is None and exporter is not None:
+                return backends.without_machine(exporter, confirmed=self._all_listed())
+            if found is None:
+                found = await self._create(await self._usable(spec, exporters), spec)
+            if found.owner_uid == spec.owner_uid:
+                self._specs[spec.key] = spec
+                holder = self._holder(found)
+                if holder is not None:
+                    await self._attend(holder, found, exporter)
+            self._tell(spec.key)
+            return self._joined(found, (await self._exporters()).get(spec.key))
+
+    async def remove(self, key: Key) -> None:
+        async with self._alone(key):
+            problem = await self._stop_exporter(key)
+            self._specs.pop(key, None)
+            for backend in self._backends.values():
+                for machine in self.listing(backend.key).machines:
+                    if machine.key == key and machine.state is not MachineState.ENDING:
+                        await self._delete(backend, machine)
+            await self._wait_until_gone(key)
+            self._retired.discard(key)
+            self._waiting.pop(key, None)
+        self._tell(key)
+        if problem is not None:
+            raise problem
+
+    async def retire(self, key: Key) -> None:
+        if not self._machines(key):
+            return
+        if key in await self._exporters():
+            await self._placement.retire(key)
+        else:
+            self._retired.add(key)
+            self._tell(key)
+
+    async def change_disks(self, spec: InstanceSpec) -> None:
+        raise Refused(f"machines of {self.name} have no lasting disks")
+
+    async def observe_all(self) -> tuple[Instance, ...]:
+        exporters = await self._exporters()
+        found: dict[Key, Instance] = {}
+        for listing in self._listings.values():
+            for machine in listing.machines:
+                found.setdefault(machine.key, self._joined(machine, exporters.get(machine.key)))
+        for key, exporter in exporters.items():
+            confirmed = self._all_listed()
+            found.setdefault(key, backends.without_machine(exporter, confirmed=confirmed))
+        return tuple(found[key] for key in sorted(found))
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    # How it works
+
+    def _refuse_invalid(self, profile: Profile) -> None:
+        causes = self.check(profile.parameters, profile.drivers)
+        if causes:
+            problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
+            raise Refused(f"the parameters for {self.name} are invalid: {problems}")
+
+    def _backend_of(self, spec: InstanceSpec) -> Key:
+        return spec.key[0], spec.profile.provider
+
+    async def _usable(self, spec: InstanceSpec, exporters: Mapping[Key, Instance]) -> Backend:
+        """The backend in which a machine may be created now; it is rid of ended ones first."""
+        key = self._backend_of(spec)
+        backend, listing = self._backends.get(key), self.listing(key)
+        if backend is None or backend.closing:
+            state = "does not exist" if backend is None else "is being deleted"
+            raise Refused(f"ProviderConfig {key[1]!r} {state}; the class names it")
+        if listing.begun is None or listing.silent_since is not None:
+            said = f": {listing.error}" if listing.error else ""
+            raise Unreachable(f"ProviderConfig {key[1]} does not answer{said}")
+        if spec.key in self._unanswered and not self._provider.idempotent:
+            raise Unreachable("a creation was not answered; its machine may still appear")
+        for machine in listing.machines:
+            await self._attend(backend, machine, exporters.get(machine.key))
+        return backend
+
+    async def _create(self, backend: Backend, spec: InstanceSpec) -> Machine:
+        key = backend.key
+        full = backends.no_room(
+            self.listing(key),
+            backend.limits,
+            creating=self._creating[key],
+            hourly_cost=self._provider.hourly_cost(spec.profile),
+        )
+        if full:
+            raise NoCapacity(f"ProviderConfig {key[1]}: {full}")
+        self._creating[key] += 1
+        self._listings[key] = backends.touched(self.listing(key))
+        try:
+            await self._records.begin(key)
+            token = backends.client_token(backend.lab, spec.key, spec.owner_uid)
+            order = Order(key=spec.key, owner_uid=spec.owner_uid, token=token, profile=spec.profile)
+            async with self._gate(key):
+                self._unanswered[spec.key] = (key, self._clock.steady())
+                made = await self._provider.create(backend, order)
+            self._unanswered.pop(spec.key, None)
+            self._listings[key] = backends.put(self.listing(key), made)
+        except (NoCapacity, Refused):
+            self._unanswered.pop(spec.key, None)
+            raise
+        finally:
+            self._creating[key] -= 1
+            self._nudge(key)
+        return made
+
+    async def _delete(self, backend: Backend, machine: Machine) -> None:
+        async with self._gate(backend.key):
+            await self._provider.delete(backend, machine)
+        ending = replace(machine, state=MachineState.ENDING, detail="it is being deleted")
+        self._listings[backend.key] = backends.put(self.listing(backend.key), ending)
+        self._nudge(backend.key)
+
+    async def _attend(self, backend: Backend, machine: Machine, exporter: Instance | None) -> None:
+        """Place the exporter of a machine that runs; delete a machine whose exporter has ended."""
+        key, spec = machine.key, self._specs.get(machine.key)
+        if exporter is not None:
+            own = exporter.owner_uid == machine.owner_uid
+            if own and not exporter.up and machine.state is not MachineState.ENDING:
+                await self._delete(backend, machine)
+            return
+        if spec is None or spec.owner_uid != machine.owner_uid:
+            return
+        if machine.state is not MachineState.RUNNING or key in self._retired:
+            return
+        try:
+            await self._placement.start(self._workload(spec, machine))
+            self._waiting.pop(key, None)
+        except Unavailable as error:
+            # Tried again at the next listing; meanwhile the instance says so.
+            self._waiting[key] = error.message
+
+    def _workload(self, spec: InstanceSpec, machine: Machine) -> Workload:
+        profile = spec.profile
+
+        def export(site: Site) -> Mapping[str, object]:
+            return self._provider.export(profile, machine)
+
+        needs = requested(self._provider.needs(profile), profile.requests)
+        return Workload(spec=spec, needs=needs, export=export)
+
+    async def _stop_exporter(self, key: Key) -> Unavailable | None:
+        """Stop the exporter. An error does not keep its machine, and is raised afterwards."""
+        try:
+            if key in await self._exporters():
+                await self._placement.stop(key)
+        except Unavailable as error:
+            return error
+        return None
+
+    async def _wait_until_gone(self, key: Key) -> None:
+        """Wait for listings without the machine, of every backend that may hold it."""
+        unlisted = [backend for backend, listing in self._listings.items() if listing.begun is None]
+        if unlisted:
+            names = ", ".join(name for _, name in unlisted)
+            raise Unreachable(f"its machine may exist: {names} has not been listed")
+        try:
+            async with asyncio.timeout(REMOVE_SECONDS_MAX), self._news:
+                await self._news.wait_for(lambda: not self._machines(key))
+        except TimeoutError:
+            raise Unreachable("the provider has not confirmed that its machine is gone") from None
+
+    def _machines(self, key: Key) -> tuple[Machine, ...]:
+        return tuple(
+            machine
+            for listing in self._listings.values()
+            for machine in listing.machines
+            if machine.key == key
+        )
+
+    def _machine_for(self, spec: InstanceSpec) -> Machine | None:
+        """The machine of the Exporter, else that of another one of its name."""
+        found = self._machines(spec.key)
+        own = (machine for machine in found if machine.owner_uid == spec.owner_uid)
+        return next(own, found[0] if found else None)
+
+    def _holder(self, machine: Machine) -> Backend | None:
+        """The backend that lists a machine; None if it is gone meanwhile."""
+        for key, listing in self._listings.items():
+            if any(each.id == machine.id for each in listing.machines):
+                return self._backends[key]
+        return None
+
+    async def _exporters(self) -> dict[Key, Instance]:
+        found = await self._placement.observe_all()
+        return {each.key: each for each in found if each.provisioner == self.name}
+
+    def _all_listed(self) -> bool:
+        return all(listing.begun is not None for listing in self._listings.values())
+
+    def _joined(self, machine: Machine, exporter: Instance | None) -> Instance:
+        spec, holder = self._specs.get(machine.key), self._holder(machine)
+        made = backends.instance(
+            machine,
+            exporter,
+            provisioner=self.name,
+            known=spec is not None and spec.owner_uid == machine.owner_uid,
+            silent_for=self.silent_for(holder.key) if holder else timedelta(0),
+        )
+        if made.up and exporter is None and machine.key in self._retired:
+            return replace(
+                made, phase=InstancePhase.EXITED, reason=ExitReason.COMPLETED, detail="retired"
+            )
+        waits = self._waiting.get(machine.key, "") if exporter is None else ""
+        return replace(made, detail=waits) if made.up and waits else made
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, key: Key) -> AsyncIterator[None]:
+        """One creation or removal of an instance at a time."""
+        lock = self._busy.setdefault(key, asyncio.Lock())
+        self._users[key] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._busy[key]
+
+    def _gate(self, backend: Key) -> asyncio.Semaphore:
+        return self._gates.setdefault(backend, asyncio.Semaphore(CALLS_MAX))
+
+    def _nudge(self, backend: Key) -> None:
+        for listener in self._backend_listeners:
+            listener(backend)
+
+    def _tell(self, key: Key) -> None:
+        for listener in self._listeners:
+            listener(key)

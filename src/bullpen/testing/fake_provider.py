@@ -1,0 +1,236 @@
+"""A fake provider, for tests: no machine exists, and nothing but its own ledger is charged.
+
+It has several accounts, each with faults of its own: it does not answer, throttles, loses the
+answer of a call that it has carried out, lists machines late or not at all for a while, and
+charges for every second that a machine exists. Time is that of the clock it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bullpen.api.exporterset import Driver
+from bullpen.core.targets.backends import Key, Machine, MachineState
+from bullpen.errors import Cause, NoCapacity, TooManyRequests, Unreachable
+from bullpen.kit.clock import Clock
+from bullpen.provisioners.attended import Backend, Order
+from bullpen.provisioners.base import Needs, Profile
+
+NAME = "fake-provider.bullpen.dev"
+MOCK_DRIVER = "jumpstarter_driver_power.driver.MockPower"
+HOURLY_COST = 3.6
+"""Of every machine: a thousandth for each second."""
+
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(slots=True, kw_only=True)
+class AccountFaults:
+    """What goes wrong at one account: probabilities between 0 and 1, times in seconds."""
+
+    silent: bool = False
+    throttled: float = 0.0
+    answer_lost: float = 0.0
+    """A call is carried out, and its answer does not arrive."""
+
+    omitted: float = 0.0
+    """A listing does not show a machine that exists."""
+
+    listed_after: float = 0.0
+    """How long listings do not show a new machine."""
+
+    boot_seconds: float = 0.0
+    delete_seconds: float = 0.0
+    quota: int = 0
+    """Machines that may exist; 0 for no limit."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeMachine:
+    """A machine that an account has been charged for since it was created."""
+
+    id: str
+    lab: str
+    key: Key
+    owner_uid: str
+    token: str
+    created: datetime
+    deleted: datetime | None = None
+    interrupted: bool = False
+
+
+@dataclass(slots=True)
+class FakeAccount:
+    faults: AccountFaults = field(default_factory=AccountFaults)
+    machines: dict[str, FakeMachine] = field(default_factory=dict)
+    calls: int = 0
+    charged: float = 0.0
+    """For machines that are gone."""
+
+
+async def _nothing() -> None:
+    """A pause that lets other tasks run."""
+    await asyncio.sleep(0)
+
+
+class FakeProvider:
+    """The API of the fake, as ``AttendedProvisioner`` uses it."""
+
+    name = NAME
+
+    def __init__(self, clock: Clock, chance: random.Random, *, idempotent: bool = True) -> None:
+        self.idempotent = idempotent
+        self.accounts: dict[Key, FakeAccount] = {}
+        self.pause: Callable[[], Awaitable[None]] = _nothing
+        """Awaited before and after every effect; a test ends its caller here."""
+
+        self._clock = clock
+        self._chance = chance
+        self._made = 0
+
+    # The API
+
+    def check(
+        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...]
+    ) -> tuple[Cause, ...]:
+        return tuple(
+            Cause(field=f"parameters.{name}", message="Forbidden: there is no such parameter")
+            for name in sorted(parameters)
+        )
+
+    def needs(self, profile: Profile) -> Needs:
+        return Needs(memory_bytes=64 << 20, cpus=0.1)
+
+    def hourly_cost(self, profile: Profile) -> float:
+        return HOURLY_COST
+
+    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
+        assert machine.address, "an exporter is placed for a machine that can be reached"
+        return {"power": {"type": MOCK_DRIVER, "config": {}}}
+
+    async def list_machines(self, backend: Backend) -> tuple[Machine, ...]:
+        account = await self._reached(backend)
+        shown = tuple(
+            self._shown(account, machine)
+            for machine in self._existing(account)
+            if machine.lab == backend.lab and self._is_shown(account, machine)
+        )
+        await self._answer(account)
+        return shown
+
+    async def create(self, backend: Backend, order: Order) -> Machine:
+        account = await self._reached(backend)
+        existing = self._existing(account)
+        known = [machine for machine in existing if machine.token == order.token]
+        if known and self.idempotent:
+            made = known[0]
+        else:
+            if account.faults.quota and len(existing) >= account.faults.quota:
+                raise NoCapacity(f"the quota of {account.faults.quota} machines is used up")
+            self._made += 1
+            made = FakeMachine(
+                id=f"m-{self._made}",
+                lab=backend.lab,
+                key=order.key,
+                owner_uid=order.owner_uid,
+                token=order.token,
+                created=self._clock.now(),
+            )
+            account.machines[made.id] = made
+        await self._answer(account)
+        return self._shown(account, made)
+
+    async def delete(self, backend: Backend, machine: Machine) -> None:
+        account = await self._reached(backend)
+        found = account.machines.get(machine.id)
+        if found is not None and found.deleted is None:
+            found.deleted = self._clock.now()
+        await self._answer(account)
+
+    # What happens at the provider, and what a test may know
+
+    def account(self, key: Key) -> FakeAccount:
+        return self.accounts.setdefault(key, FakeAccount())
+
+    def interrupt(self, key: Key) -> None:
+        """End the machines of an instance, as a provider ends spot machines."""
+        for account in self.accounts.values():
+            for machine in account.machines.values():
+                if machine.key == key:
+                    machine.interrupted = True
+
+    def held(self) -> list[tuple[Key, str]]:
+        """Key and uid of every machine that exists and is not being deleted."""
+        return sorted(
+            (machine.key, machine.owner_uid)
+            for account in self.accounts.values()
+            for machine in self._existing(account)
+            if machine.deleted is None
+        )
+
+    def charged(self) -> float:
+        """What all machines have cost so far."""
+        now, total = self._clock.now(), 0.0
+        for account in self.accounts.values():
+            self._existing(account)
+            lived = (now - machine.created for machine in account.machines.values())
+            total += account.charged + sum(map(_cost, lived))
+        return total
+
+    async def _reached(self, backend: Backend) -> FakeAccount:
+        account = self.account(backend.key)
+        account.calls += 1
+        await self.pause()
+        if account.faults.silent:
+            raise Unreachable(f"account {backend.key[1]} does not answer")
+        if self._happens(account.faults.throttled):
+            raise TooManyRequests(f"account {backend.key[1]} is throttled")
+        return account
+
+    async def _answer(self, account: FakeAccount) -> None:
+        await self.pause()
+        if self._happens(account.faults.answer_lost):
+            raise Unreachable("the answer was lost")
+
+    def _existing(self, account: FakeAccount) -> tuple[FakeMachine, ...]:
+        """The machines that exist now; those that are gone are charged."""
+        now, delay = self._clock.now(), timedelta(seconds=account.faults.delete_seconds)
+        for machine in tuple(account.machines.values()):
+            if machine.deleted is not None and now >= machine.deleted + delay:
+                account.charged += _cost(now - machine.created)
+                del account.machines[machine.id]
+        return tuple(account.machines.values())
+
+    def _is_shown(self, account: FakeAccount, machine: FakeMachine) -> bool:
+        age = (self._clock.now() - machine.created).total_seconds()
+        return age >= account.faults.listed_after and not self._happens(account.faults.omitted)
+
+    def _shown(self, account: FakeAccount, machine: FakeMachine) -> Machine:
+        age = (self._clock.now() - machine.created).total_seconds()
+        state = (
+            MachineState.RUNNING if age >= account.faults.boot_seconds else MachineState.STARTING
+        )
+        if machine.interrupted:
+            state = MachineState.FAILED
+        if machine.deleted is not None:
+            state = MachineState.ENDING
+        return Machine(
+            id=machine.id,
+            key=machine.key,
+            owner_uid=machine.owner_uid,
+            state=state,
+            created=machine.created,
+            address="192.0.2.1" if state is MachineState.RUNNING else "",
+            hourly_cost=HOURLY_COST,
+        )
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0 and self._chance.random() < chance
+
+
+def _cost(lived: timedelta) -> float:
+    return HOURLY_COST * lived.total_seconds() / SECONDS_PER_HOUR

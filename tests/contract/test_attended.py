@@ -1,0 +1,324 @@
+"""Machines of a provider with exporters beside us: nothing is unowned, and nothing is doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bullpen.core.targets.backends import LOST_AFTER, SETTLE_MAX, BackendLimits
+from bullpen.core.targets.instances import ExitReason, InstancePhase
+from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.testing.benches import AttendedBench, attended_bench
+from bullpen.testing.fake_provider import AccountFaults
+from bullpen.testing.provisioner_contract import ProvisionerContract
+from support.attended_world import ACCOUNTS, LAB, AttendedWorld
+
+EAST, WEST = ACCOUNTS
+SETTLE = SETTLE_MAX.total_seconds()
+ROUNDS = 1000
+
+
+@pytest.mark.slow
+class TestAttended(ProvisionerContract):
+    @contextlib.asynccontextmanager
+    async def bench(self, directory: Path) -> AsyncIterator[AttendedBench]:
+        async with attended_bench(directory) as bench:
+            yield bench
+
+
+Story = Callable[[AttendedWorld], Coroutine[Any, Any, None]]
+
+
+def story(*, idempotent: bool = True) -> Callable[[Story], Callable[[], None]]:
+    """Makes a test of a story that takes place in virtual time."""
+
+    def made(told: Story) -> Callable[[], None]:
+        def test() -> None:
+            AttendedWorld(idempotent=idempotent).run(told)
+
+        test.__doc__ = told.__doc__
+        return test
+
+    return made
+
+
+@story()
+async def test_a_machine_is_made_and_its_exporter_is_placed_when_it_runs(
+    world: AttendedWorld,
+) -> None:
+    world.provider.account(EAST).faults.boot_seconds = 30
+    world.want("a", "uid-1")
+    await world.work()
+    (found,) = await world.provisioner.observe_all()
+    assert (found.phase, found.incomplete) == (InstancePhase.BOOTING, False)
+    assert world.placement.exporters == {}
+
+    await world.work(passes=6)
+    (found,) = await world.provisioner.observe_all()
+    assert found.phase is InstancePhase.RUNNING
+    assert world.provider.held() == [(("lab", "a"), "uid-1")]
+
+
+@story()
+async def test_the_backend_is_on_record_before_anything_is_created(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work()
+    assert world.records.kept == {EAST}
+
+    del world.backends[EAST]
+    world.want("b", "uid-2")
+    with pytest.raises(Refused, match="is deleted"):
+        await world.provisioner.ensure(world.spec(("lab", "b")))
+    assert world.provider.held() == [(("lab", "a"), "uid-1")]
+
+
+@story()
+async def test_the_record_is_erased_after_complete_empty_listings_only(
+    world: AttendedWorld,
+) -> None:
+    world.want("a", "uid-1")
+    await world.work()
+    world.wanted.clear()
+    await world.work()
+    assert world.provider.held() == []
+    assert world.records.kept == {EAST}, "one empty listing proves nothing"
+    await world.work(passes=int(SETTLE / 5) + 2)
+    assert world.records.kept == set()
+
+
+@story()
+async def test_a_silent_backend_keeps_its_instances_and_costs_no_other(
+    world: AttendedWorld,
+) -> None:
+    world.want("a", "uid-1", "east")
+    world.want("b", "uid-2", "west")
+    await world.work(passes=2)
+    world.provider.account(EAST).faults.silent = True
+    await world.work(passes=200)
+
+    phases = {each.key[1]: each.phase for each in await world.provisioner.observe_all()}
+    assert phases == {"a": InstancePhase.RUNNING, "b": InstancePhase.RUNNING}
+    world.want("c", "uid-3", "east")
+    with pytest.raises(Unreachable, match="east does not answer"):
+        await world.provisioner.ensure(world.spec(("lab", "c")))
+    world.want("d", "uid-4", "west")
+    await world.provisioner.ensure(world.spec(("lab", "d")))
+
+
+@story()
+async def test_what_boots_at_a_silent_backend_is_lost_after_a_limit_and_not_made_twice(
+    world: AttendedWorld,
+) -> None:
+    world.provider.account(EAST).faults.boot_seconds = 3600
+    world.want("a", "uid-1")
+    await world.work()
+    world.provider.account(EAST).faults.silent = True
+    await world.work()
+    (found,) = await world.provisioner.observe_all()
+    assert found.up
+    await asyncio.sleep(LOST_AFTER.total_seconds())
+    (found,) = await world.provisioner.observe_all()
+    assert found.reason is ExitReason.LOST
+
+    world.want("a", "uid-2")
+    await world.work(passes=3)
+    assert world.provider.held() == [(("lab", "a"), "uid-1")]
+    world.provider.account(EAST).faults = AccountFaults()
+    await world.work(passes=4)
+    assert world.provider.held() == [(("lab", "a"), "uid-2")]
+
+
+@story()
+async def test_the_machine_goes_although_its_exporter_cannot_be_stopped(
+    world: AttendedWorld,
+) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    world.wanted.clear()
+    world.placement.silent = True
+    await world.work(passes=2)
+    assert world.provider.held() == []
+    assert await world.provisioner.observe_all() != (), "it is not gone: its exporter is there"
+    world.placement.silent = False
+    await world.work(passes=2)
+    assert await world.provisioner.observe_all() == ()
+
+
+@story()
+async def test_machines_of_another_lab_are_not_touched(world: AttendedWorld) -> None:
+    other = replace(world.backends[EAST], lab="another")
+    world.want("a", "uid-1")
+    await world.work()
+    world.backends[EAST] = other
+    world.wanted.clear()
+    world.restarted()
+    await world.work(passes=3)
+    assert world.provider.held() == [(("lab", "a"), "uid-1")]
+    assert other.lab != LAB
+
+
+@story()
+async def test_limits_of_a_backend_hold_for_creations_that_are_under_way(
+    world: AttendedWorld,
+) -> None:
+    limits = {EAST: BackendLimits(instances=2), WEST: BackendLimits(hourly_cost=7.5)}
+    world.backends = {
+        key: replace(backend, limits=limits[key]) for key, backend in world.backends.items()
+    }
+    world.restarted()
+    await world.work()
+    for account, said in (("east", "at most 2 instances"), ("west", "maxHourlyCost")):
+        for number in range(3):
+            world.want(f"{account}-{number}", f"uid-{account}-{number}", account)
+        specs = [world.spec(key) for key in world.wanted if key[1].startswith(account)]
+        answers = await asyncio.gather(
+            *map(world.provisioner.ensure, specs), return_exceptions=True
+        )
+        (refused,) = [each for each in answers if isinstance(each, NoCapacity)]
+        assert said in refused.message
+
+
+@story()
+async def test_an_interrupted_machine_is_lost_and_replaced(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    world.provider.interrupt(("lab", "a"))
+    await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert found.reason is ExitReason.LOST
+    await world.work(passes=4)
+    (found,) = await world.provisioner.observe_all()
+    assert found.phase is InstancePhase.RUNNING
+
+
+@story()
+async def test_when_an_exporter_ends_its_machine_costs_nothing_more(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    world.placement.end(("lab", "a"), ExitReason.COMPLETED)
+    await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert found.reason is ExitReason.COMPLETED
+    assert world.provider.held() == []
+    cost = world.provider.charged()
+    await asyncio.sleep(3600)
+    assert world.provider.charged() == cost > 0
+
+
+@story(idempotent=False)
+async def test_a_creation_without_an_answer_is_not_repeated_before_listings_settle(
+    world: AttendedWorld,
+) -> None:
+    faults = world.provider.account(EAST).faults
+    await world.provisioner.refresh(EAST)
+    faults.answer_lost, faults.listed_after = 1.0, SETTLE / 2
+    world.want("a", "uid-1")
+    with contextlib.suppress(Unavailable):
+        await world.provisioner.ensure(world.spec(("lab", "a")))
+    faults.answer_lost = 0.0
+    await world.work(passes=int(SETTLE / 5) + 3)
+    assert world.provider.held() == [(("lab", "a"), "uid-1")]
+    assert world.provider._made == 1
+
+
+@story()
+async def test_only_listings_call_a_silent_backend(world: AttendedWorld) -> None:
+    account = world.provider.account(EAST)
+    account.faults.silent = True
+    world.want("a", "uid-1")
+    with contextlib.suppress(Unavailable):
+        await world.provisioner.refresh(EAST)
+    calls = account.calls
+    for _ in range(20):
+        with pytest.raises(Unreachable):
+            await world.provisioner.ensure(world.spec(("lab", "a")))
+        await world.provisioner.observe_all()
+    assert account.calls == calls
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled(
+    idempotent: bool,
+) -> None:
+    reached, place = True, 0
+    while reached:
+        place += 1
+        world = AttendedWorld(idempotent=idempotent)
+        world.killed_at = place
+        outcome: list[bool] = []
+
+        async def life(world: AttendedWorld, outcome: list[bool] = outcome) -> None:
+            world.want("a", "uid-1")
+            world.want("b", "uid-2", "west")
+            outcome.append(await world.live_until_killed(passes=2))
+            del world.wanted["lab", "a"]
+            outcome.append(await world.live_until_killed(passes=3))
+            await settled(world)
+
+        world.run(life)
+        reached = any(outcome)
+    assert place > 30, "there are many places"
+
+
+def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled() -> None:
+    kills = created = 0
+    for seed in range(ROUNDS):
+        chance = random.Random(seed)
+        world = AttendedWorld(seed, idempotent=chance.random() < 0.5)
+        lives: list[int] = []
+        world.run(partial(fault_round, chance=chance, lives=lives))
+        kills += len(lives)
+        created += world.provider._made
+    assert kills > ROUNDS
+    assert created > 2 * ROUNDS
+
+
+async def fault_round(world: AttendedWorld, *, chance: random.Random, lives: list[int]) -> None:
+    for life in range(chance.randint(2, 4)):
+        for key in ACCOUNTS:
+            world.provider.account(key).faults = AccountFaults(
+                silent=chance.random() < 0.2,
+                throttled=chance.choice((0.0, 0.1, 0.3)),
+                answer_lost=chance.choice((0.0, 0.1, 0.3)),
+                omitted=chance.choice((0.0, 0.0, 0.2)),
+                listed_after=chance.choice((0.0, 0.0, 20.0)),
+                boot_seconds=chance.choice((0.0, 12.0)),
+                delete_seconds=chance.choice((0.0, 7.0)),
+                quota=chance.choice((0, 3)),
+            )
+        for number in range(3):
+            if chance.random() < 0.5:
+                world.wanted.pop(("lab", f"m{number}"), None)
+            else:
+                uid = chance.choice((f"uid-{number}", f"uid-{number}-{life}"))
+                world.want(f"m{number}", uid, chance.choice(("east", "west")))
+        world.killed_at = world.pauses + chance.randint(1, 30)
+        if await world.live_until_killed(passes=chance.randint(1, 4)):
+            lives.append(life)
+    await settled(world)
+
+
+async def settled(world: AttendedWorld) -> None:
+    """Once faults stop, exactly the wanted machines exist; without any, no record is left."""
+    world.killed_at = None
+    for account in world.provider.accounts.values():
+        account.faults = AccountFaults()
+    await world.work(passes=int(SETTLE / 5) + 6)
+    assert world.provider.held() == world.owned()
+    running = [each for each in await world.provisioner.observe_all() if each.up]
+    assert [(each.key, each.owner_uid) for each in running] == world.owned()
+    holding = {key for key, found in world.provider.accounts.items() if found.machines}
+    assert holding <= world.records.kept
+    world.wanted.clear()
+    await world.work(passes=int(SETTLE / 5) + 4)
+    assert world.provider.held() == []
+    assert world.placement.exporters == {}
+    assert world.records.kept == set()

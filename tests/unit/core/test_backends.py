@@ -1,0 +1,151 @@
+"""What listings of a provider's machines mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bullpen.core.targets import backends
+from bullpen.core.targets.backends import (
+    LOST_AFTER,
+    SETTLE_MAX,
+    BackendLimits,
+    Listing,
+    Machine,
+    MachineState,
+)
+from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
+from bullpen.kit.clock import EPOCH
+
+SECOND = timedelta(seconds=1)
+BEGUN = timedelta(hours=1)
+
+
+def machine(name: str = "a", uid: str = "uid-1", *, number: int = 1, **more: object) -> Machine:
+    made = Machine(
+        id=f"m-{number}",
+        key=("lab", name),
+        owner_uid=uid,
+        state=MachineState.RUNNING,
+        created=EPOCH + number * SECOND,
+        hourly_cost=2.0,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def exporter(uid: str = "uid-1") -> Instance:
+    return Instance(key=("lab", "a"), owner_uid=uid, provisioner="p", phase=InstancePhase.RUNNING)
+
+
+def seen(found: Machine, own: Instance | None, *, silent_for: timedelta = timedelta(0)) -> Instance:
+    return backends.instance(found, own, provisioner="p", known=True, silent_for=silent_for)
+
+
+def test_a_machine_that_listings_lack_counts_as_existing_for_a_while() -> None:
+    known = backends.put(Listing(begun=BEGUN), machine())
+    first = backends.listed(known, (), begun=BEGUN + SECOND)
+    assert first.machines == (machine(),)
+    assert first.empty_since is None
+    later = backends.listed(first, (), begun=BEGUN + SETTLE_MAX)
+    assert later.machines == (machine(),)
+    last = backends.listed(later, (), begun=BEGUN + SETTLE_MAX + SECOND)
+    assert last.machines == ()
+
+    back = backends.listed(later, (machine(),), begun=BEGUN + SETTLE_MAX + SECOND)
+    assert back.missing == {}, "once it is shown again, it is not missing"
+
+
+def test_a_deleted_machine_is_gone_with_the_first_listing_that_lacks_it() -> None:
+    ending = machine(state=MachineState.ENDING)
+    known = backends.put(Listing(begun=BEGUN), ending)
+
+    shown = backends.listed(known, (machine(),), begun=BEGUN + SECOND)
+    assert [each.state for each in shown.machines] == [MachineState.ENDING]
+    assert backends.listed(known, (), begun=BEGUN + SECOND).machines == ()
+
+
+def test_a_backend_holds_nothing_only_after_empty_listings_for_a_while() -> None:
+    assert not backends.holds_nothing(Listing())
+    empty = backends.listed(Listing(), (), begun=BEGUN)
+    assert not backends.holds_nothing(empty)
+    empty = backends.listed(empty, (), begun=BEGUN + SETTLE_MAX)
+    assert backends.holds_nothing(empty)
+    assert not backends.holds_nothing(backends.touched(empty))
+    quiet = backends.silent(empty, "no answer", now=BEGUN + 2 * SETTLE_MAX)
+    assert backends.holds_nothing(quiet), "silence is no news"
+
+
+def test_silence_is_counted_from_the_first_call_without_an_answer() -> None:
+    first = backends.silent(Listing(begun=BEGUN), "no", now=BEGUN + SECOND)
+    second = backends.silent(first, "still no", now=BEGUN + 2 * SECOND)
+    assert (second.silent_since, second.error) == (BEGUN + SECOND, "still no")
+    assert backends.listed(second, (), begun=BEGUN + 3 * SECOND).silent_since is None
+
+
+def test_the_oldest_machine_of_an_exporter_is_kept() -> None:
+    old, new = machine(number=1), machine(number=2)
+    other = machine("b", number=3)
+    assert backends.surplus((new, old, other), {}) == (new,)
+    assert backends.surplus((replace(old, state=MachineState.ENDING), new), {}) == ()
+
+
+def test_machines_of_an_earlier_exporter_of_the_name_are_left_over() -> None:
+    old, new = machine(uid="uid-1", number=1), machine(uid="uid-2", number=2)
+    assert backends.surplus((old, new), {}) == ()
+    assert backends.surplus((old, new), {("lab", "a"): "uid-2"}) == (old,)
+
+
+@pytest.mark.parametrize(
+    ("limits", "creating", "said"),
+    [
+        (BackendLimits(), 100, ""),
+        (BackendLimits(instances=2), 0, ""),
+        (BackendLimits(instances=2), 1, "2 of at most 2 instances exist (limits.maxInstances)"),
+        (BackendLimits(hourly_cost=4.0), 0, ""),
+        (BackendLimits(hourly_cost=4.0), 1, "another instance would cost 6.00 an hour"),
+    ],
+)
+def test_limits_count_what_exists_and_what_is_being_created(
+    limits: BackendLimits, creating: int, said: str
+) -> None:
+    found = backends.put(Listing(), machine())
+    answer = backends.no_room(found, limits, creating=creating, hourly_cost=2.0)
+    assert answer.startswith(said) if said else answer == ""
+
+
+def test_while_its_exporter_runs_a_target_is_not_lost_with_its_backend() -> None:
+    booting = machine(state=MachineState.STARTING)
+    assert seen(booting, None, silent_for=LOST_AFTER - SECOND).up
+    assert seen(booting, None, silent_for=LOST_AFTER).reason is ExitReason.LOST
+    assert seen(machine(), exporter(), silent_for=2 * LOST_AFTER).phase is InstancePhase.RUNNING
+
+
+def test_the_reason_of_an_exporters_end_is_that_of_the_instance() -> None:
+    ended = replace(
+        exporter(), phase=InstancePhase.EXITED, reason=ExitReason.COMPLETED, detail="done"
+    )
+    found = seen(machine(state=MachineState.ENDING), ended)
+    assert (found.reason, found.detail) == (ExitReason.COMPLETED, "done")
+
+
+def test_an_exporter_of_another_owner_says_nothing_about_a_machine() -> None:
+    assert seen(machine(), exporter("uid-2")).phase is InstancePhase.BOOTING
+
+
+def test_an_exporter_without_a_machine_is_lost_only_if_that_is_confirmed() -> None:
+    assert backends.without_machine(exporter(), confirmed=False) == exporter()
+    lost = backends.without_machine(exporter(), confirmed=True)
+    assert (lost.reason, lost.detail) == (ExitReason.LOST, "its machine is gone")
+
+
+def test_a_token_of_a_creation_depends_on_lab_exporter_and_uid() -> None:
+    tokens = {
+        backends.client_token(lab, ("ns", name), uid)
+        for lab in ("l", "m")
+        for name in ("a", "b")
+        for uid in ("1", "2")
+    }
+    assert len(tokens) == 8
+    assert {len(token) for token in tokens} == {64}, "the most that EC2 takes"
