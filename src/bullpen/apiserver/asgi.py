@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from bullpen.apiserver import authentication
 from bullpen.apiserver.http import BODY_MAX, Request, Response, parse_query
-from bullpen.apiserver.service import ApiService
 from bullpen.apiserver.status import failure_response
 from bullpen.errors import LabError, TimedOut, TooLarge
 
@@ -34,8 +33,21 @@ class Disconnected(Exception):
     """The client disconnected before its request was complete."""
 
 
+class HttpService(Protocol):
+    """What answers the requests of one port."""
+
+    async def authenticate(self, request: Request) -> Any:
+        """The caller, or None for a path that needs no credentials. Raises ``LabError``."""
+
+    def refuse(self, request: Request, error: LabError) -> Response:
+        """The response to a request whose caller ``authenticate`` did not accept."""
+
+    async def respond(self, request: Request, caller: Any) -> Response:
+        """The response; never raises."""
+
+
 class Asgi:
-    def __init__(self, service: ApiService) -> None:
+    def __init__(self, service: HttpService) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,6 +70,9 @@ class Asgi:
             caller = await self._service.authenticate(request)
         except LabError as error:
             return self._service.refuse(request, error)
+        if caller is None:
+            # A stranger's body is not read, so that strangers cannot make the service hold it.
+            return await self._service.respond(request, None)
         try:
             body = await _body(request, receive)
         except LabError as error:
@@ -141,9 +156,10 @@ async def _send_stream(
 async def _send_head(
     response: Response, send: Send, *, extra: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
+    cached = any(name == "cache-control" for name, _ in response.headers)
     headers = [
         (b"content-type", response.content_type.encode()),
-        (b"cache-control", b"no-cache, private"),
+        *(() if cached else ((b"cache-control", b"no-cache, private"),)),
         *((name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers),
         *extra,
     ]

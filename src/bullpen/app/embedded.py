@@ -23,6 +23,7 @@ from bullpen.apiserver.authentication import (
 from bullpen.apiserver.service import ApiService
 from bullpen.app import controllers, process
 from bullpen.app.config import Config
+from bullpen.app.dashboard import DashboardParts
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
@@ -35,6 +36,8 @@ from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import AccessIndex
+from bullpen.dashboard.pages import PREFIX
+from bullpen.dashboard.sessions import Sessions
 from bullpen.datadir import backups, certificates, credentials, keys
 from bullpen.datadir.backups import BackupKeeper, Schedule
 from bullpen.datadir.certificates import Certificates, hosts_of, load_certificate
@@ -111,9 +114,11 @@ class Running:
     certificates: Certificates
     tokens: dict[credentials.Role, str]
     endpoints: dict[str, str]
-    """``apiserver``, ``controller``, ``router`` and ``login``."""
+    """``apiserver``, ``dashboard``, ``controller``, ``router`` and ``login``."""
 
     audit: AuditSink
+    sessions: Sessions
+    """Of the dashboard."""
 
 
 @contextlib.asynccontextmanager
@@ -126,6 +131,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         placement = await process.make_placement(plugged)
         lab = process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
+        dashboard = DashboardParts(lab)
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
         # The router starts only now: before it knows which leases have ended, it would admit their
@@ -137,7 +143,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
             )
         )
         await process.serve_login(endpoints)
-        await process.serve_api(lab, services, access, problem=lambda: placement.problem)
+        await process.serve_api(lab, services, access, dashboard, problem=lambda: placement.problem)
         process.backups.service_ready()
         yield Running(
             registry=process.registry,
@@ -146,6 +152,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
             tokens=process.tokens,
             endpoints=endpoints,
             audit=process.audit or NoAudit(),
+            sessions=dashboard.sessions,
         )
 
 
@@ -230,6 +237,7 @@ class _Process:
         ports = {name: each.getsockname()[1] for name, each in self.listeners.items()}
         return {
             "apiserver": f"https://{_address(host, ports[API])}",
+            "dashboard": f"https://{_address(host, ports[API])}{PREFIX}",
             "controller": _address(host, self.grpc.port),
             "router": _address(host, ports[ROUTER]),
             "login": f"http://{_address(host, ports[LOGIN])}",
@@ -281,13 +289,20 @@ class _Process:
         )
 
     async def serve_api(
-        self, lab: Lab, services: Services, access: AccessIndex, *, problem: Callable[[], str]
+        self,
+        lab: Lab,
+        services: Services,
+        access: AccessIndex,
+        dashboard: DashboardParts,
+        *,
+        problem: Callable[[], str],
     ) -> None:
+        authenticators = self._authenticators(lab, services)
         service = ApiService(
             self.registry,
             resources=RESOURCES,
             clock=self.sources.clock,
-            authenticators=self._authenticators(lab, services),
+            authenticators=authenticators,
             version=__version__,
             access=access,
             tokens=self.accounts,
@@ -300,9 +315,10 @@ class _Process:
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
             service.metrics.collectors.register(AuditMetrics(self.audit))
+        door = dashboard.front_door(service, services, authenticators, self.audit or NoAudit())
         await self.stack.enter_async_context(
             serving(
-                Asgi(service),
+                Asgi(door),
                 self.listeners[API],
                 self.certificates,
                 _client_authorities(self.certificates, self.settings.config, self.layout),
@@ -311,7 +327,7 @@ class _Process:
             )
         )
         # Watches are closed first, so that their streams end by themselves.
-        self.stack.callback(service.close)
+        self.stack.callback(door.close)
 
     def _authenticators(self, lab: Lab, services: Services) -> tuple[Authenticator, ...]:
         return (

@@ -25,6 +25,7 @@ from bullpen.app.sources import Sources
 from bullpen.app.systemd import READY, STOPPING, notify
 from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
+from bullpen.dashboard.service import link_path
 from bullpen.datadir.credentials import USERS, Role, client_config, kubeconfig
 from bullpen.datadir.directory import PUBLIC, SECRET, DataDirectory, Layout, write_atomically
 from bullpen.errors import BadRequest, TimedOut
@@ -93,7 +94,10 @@ async def _serve(
 
 
 async def publish(running: Running, layout: Layout) -> Document:
-    """Write every file a user needs; ``endpoints.json`` last, because it signals readiness."""
+    """Write every file a user needs; ``endpoints.json`` last, because it signals readiness.
+
+    The returned endpoints have the dashboard's one-time link too.
+    """
     _write_kubeconfigs(running, layout)
     await _write_client(running, layout)
     endpoints: Document = {
@@ -103,7 +107,13 @@ async def publish(running: Running, layout: Layout) -> Document:
         "ca": str(running.certificates.ca),
     }
     write_atomically(layout.endpoints, json.dumps(endpoints, indent=2) + "\n", mode=PUBLIC)
-    return endpoints
+    return {**endpoints, "link": _link(running)}
+
+
+def _link(running: Running) -> str:
+    """The address that signs in once at the dashboard, as the administrator. Not for files."""
+    secret = running.sessions.issue_link(running.tokens[Role.ADMIN])
+    return f"{running.endpoints['apiserver']}{link_path(secret)}"
 
 
 def _write_kubeconfigs(running: Running, layout: Layout) -> None:

@@ -15,6 +15,10 @@ from bullpen.errors import LabError
 
 COMMANDS = {
     "up": ("bullpen.cli.up:up", "Run the whole service on this machine."),
+    "dashboard": (
+        "bullpen.cli.dashboard:dashboard",
+        "Print a link to sign in at the dashboard.",
+    ),
     "demo": ("bullpen.cli.demo:demo", "Demonstrate a pool of virtual boards, then clean up."),
     "status": ("bullpen.cli.status:status", "Show pools, exporters and leases."),
     "apply": ("bullpen.cli.apply:apply", "Create or change objects to match manifests."),

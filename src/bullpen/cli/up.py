@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -76,18 +77,24 @@ def up(
 
 
 def _announce(endpoints: Document, applied: list[str]) -> None:
+    where = f" --data {Path(endpoints['kubeconfig']).parent}"
     for name in applied:
         click.echo(f"{name} applied")
     click.echo("Bullpen is up.")
     click.echo(f"  API server     {endpoints['apiserver']}")
+    click.echo(f"  dashboard      {endpoints['dashboard']}")
     click.echo(f"  controller     {endpoints['controller']}")
     click.echo(f"  router         {endpoints['router']}")
     click.echo(f"  login          {endpoints['login']}")
     click.echo(f"  kubeconfig     {endpoints['kubeconfig']}")
     click.echo(f"  client config  {endpoints['client']}")
     click.echo()
-    click.echo("Try, in another terminal:")
+    click.echo("Open the dashboard; this link signs you in once, within 15 minutes:")
+    # What is not a terminal is a log, which others may read.
+    link = endpoints["link"] if sys.stdout.isatty() else f"printed by: bullpen dashboard{where}"
+    click.echo(f"  {link}")
+    click.echo("Or try, in another terminal:")
     click.echo(f"  kubectl --kubeconfig {endpoints['kubeconfig']} get exporters")
     click.echo(f"  jmp get exporters --client-config {endpoints['client']}")
-    click.echo(f"  bullpen status --data {Path(endpoints['kubeconfig']).parent}")
+    click.echo(f"  bullpen status{where}")
     click.echo("Press Ctrl-C to stop.")

@@ -1,0 +1,62 @@
+"""Puts the dashboard together, in a process that has a lab and the API server."""
+
+from __future__ import annotations
+
+from bullpen import __version__
+from bullpen.apiserver.authentication import Authenticator
+from bullpen.apiserver.service import ApiService
+from bullpen.app.lab import Lab
+from bullpen.app.services import Services
+from bullpen.audit.events import AuditSink
+from bullpen.dashboard.feed import Feed
+from bullpen.dashboard.front_door import FrontDoor
+from bullpen.dashboard.lease_actions import LeaseActions
+from bullpen.dashboard.object_requests import ObjectRequests
+from bullpen.dashboard.pages import Pages
+from bullpen.dashboard.people import People
+from bullpen.dashboard.recording import Recorder
+from bullpen.dashboard.service import Dashboard, Parts
+from bullpen.dashboard.sessions import Sessions
+
+
+class DashboardParts:
+    """What the dashboard needs before the lab runs, and the rest of it."""
+
+    def __init__(self, lab: Lab) -> None:
+        assert not lab.started, "a feed made after the start would miss what is there already"
+        self._lab = lab
+        self.sessions = Sessions(lab.clock)
+        self._feed = Feed(
+            lab.views, clock=lab.clock, epoch=lab.ids.uid(), hidden=lab.settings.labels.hidden
+        )
+
+    def front_door(
+        self,
+        api: ApiService,
+        services: Services,
+        authenticators: tuple[Authenticator, ...],
+        audit: AuditSink,
+    ) -> FrontDoor:
+        lab = self._lab
+        recorder = Recorder(audit, clock=lab.clock, ids=lab.ids)
+        requests = ObjectRequests(api)
+        parts = Parts(
+            views=lab.views,
+            objects=lab.objects,
+            object_requests=requests,
+            people=People(lab.views, lab.access_index, authenticators),
+            sessions=self.sessions,
+            feed=self._feed,
+            leases=LeaseActions(
+                leases=services.leases,
+                object_requests=requests,
+                recorder=recorder,
+                clock=lab.clock,
+                ids=lab.ids,
+            ),
+            recorder=recorder,
+            pages=Pages(),
+            clock=lab.clock,
+            version=__version__,
+        )
+        return FrontDoor(api, Dashboard(parts))

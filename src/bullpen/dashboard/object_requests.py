@@ -1,0 +1,23 @@
+"""Requests to the API server on behalf of a person: it authorizes, admits and records them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bullpen.apiserver.http import Request, Response
+from bullpen.apiserver.recording import Caller
+from bullpen.apiserver.service import ApiService
+from bullpen.dashboard.people import Person
+from bullpen.errors import BadRequest, Forbidden
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRequests:
+    api: ApiService
+
+    async def respond(self, request: Request, person: Person) -> Response:
+        if not request.path.startswith(("/api/", "/apis/")):
+            raise Forbidden("the pages use objects of the API server only")
+        if "watch" in request.query:
+            raise BadRequest("the pages watch nothing here; they use the stream")
+        return await self.api.respond(request, Caller(user=person.user))

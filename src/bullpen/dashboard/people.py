@@ -1,0 +1,161 @@
+"""Who a signed-in person is, what they see, and as which clients they may act.
+
+Rights are those of the API server (RBAC) and of Jumpstarter's services: a client sees the
+exporters and leases of its namespace, as ListExporters and ListLeases show them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bullpen.api.client import GROUP_VERSION as JUMPSTARTER
+from bullpen.api.client import Client
+from bullpen.api.virtualtargetclass import GROUP_VERSION as VIRTUAL_TARGETS
+from bullpen.apiserver.authentication import Authenticator, user_of_token
+from bullpen.controllers.exporters.credentials import subject_of
+from bullpen.controllers.views import Views
+from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
+from bullpen.dashboard.rows import LEASE, POOL, TARGET
+from bullpen.dashboard.sessions import Session
+from bullpen.identity import subjects
+from bullpen.identity.serviceaccounts import API_AUDIENCE
+from bullpen.identity.subjects import Role
+
+CLIENTS_MAX = 200
+"""Clients that a person is offered to act as."""
+
+JUMPSTARTER_GROUP = JUMPSTARTER.partition("/")[0]
+POOLS_GROUP = VIRTUAL_TARGETS.partition("/")[0]
+
+RESOURCES: dict[str, tuple[tuple[str, str], ...]] = {
+    TARGET: ((JUMPSTARTER_GROUP, "exporters"),),
+    LEASE: ((JUMPSTARTER_GROUP, "leases"),),
+    POOL: ((POOLS_GROUP, "exportersets"), (POOLS_GROUP, "virtualtargetpools")),
+}
+"""What a person must be allowed to list and watch to see rows of each kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """An authenticated caller of the dashboard."""
+
+    user: User
+    clients: tuple[Client, ...] = ()
+    """The clients that this person is, by token or ``spec.username``."""
+
+    session: Session | None = None
+    """None while the person signs in."""
+
+    token: str = field(default="", repr=False)
+
+    def client(self, namespace: str, name: str) -> Client | None:
+        """The client of this name, if the person is that client."""
+        return next(
+            (
+                found
+                for found in self.clients
+                if (found.metadata.namespace, found.metadata.name) == (namespace, name)
+            ),
+            None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which namespaces a person sees, by kind of row."""
+
+    everywhere: frozenset[str]
+    """Kinds that are seen in all namespaces."""
+
+    namespaces: frozenset[tuple[str, str]]
+    """Kinds and namespaces."""
+
+    @property
+    def digest(self) -> str:
+        """Tells this scope from others, in a text of fixed length."""
+        content = repr((sorted(self.everywhere), sorted(self.namespaces)))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def sees_any(self, kind: str) -> bool:
+        return kind in self.everywhere or any(found == kind for found, _ in self.namespaces)
+
+    def sees(self, kind: str, namespace: str) -> bool:
+        return kind in self.everywhere or (kind, namespace) in self.namespaces
+
+
+class People:
+    def __init__(
+        self, views: Views, access: AccessIndex, authenticators: tuple[Authenticator, ...]
+    ) -> None:
+        self._views = views
+        self._access = access
+        self._authenticators = authenticators
+
+    async def identify(self, token: str, session: Session | None = None) -> Person | None:
+        """The owner of a token; None if it is not valid, or no longer."""
+        user = await user_of_token(token, self._authenticators, frozenset({API_AUDIENCE}))
+        if user is None:
+            return None
+        return Person(user=user, clients=self._clients_of(user), session=session, token=token)
+
+    def _clients_of(self, user: User) -> tuple[Client, ...]:
+        return tuple(
+            client
+            for client in self._views.clients.all()
+            if user.name
+            in subjects.usernames(subject_of(Role.CLIENT, client), client.spec.username)
+        )
+
+    def may(self, person: Person, wanted: Attributes) -> bool:
+        return self._access.decide(person.user, wanted).allowed
+
+    def scope(self, person: Person) -> Scope:
+        everywhere = {kind for kind in RESOURCES if self._lists(person, kind, "")}
+        found = {
+            (kind, client.metadata.namespace)
+            for client in person.clients
+            for kind in (TARGET, LEASE)
+        }
+        for kind in RESOURCES.keys() - everywhere:
+            names = (each.metadata.name for each in self._views.namespaces.all())
+            found |= {(kind, name) for name in names if self._lists(person, kind, name)}
+        return Scope(frozenset(everywhere), frozenset(found))
+
+    def _lists(self, person: Person, kind: str, namespace: str) -> bool:
+        return all(
+            self.may(
+                person,
+                Attributes(verb=verb, group=group, resource=resource, namespace=namespace),
+            )
+            for group, resource in RESOURCES[kind]
+            for verb in ("list", "watch")
+        )
+
+    def may_act_as(self, person: Person, namespace: str, name: str) -> bool:
+        """Whether the person is this client, or could use its token anyway."""
+        return person.client(namespace, name) is not None or self.may(
+            person,
+            Attributes(
+                verb="get",
+                resource="secrets",
+                namespace=namespace,
+                name=subjects.secret_name(Role.CLIENT, name),
+            ),
+        )
+
+    def acting_clients(self, person: Person) -> list[Client]:
+        """The clients a person may act as, their own first; at most ``CLIENTS_MAX``."""
+        own = list(person.clients)
+        known = {id(client) for client in own}
+        others: Iterable[Client] = sorted(
+            (
+                client
+                for client in self._views.clients.all()
+                if id(client) not in known
+                and self.may_act_as(person, client.metadata.namespace, client.metadata.name)
+            ),
+            key=lambda client: (client.metadata.namespace, client.metadata.name),
+        )
+        return [*own, *others][:CLIENTS_MAX]

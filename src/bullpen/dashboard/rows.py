@@ -1,0 +1,241 @@
+"""Objects as rows of the pages: what a person looks for in a list, and little else.
+
+Pure. A lab has ten thousand targets, so a row holds no more than the lists show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import SET_NAME, Decision, ExporterSet
+from bullpen.api.lease import Lease
+from bullpen.api.meta import Condition, ConditionStatus
+from bullpen.api.virtualtargetpool import POOL_NAME, VirtualTargetPool
+from bullpen.core import conditions
+from bullpen.core.exporters import presence
+from bullpen.core.leases import lifecycle
+from bullpen.core.leases.lifecycle import Phase
+from bullpen.core.matcher import matcher_of
+from bullpen.kit import times
+
+TARGET, LEASE, POOL = "target", "lease", "pool"
+"""Kinds of rows."""
+
+Row = dict[str, Any]
+
+
+class TargetState(StrEnum):
+    FREE = "free"
+    LEASED = "leased"
+    BUSY = "busy"
+    """Online, not leased and not ready for a lease: it prepares or cleans up."""
+
+    STARTING = "starting"
+    DISABLED = "disabled"
+    OFFLINE = "offline"
+
+
+def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str]) -> Row:
+    """``lease``: the one that holds the exporter. ``hidden``: labels that nobody is shown."""
+    meta, labels = exporter.metadata, exporter.metadata.labels
+    row: Row = {
+        "ns": meta.namespace,
+        "name": meta.name,
+        "state": target_state(exporter),
+        "labels": {key: value for key, value in labels.items() if key not in hidden},
+    }
+    pool = labels.get(SET_NAME) or labels.get(POOL_NAME)
+    if pool:
+        row["pool"] = pool
+    if exporter.status.lease_ref is not None:
+        row["lease"] = exporter.status.lease_ref.name
+    if lease is not None:
+        row["holder"] = lifecycle.holder(lease)
+        row["until"] = _time(lifecycle.expires_at(lease))
+    message = _target_message(exporter)
+    if message:
+        row["message"] = message
+    return row
+
+
+def target_state(exporter: Exporter) -> TargetState:
+    if exporter.status.lease_ref is not None:
+        return TargetState.LEASED
+    if not presence.online(exporter):
+        started = exporter.status.last_seen is not None or presence.registered(exporter)
+        is_member = SET_NAME in exporter.metadata.labels or POOL_NAME in exporter.metadata.labels
+        return TargetState.OFFLINE if started or not is_member else TargetState.STARTING
+    if not exporter.spec.enabled:
+        return TargetState.DISABLED
+    return TargetState.FREE if presence.idle(exporter) else TargetState.BUSY
+
+
+def _target_message(exporter: Exporter) -> str:
+    """Why the target is not usable, if something says so."""
+    if presence.stuck(exporter):
+        found = conditions.get(exporter.status.conditions, "Stuck")
+        return found.message if found is not None else ""
+    if not presence.online(exporter):
+        found = conditions.get(exporter.status.conditions, "Online")
+        return found.message if found is not None else ""
+    return exporter.status.status_message if not presence.idle(exporter) else ""
+
+
+def target_detail(exporter: Exporter, history: Iterable[Lease], *, now: datetime) -> Row:
+    """What the page of one target shows besides its row."""
+    return {
+        "drivers": _drivers(exporter),
+        "conditions": [_condition(found) for found in exporter.status.conditions],
+        "enabled": exporter.spec.enabled,
+        "lastSeen": _time(exporter.status.last_seen),
+        "status": exporter.status.exporter_status or "",
+        "history": [lease_row(lease, now=now) for lease in history],
+    }
+
+
+def _drivers(exporter: Exporter) -> list[Row]:
+    """The drivers as a flat list in tree order, with their depth."""
+    children: dict[str, list[Any]] = {}
+    known = {device.uuid for device in exporter.status.devices}
+    for device in exporter.status.devices:
+        parent = device.parent_uuid if device.parent_uuid in known else ""
+        children.setdefault(parent, []).append(device)
+    rows: list[Row] = []
+    waiting = [(device, 0) for device in reversed(children.get("", []))]
+    while waiting:
+        device, depth = waiting.pop()
+        rows.append(
+            {
+                "name": device.labels.get("jumpstarter.dev/name", ""),
+                "client": device.labels.get("jumpstarter.dev/client", ""),
+                "depth": depth,
+            }
+        )
+        below = children.pop(device.uuid, [])
+        waiting.extend((child, depth + 1) for child in reversed(below))
+    return rows
+
+
+def lease_row(lease: Lease, *, now: datetime) -> Row:
+    spec, status = lease.spec, lease.status
+    phase = lifecycle.phase(lease, now=now)
+    held = status.exporter_ref
+    row: Row = {
+        "ns": lease.metadata.namespace,
+        "name": lease.metadata.name,
+        "client": lifecycle.holder(lease),
+        "phase": phase.name.lower(),
+        "wanted": wanted(lease),
+        "target": held.name if held else "",
+        "created": _time(lease.metadata.creation_timestamp),
+        "begin": _time(status.begin_time or spec.begin_time),
+        "end": _time(status.end_time or lifecycle.expires_at(lease)),
+        "seconds": _seconds(lifecycle.lasts(lease, now=now)),
+        "priority": status.priority,
+        "reason": "",
+        "message": "",
+    }
+    said = _said(status.conditions, phase)
+    if said is not None:
+        row["reason"], row["message"] = said.reason, said.message
+    return row
+
+
+def wanted(lease: Lease) -> str:
+    """The selector of a lease, or the exporter that it names."""
+    named = lease.spec.exporter_ref
+    return f"name={named.name}" if named is not None else str(matcher_of(lease.spec))
+
+
+def _said(found: tuple[Condition, ...], phase: Phase) -> Condition | None:
+    """The condition that explains the state of a lease."""
+    kinds = ("Ready",) if phase in (Phase.ACTIVE, Phase.ENDED) else ("Pending",)
+    for kind in ("Invalid", "Unsatisfiable", *kinds):
+        item = conditions.get(found, kind)
+        if item is not None and (item.status is ConditionStatus.TRUE or kind == "Ready"):
+            return item
+    return None
+
+
+def set_row(found: ExporterSet) -> Row:
+    spec, status = found.spec, found.status
+    boot = status.typical_boot
+    return {
+        **_pool_row(found.metadata.namespace, found.metadata.name, "ExporterSet"),
+        "class": spec.virtual_target_class_name,
+        "paused": spec.paused,
+        "min": spec.min_replicas,
+        "max": spec.max_replicas,
+        "wantedWarm": spec.min_available_replicas,
+        "replicas": status.replicas,
+        "warm": status.available_replicas,
+        "starting": status.pods_pending,
+        "failed": status.pods_failed,
+        "leased": status.leased_replicas,
+        "bootSeconds": _seconds(boot),
+        "labels": dict(spec.template.metadata.labels),
+        **_reports(status.conditions, status.decisions),
+    }
+
+
+def pool_row(found: VirtualTargetPool) -> Row:
+    spec, status = found.spec, found.status
+    return {
+        **_pool_row(found.metadata.namespace, found.metadata.name, "VirtualTargetPool"),
+        "class": spec.template.spec.virtual_target_class_name,
+        "paused": spec.paused,
+        "min": spec.replicas,
+        "max": spec.replicas,
+        "wantedWarm": 0,
+        "replicas": status.replicas,
+        "warm": status.available_replicas,
+        "starting": max(status.replicas - status.ready_replicas, 0),
+        "failed": 0,
+        "leased": status.leased_replicas,
+        "bootSeconds": None,
+        "labels": dict(spec.template.metadata.labels),
+        **_reports(status.conditions, status.decisions),
+    }
+
+
+def _pool_row(namespace: str, name: str, kind: str) -> Row:
+    return {"ns": namespace, "name": f"{kind}/{name}", "title": name, "kind": kind}
+
+
+def _reports(found: tuple[Condition, ...], decisions: tuple[Decision, ...]) -> Row:
+    return {
+        "conditions": [_condition(each) for each in found],
+        "decisions": [
+            {
+                "time": _time(each.time),
+                "action": each.action,
+                "name": each.name,
+                "count": each.count,
+                "rule": each.rule,
+                "message": each.message,
+            }
+            for each in reversed(decisions)
+        ],
+    }
+
+
+def _condition(found: Condition) -> Row:
+    return {
+        "type": found.type,
+        "status": found.status.value,
+        "reason": found.reason,
+        "message": found.message,
+        "since": _time(found.last_transition_time),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return times.text(moment) if moment is not None else None
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return span.total_seconds() if span is not None else None

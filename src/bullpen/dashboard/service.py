@@ -1,0 +1,327 @@
+"""The dashboard without sockets: its pages, sign-in, streams and actions, by path.
+
+Everything below ``/dashboard/api/`` needs a session, and every write its CSRF token. Requests
+below ``/dashboard/api/objects/`` are passed to the API server on behalf of the person.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from bullpen.api.lease import ENDED_LABEL, Lease
+from bullpen.api.objects import Objects
+from bullpen.api.paths import Document
+from bullpen.apiserver.http import Request, Response, json_response
+from bullpen.apiserver.status import failure_response
+from bullpen.controllers.views import Views
+from bullpen.core.matcher import Matcher, device_of
+from bullpen.dashboard import protection, rows
+from bullpen.dashboard.feed import Feed, Reader
+from bullpen.dashboard.lease_actions import LeaseActions
+from bullpen.dashboard.object_requests import ObjectRequests
+from bullpen.dashboard.pages import PREFIX, Pages
+from bullpen.dashboard.people import People, Person, Scope
+from bullpen.dashboard.recording import Recorder
+from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
+from bullpen.dashboard.sessions import Session, Sessions
+from bullpen.errors import LabError, MethodNotAllowed, NotFound, Unauthorized
+from bullpen.identity import subjects
+from bullpen.kit.clock import Clock
+from bullpen.kit.selectors import parse_labels
+
+log = logging.getLogger("bullpen.dashboard")
+
+API = f"{PREFIX}api/"
+LINK_HEADER = "x-bullpen-link"
+"""Carries the secret of a one-time link: a body would be read before the caller is known."""
+
+OBJECTS = "objects/"
+MATCHES_MAX = 100
+"""Targets that are named as matching while a selector is typed; all are counted."""
+
+HISTORY_MAX = 20
+"""Former leases that the page of a target shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the dashboard is made of."""
+
+    views: Views
+    objects: Objects
+    object_requests: ObjectRequests
+    people: People
+    sessions: Sessions
+    feed: Feed
+    leases: LeaseActions
+    recorder: Recorder
+    pages: Pages
+    clock: Clock
+    version: str
+
+
+class Dashboard:
+    """One half of a front door: ``owns`` says which requests are its."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def close(self) -> None:
+        """End every stream, so that the server can stop at once."""
+        self._parts.feed.close()
+
+    @staticmethod
+    def owns(request: Request) -> bool:
+        """Whether a request is for the dashboard: its paths, and a browser at the root."""
+        if request.path == PREFIX.rstrip("/") or request.path.startswith(PREFIX):
+            return True
+        accept = request.headers.get("accept", "")
+        return request.path == "/" and "text/html" in accept
+
+    async def authenticate(self, request: Request) -> Person | None:
+        """The person; None for pages, which are public. Raises ``Unauthorized``, ``Forbidden``."""
+        if not request.path.startswith(API):
+            return None
+        rest = request.path.removeprefix(API)
+        if request.method == "POST" and rest in ("session", "links"):
+            return await self._signing_in(request)
+        return await self._signed_in(request)
+
+    async def _signing_in(self, request: Request) -> Person:
+        """Who sends a token, or the secret of a link, to get a session or another link."""
+        parts = self._parts
+        token: str | None
+        if LINK_HEADER in request.headers:
+            protection.check_origin(request.headers)
+            token = parts.sessions.redeem_link(request.headers[LINK_HEADER])
+            if token is None:
+                raise Unauthorized(
+                    "the link was used or has expired; 'bullpen dashboard' prints a new one"
+                )
+        else:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            token = token.strip() if scheme.lower() == "bearer" else ""
+        person = await parts.people.identify(token) if token else None
+        if person is None:
+            raise Unauthorized("the token is not valid here; use one of a client or a kubeconfig")
+        return person
+
+    async def _signed_in(self, request: Request) -> Person:
+        parts = self._parts
+        name = protection.cookie_name(request.headers.get("host", ""))
+        session = parts.sessions.find(protection.cookie(request.headers, name))
+        if session is None:
+            raise Unauthorized("you are not signed in, or your session has ended; sign in again")
+        if request.method not in protection.SAFE_METHODS:
+            protection.check_write(request.headers, session)
+        person = await parts.people.identify(session.token, session)
+        if person is None:
+            parts.sessions.end(session)
+            raise Unauthorized("the token that you signed in with is no longer valid")
+        return person
+
+    def refuse(self, request: Request, error: LabError) -> Response:
+        response = _protected(failure_response(error))
+        self._parts.recorder.record(request, None, response, error=error)
+        return response
+
+    async def respond(self, request: Request, person: Person | None) -> Response:
+        """Respond; every error becomes a Status, a bug a 500 with a logged traceback."""
+        try:
+            response = await self._dispatch(request, person)
+        except LabError as error:
+            response = failure_response(error)
+            self._parts.recorder.record(request, person, response, error=error)
+        except Exception:
+            log.exception("request failed", extra={"key": request.path})
+            response = failure_response(LabError("internal error; the server's log has the cause"))
+        return _protected(response)
+
+    async def _dispatch(self, request: Request, person: Person | None) -> Response:
+        if person is None:
+            return self._page(request)
+        rest = request.path.removeprefix(API)
+        if rest.startswith(OBJECTS):
+            return await self._object(request, person, rest.removeprefix(OBJECTS))
+        names = [unquote(part) for part in rest.split("/")]
+        match request.method, names:
+            case "POST", ["session"]:
+                return self._sign_in(request, person)
+            case "POST", ["links"]:
+                return self._link(request, person)
+            case "GET", ["session"]:
+                return json_response(self._whoami(person, _session(person)))
+            case "DELETE", ["session"]:
+                return self._sign_out(request, person)
+            case "GET", ["stream"]:
+                return self._stream(request, person)
+            case "GET", ["matches"]:
+                return self._matches(request, person)
+            case "GET", ["targets", namespace, name]:
+                return await self._target(person, namespace, name)
+            case (("POST" | "PATCH" | "DELETE"), ["leases", *key]):
+                return await self._lease(request, person, key)
+            case _:
+                raise NotFound(f"the dashboard has no {request.method} {request.path}")
+
+    def _page(self, request: Request) -> Response:
+        if request.method not in protection.SAFE_METHODS:
+            raise MethodNotAllowed(f"{request.method} does not apply to pages")
+        if not request.path.startswith(PREFIX):
+            return Response(status=302, content_type="text/plain", headers=(("location", PREFIX),))
+        return self._parts.pages.get(request.path.removeprefix(PREFIX))
+
+    # Signing in and out
+
+    def _sign_in(self, request: Request, person: Person) -> Response:
+        protection.check_origin(request.headers)
+        secret, session = self._parts.sessions.start(person.token)
+        name = protection.cookie_name(request.headers.get("host", ""))
+        response = json_response(
+            self._whoami(person, session),
+            status=201,
+            headers=(protection.set_cookie(name, secret),),
+        )
+        self._parts.recorder.record(request, person, response)
+        return response
+
+    def _link(self, request: Request, person: Person) -> Response:
+        """A link for the owner of a token; for commands, which have no cookie."""
+        response = json_response(
+            {"path": link_path(self._parts.sessions.issue_link(person.token))}, status=201
+        )
+        self._parts.recorder.record(request, person, response)
+        return response
+
+    def _sign_out(self, request: Request, person: Person) -> Response:
+        self._parts.sessions.end(_session(person))
+        name = protection.cookie_name(request.headers.get("host", ""))
+        return json_response({}, headers=(protection.set_cookie(name, ""),))
+
+    def _whoami(self, person: Person, session: Session) -> Document:
+        people = self._parts.people
+        return {
+            "user": _shown_name(person),
+            "csrf": session.csrf,
+            "expires": session.expires.timestamp(),
+            "version": self._parts.version,
+            "clients": [
+                {"ns": client.metadata.namespace, "name": client.metadata.name}
+                for client in people.acting_clients(person)
+            ],
+            "own": [
+                {"ns": client.metadata.namespace, "name": client.metadata.name}
+                for client in person.clients
+            ],
+            "pools": people.scope(person).sees_any(POOL),
+        }
+
+    # Reading
+
+    def _stream(self, request: Request, person: Person) -> Response:
+        async def scope() -> Scope | None:
+            current = await self._still(person)
+            return self._parts.people.scope(current) if current is not None else None
+
+        reader = Reader(scope=scope, last_event_id=request.headers.get("last-event-id", ""))
+        return events(self._parts.feed.stream(reader))
+
+    async def _still(self, person: Person) -> Person | None:
+        """The person of an open stream as they are now; None once they are signed out."""
+        session = _session(person)
+        if not self._parts.sessions.is_open(session):
+            return None
+        return await self._parts.people.identify(session.token, session)
+
+    def _matches(self, request: Request, person: Person) -> Response:
+        """Which targets and pools a selector means, with the matcher that leases use."""
+        namespace = request.query.get("namespace", "")
+        scope = self._parts.people.scope(person)
+        matcher = Matcher(selector=parse_labels(request.query.get("selector", "")))
+        found: list[Row] = []
+        total = free = 0
+        if scope.sees(TARGET, namespace):
+            for exporter in self._parts.views.exporters.all(namespace):
+                if not matcher.matches(device_of(exporter)):
+                    continue
+                total += 1
+                state = rows.target_state(exporter)
+                free += state is rows.TargetState.FREE
+                if len(found) < MATCHES_MAX:
+                    found.append({"name": exporter.metadata.name, "state": state})
+        return json_response({"total": total, "free": free, "targets": found})
+
+    async def _target(self, person: Person, namespace: str, name: str) -> Response:
+        parts = self._parts
+        scope = parts.people.scope(person)
+        exporter = parts.views.exporters.get(namespace, name)
+        if exporter is None or not scope.sees(TARGET, namespace):
+            raise NotFound(f"there is no target {name} in namespace {namespace}")
+        history = await self._history(namespace, name) if scope.sees(LEASE, namespace) else []
+        return json_response(rows.target_detail(exporter, history, now=parts.clock.now()))
+
+    async def _history(self, namespace: str, exporter: str) -> list[Lease]:
+        """The newest of the ended leases of a target; their names sort by their age."""
+        found: deque[Lease] = deque(maxlen=HISTORY_MAX)
+        ended = self._parts.objects.pages(Lease, namespace=namespace, labels=ENDED_LABEL)
+        async with contextlib.aclosing(ended) as pages:
+            async for page in pages:
+                found.extend(lease for lease in page if _held(lease) == exporter)
+        return list(reversed(found))
+
+    # Acting
+
+    async def _lease(self, request: Request, person: Person, key: list[str]) -> Response:
+        actions = self._parts.leases
+        if not key and request.method == "POST":
+            return await actions.create(request, person)
+        if len(key) == 2 and request.method in ("PATCH", "DELETE"):
+            lease = await self._seen_lease(person, *key)
+            act = actions.update if request.method == "PATCH" else actions.release
+            return await act(request, person, lease)
+        raise NotFound(f"the dashboard has no {request.method} {request.path}")
+
+    async def _seen_lease(self, person: Person, namespace: str, name: str) -> Lease:
+        if not self._parts.people.scope(person).sees(LEASE, namespace):
+            raise NotFound(f"there is no lease {name} in namespace {namespace}")
+        return await self._parts.views.find_lease(namespace, name)
+
+    async def _object(self, request: Request, person: Person, path: str) -> Response:
+        """Pass a request to the API server, which authorizes and records it."""
+        return await self._parts.object_requests.respond(replace(request, path=f"/{path}"), person)
+
+
+def link_path(secret: str) -> str:
+    """The path of a one-time link. Browsers do not send what follows the ``#``."""
+    return f"{PREFIX}#link={secret}"
+
+
+def events(body: AsyncIterator[bytes]) -> Response:
+    """A response of server-sent events."""
+    return Response(body=body, content_type="text/event-stream")
+
+
+def _protected(response: Response) -> Response:
+    return replace(response, headers=(*protection.HEADERS, *response.headers))
+
+
+def _session(person: Person) -> Session:
+    assert person.session is not None, "only the sign-in has a person without a session"
+    return person.session
+
+
+def _held(lease: Lease) -> str:
+    held = lease.status.exporter_ref
+    return held.name if held is not None else ""
+
+
+def _shown_name(person: Person) -> str:
+    """The user; of a Jumpstarter client its name, without the uid that its user has too."""
+    if person.clients and person.user.name.startswith(subjects.PREFIX):
+        return person.clients[0].metadata.name
+    return person.user.name
