@@ -8,6 +8,8 @@ from bullpen.apiserver.service import ApiService
 from bullpen.app.lab import Lab
 from bullpen.app.services import Services
 from bullpen.audit.events import AuditSink
+from bullpen.client.config import ClientConfig
+from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed
 from bullpen.dashboard.front_door import FrontDoor
 from bullpen.dashboard.lease_actions import LeaseActions
@@ -54,9 +56,22 @@ class DashboardParts:
                 clock=lab.clock,
                 ids=lab.ids,
             ),
+            consoles=Consoles(self._router_trust(), lab.ids),
+            switchboard=services.switchboard,
             recorder=recorder,
             pages=Pages(),
             clock=lab.clock,
             version=__version__,
         )
         return FrontDoor(api, Dashboard(parts))
+
+    def _router_trust(self) -> ClientConfig:
+        """How consoles reach the routers: with the lab's authority, and a token for each dial."""
+        settings = self._lab.settings
+        return ClientConfig(
+            name="",
+            namespace="",
+            endpoint=settings.endpoint,
+            token="",
+            ca_pem=settings.ca_pem.encode(),
+        )

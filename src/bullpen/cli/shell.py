@@ -110,7 +110,7 @@ async def _used(
     from bullpen.client.connection import Connection
     from bullpen.client.exporter import Exporter
     from bullpen.client.lease import Leases, Wanted
-    from bullpen.client.tunnel import Tunnel
+    from bullpen.client.tunnel import Tunnel, dialling
 
     progress = ProgressLine()
     with tempfile.TemporaryDirectory(prefix="bullpen-") as directory:
@@ -121,7 +121,7 @@ async def _used(
             async with interruptible(leases.held(Wanted(**wanted), progress.tell)) as lease:
                 progress.end()
                 async with (
-                    Tunnel(connection, lease.name).listening(socket),
+                    Tunnel(known, dialling(connection, lease.name)).listening(socket),
                     Exporter(socket) as exporter,
                 ):
                     await exporter.ready()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 from jumpstarter_protocol import jumpstarter_pb2, router_pb2, router_pb2_grpc
 
+from bullpen.client.config import ClientConfig
 from bullpen.client.connection import Connection, our_errors, secure_channel
 from bullpen.errors import LabError
 
@@ -27,12 +28,29 @@ DIAL_SECONDS_MAX = 30.0
 DIAL_AGAIN_SECONDS = 0.3
 
 
+Dial = Callable[[], Awaitable[tuple[str, str]]]
+"""Asks for a stream: the router's endpoint, and the token to present there."""
+
+
+def dialling(connection: Connection, lease: str) -> Dial:
+    """Asks the service over gRPC for a stream to the exporter of a lease."""
+    request = jumpstarter_pb2.DialRequest(lease_name=lease)
+
+    async def dial() -> tuple[str, str]:
+        with our_errors(connection.config.endpoint):
+            answer = await connection.controller.Dial(request, metadata=connection.caller)
+            return answer.router_endpoint, answer.router_token
+
+    return dial
+
+
 class Tunnel:
     """Passes connections of a socket on to the exporter of one lease."""
 
-    def __init__(self, connection: Connection, lease: str) -> None:
-        self._connection = connection
-        self._lease = lease
+    def __init__(self, config: ClientConfig, dial: Dial) -> None:
+        """``config`` says which certificates of routers to trust."""
+        self._config = config
+        self._dial = dial
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
@@ -45,7 +63,7 @@ class Tunnel:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             endpoint, token = await self._dialled()
-            async with secure_channel(self._connection.config, endpoint, token) as channel:
+            async with secure_channel(self._config, endpoint, token) as channel:
                 stream = router_pb2_grpc.RouterServiceStub(channel).Stream()
                 await passed(reader, writer, stream)
         except (LabError, grpc.aio.AioRpcError, TimeoutError, OSError) as error:
@@ -56,15 +74,10 @@ class Tunnel:
 
     async def _dialled(self) -> tuple[str, str]:
         """Ask for a stream; retried while the exporter is not there yet."""
-        request = jumpstarter_pb2.DialRequest(lease_name=self._lease)
         async with asyncio.timeout(DIAL_SECONDS_MAX):
             while True:
                 try:
-                    with our_errors(self._connection.config.endpoint):
-                        answer = await self._connection.controller.Dial(
-                            request, metadata=self._connection.caller
-                        )
-                        return answer.router_endpoint, answer.router_token
+                    return await self._dial()
                 except LabError:
                     await asyncio.sleep(DIAL_AGAIN_SECONDS)
 

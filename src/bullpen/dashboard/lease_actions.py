@@ -148,16 +148,15 @@ class LeaseActions:
         response = json_response(
             {"metadata": {"name": meta.name, "namespace": meta.namespace}}, status=status
         )
-        group, _, version = GROUP_VERSION.partition("/")
-        target = Target(
-            resource="leases",
-            group=group,
-            version=version,
-            namespace=meta.namespace,
-            name=meta.name,
-        )
+        target = lease_target(meta.namespace, meta.name)
         self.recorder.record(request, person, response, target=target)
         return response
+
+
+def lease_target(namespace: str, name: str) -> Target:
+    """A lease, in the terms of the audit log."""
+    group, _, version = GROUP_VERSION.partition("/")
+    return Target(resource="leases", group=group, version=version, namespace=namespace, name=name)
 
 
 def _duration(text: str) -> timedelta:

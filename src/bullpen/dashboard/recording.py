@@ -13,7 +13,14 @@ from bullpen.errors import LabError
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 
-_VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {
+    "CONNECT": "connect",
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 
 
 class Recorder:

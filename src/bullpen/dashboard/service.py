@@ -13,26 +13,32 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
+import msgspec
+
+from bullpen.api.client import Client
 from bullpen.api.lease import ENDED_LABEL, Lease
 from bullpen.api.objects import Objects
 from bullpen.api.paths import Document
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
+from bullpen.core.leases import lifecycle
 from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import protection, rows
+from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed, Reader
-from bullpen.dashboard.lease_actions import LeaseActions
+from bullpen.dashboard.lease_actions import LeaseActions, decoded, lease_target
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.pages import PREFIX, Pages
 from bullpen.dashboard.people import People, Person, Scope
 from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
 from bullpen.dashboard.sessions import Session, Sessions
-from bullpen.errors import LabError, MethodNotAllowed, NotFound, Unauthorized
+from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unauthorized
 from bullpen.identity import subjects
 from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import parse_labels
+from bullpen.services.dialing import Call, Switchboard
 
 log = logging.getLogger("bullpen.dashboard")
 
@@ -59,10 +65,16 @@ class Parts:
     sessions: Sessions
     feed: Feed
     leases: LeaseActions
+    consoles: Consoles
+    switchboard: Switchboard
     recorder: Recorder
     pages: Pages
     clock: Clock
     version: str
+
+
+class PowerAction(msgspec.Struct, forbid_unknown_fields=True):
+    action: str
 
 
 class Dashboard:
@@ -74,6 +86,7 @@ class Dashboard:
     def close(self) -> None:
         """End every stream, so that the server can stop at once."""
         self._parts.feed.close()
+        self._parts.consoles.close()
 
     @staticmethod
     def owns(request: Request) -> bool:
@@ -90,7 +103,12 @@ class Dashboard:
         rest = request.path.removeprefix(API)
         if request.method == "POST" and rest in ("session", "links"):
             return await self._signing_in(request)
-        return await self._signed_in(request)
+        try:
+            return await self._signed_in(request)
+        except Unauthorized:
+            if request.method == "GET" and rest == "session":
+                return None  # whether somebody is signed in may be asked by anybody
+            raise
 
     async def _signing_in(self, request: Request) -> Person:
         """Who sends a token, or the secret of a link, to get a session or another link."""
@@ -143,28 +161,44 @@ class Dashboard:
         return _protected(response)
 
     async def _dispatch(self, request: Request, person: Person | None) -> Response:
+        if request.path == f"{API}session" and person is None:
+            return json_response({"user": None})
         if person is None:
             return self._page(request)
         rest = request.path.removeprefix(API)
         if rest.startswith(OBJECTS):
             return await self._object(request, person, rest.removeprefix(OBJECTS))
         names = [unquote(part) for part in rest.split("/")]
+        if request.method == "GET":
+            return await self._read(request, person, names)
+        return await self._act(request, person, names)
+
+    async def _read(self, request: Request, person: Person, names: list[str]) -> Response:
+        match names:
+            case ["session"]:
+                return json_response(self._whoami(person, _session(person)))
+            case ["stream"]:
+                return self._stream(request, person)
+            case ["matches"]:
+                return self._matches(request, person)
+            case ["targets", namespace, name]:
+                return await self._target(person, namespace, name)
+            case ["consoles", namespace, name]:
+                return await self._console(request, person, (namespace, name))
+            case _:
+                raise NotFound(f"the dashboard has no GET {request.path}")
+
+    async def _act(self, request: Request, person: Person, names: list[str]) -> Response:
         match request.method, names:
             case "POST", ["session"]:
                 return self._sign_in(request, person)
             case "POST", ["links"]:
                 return self._link(request, person)
-            case "GET", ["session"]:
-                return json_response(self._whoami(person, _session(person)))
             case "DELETE", ["session"]:
                 return self._sign_out(request, person)
-            case "GET", ["stream"]:
-                return self._stream(request, person)
-            case "GET", ["matches"]:
-                return self._matches(request, person)
-            case "GET", ["targets", namespace, name]:
-                return await self._target(person, namespace, name)
-            case (("POST" | "PATCH" | "DELETE"), ["leases", *key]):
+            case "POST", ["consoles", namespace, name, action]:
+                return await self._use_console(request, person, (namespace, name), action)
+            case _, ["leases", *key]:
                 return await self._lease(request, person, key)
             case _:
                 raise NotFound(f"the dashboard has no {request.method} {request.path}")
@@ -290,6 +324,57 @@ class Dashboard:
         if not self._parts.people.scope(person).sees(LEASE, namespace):
             raise NotFound(f"there is no lease {name} in namespace {namespace}")
         return await self._parts.views.find_lease(namespace, name)
+
+    async def _console(self, request: Request, person: Person, key: tuple[str, str]) -> Response:
+        """Open the console of a lease as its holder, and show it."""
+        await self._holder(person, key)
+        parts = self._parts
+
+        async def dial() -> Call:
+            return await parts.switchboard.dial(await self._holder(person, key), key[1])
+
+        async def allowed() -> bool:
+            try:
+                current = await self._still(person)
+                return current is not None and await self._holder(current, key) is not None
+            except LabError:
+                return False
+
+        opened = parts.consoles.find(key) is None
+        last = request.headers.get("last-event-id", "")
+        response = events(parts.consoles.open(key, dial).view(last, allowed))
+        if opened:
+            parts.recorder.record(
+                replace(request, method="CONNECT"), person, response, target=lease_target(*key)
+            )
+        return response
+
+    async def _use_console(
+        self, request: Request, person: Person, key: tuple[str, str], action: str
+    ) -> Response:
+        await self._holder(person, key)
+        console = self._parts.consoles.get(key)
+        if action == "input":
+            console.type(request.body)
+        elif action == "power":
+            wanted: PowerAction = decoded(request.body, PowerAction)
+            await console.power(wanted.action)
+            response = json_response({})
+            self._parts.recorder.record(request, person, response, target=lease_target(*key))
+        else:
+            raise NotFound(f"a console has no {action}")
+        return json_response({})
+
+    async def _holder(self, person: Person, key: tuple[str, str]) -> Client:
+        """The client that holds the lease; raises unless the person may act as that client."""
+        lease = await self._seen_lease(person, *key)
+        name = lifecycle.holder(lease)
+        if lease.status.ended:
+            raise NotFound(f"lease {key[1]} has ended")
+        client = self._parts.views.clients.get(key[0], name)
+        if client is None or not self._parts.people.may_act_as(person, key[0], name):
+            raise Forbidden(f"lease {key[1]} belongs to {name}, and you may not act as {name}")
+        return client
 
     async def _object(self, request: Request, person: Person, path: str) -> Response:
         """Pass a request to the API server, which authorizes and records it."""
