@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format
+.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format browser
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,7 +21,11 @@ demo: setup ## Show the service doing its main job, then clean up
 
 check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
 
-test: check ## Everything: the fast half, then whole labs, real processes, crashes and clients
+browser: setup ## What the tests of the dashboard need besides: Chromium, and packages of npm
+	@scripts/setup browser
+	@$(BIN)/python scripts/pages dev
+
+test: check browser ## Everything: the fast half, then whole labs, real processes, crashes and clients
 	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow or hypothesis) and not real" $(T)
 	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
@@ -32,6 +36,7 @@ lint: setup ## Style and format
 
 types: setup ## mypy, strict
 	@$(BIN)/mypy
+	@$(BIN)/python scripts/pages check
 
 imports: setup ## Imports point down only
 	@$(BIN)/lint-imports

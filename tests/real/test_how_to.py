@@ -33,7 +33,7 @@ def follow(page: str, directory: Path) -> str:
     text = (ROOT / "docs" / "how-to" / page).read_text()
     first, *rest = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     *before, start = first.splitlines()
-    assert start == "bullpen up --data ./lab"
+    assert start.startswith("bullpen up --data ./lab")
     # The repository's own environment and examples, where a reader has them.
     (directory / ".venv").symlink_to(BIN.parent)
     (directory / "examples").symlink_to(ROOT / "examples")
@@ -118,3 +118,7 @@ def test_a_team_gets_its_own_namespace(tmp_path: Path) -> None:
     log = said.split("OUTCOME", maxsplit=1)[1]
     assert re.search(r"alice +list +leases +default +127.0.0.1 +403 Forbidden", log)
     assert re.search(r"bullpen:admin as adam +create +rolebindings +team-a", log)
+
+
+def test_the_dashboard(tmp_path: Path) -> None:
+    assert "/dashboard/#link=" in follow("dashboard.md", tmp_path)

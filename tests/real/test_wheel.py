@@ -54,6 +54,7 @@ def test_the_wheel_has_examples_and_a_type_marker_and_no_simulator(wheel: Path) 
     names = zipfile.ZipFile(wheel).namelist()
     assert "bullpen/examples/uboot-pool.yaml" in names
     assert "bullpen/py.typed" in names
+    assert "bullpen/dashboard/built/index.html" in names
     assert not [name for name in names if name.startswith(("bullpen/sim/", "bullpen/bench/"))]
 
 

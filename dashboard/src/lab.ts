@@ -1,0 +1,197 @@
+// The lab as the service streams it: one snapshot, then changes.
+// The browser reconnects by itself and says which event it saw last, so nothing is missed.
+import { useEffect, useReducer } from "preact/hooks";
+import { API, currentSession } from "./api";
+
+export type TargetState = "free" | "leased" | "busy" | "starting" | "disabled" | "offline";
+
+export interface Target {
+  ns: string;
+  name: string;
+  state: TargetState;
+  labels: Record<string, string>;
+  pool?: string;
+  lease?: string;
+  holder?: string;
+  until?: string | null;
+  message?: string;
+}
+
+export interface Lease {
+  ns: string;
+  name: string;
+  client: string;
+  phase: "scheduled" | "waiting" | "active" | "ended";
+  wanted: string;
+  target: string;
+  created: string;
+  begin: string | null;
+  end: string | null;
+  seconds: number | null;
+  priority: number;
+  reason: string;
+  message: string;
+}
+
+export interface Condition {
+  type: string;
+  status: string;
+  reason: string;
+  message: string;
+  since: string | null;
+}
+
+export interface Decision {
+  time: string;
+  action: string;
+  name: string;
+  count: number;
+  rule: string;
+  message: string;
+}
+
+export interface Pool {
+  ns: string;
+  name: string;
+  title: string;
+  kind: "ExporterSet" | "VirtualTargetPool";
+  class: string;
+  paused: boolean;
+  min: number;
+  max: number;
+  wantedWarm: number;
+  replicas: number;
+  warm: number;
+  starting: number;
+  failed: number;
+  leased: number;
+  bootSeconds: number | null;
+  labels: Record<string, string>;
+  conditions: Condition[];
+  decisions: Decision[];
+}
+
+interface Rows {
+  target?: Target[];
+  lease?: Lease[];
+  pool?: Pool[];
+}
+
+type Kind = keyof Rows;
+export type Connection = "connecting" | "live" | "lost" | "signed-out";
+
+const RETRY_MS = 2_000;
+
+export class Lab {
+  readonly target = new Map<string, Target>();
+  readonly lease = new Map<string, Lease>();
+  readonly pool = new Map<string, Pool>();
+  connection: Connection = "connecting";
+  loaded = false;
+  version = 0;
+  /** Clock of the service minus clock of the browser, in milliseconds. */
+  private ahead = 0;
+  private source: EventSource | null = null;
+  private readonly listeners = new Set<() => void>();
+  private scheduled = false;
+
+  now(): number {
+    return Date.now() + this.ahead;
+  }
+
+  open(): void {
+    this.close();
+    const source = new EventSource(`${API}stream`);
+    this.source = source;
+    source.addEventListener("open", () => this.became("live"));
+    source.addEventListener("snapshot", (event) => this.snapshot(JSON.parse(event.data)));
+    source.addEventListener("changes", (event) => this.changes(JSON.parse(event.data)));
+    source.addEventListener("signed-out", () => {
+      this.close();
+      this.became("signed-out");
+    });
+    source.addEventListener("error", () => {
+      if (this.source !== source) return;
+      this.became("lost");
+      // The browser gives up after an answer that is no stream, such as 401 or 503.
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.retry(source), RETRY_MS);
+    });
+  }
+
+  close(): void {
+    this.source?.close();
+    this.source = null;
+  }
+
+  private retry(source: EventSource): void {
+    if (this.source !== source) return;
+    currentSession().then(
+      (session) => {
+        if (session) return this.open();
+        this.close();
+        this.became("signed-out");
+      },
+      () => setTimeout(() => this.retry(source), RETRY_MS),
+    );
+  }
+
+  private snapshot(data: { now: number; rows: Rows }): void {
+    for (const kind of ["target", "lease", "pool"] as const) this[kind].clear();
+    this.loaded = true;
+    this.put(data);
+  }
+
+  private changes(data: { now: number; rows: Rows; gone: [Kind, string, string][] }): void {
+    for (const [kind, ns, name] of data.gone) this[kind].delete(`${ns}/${name}`);
+    this.put(data);
+  }
+
+  private put(data: { now: number; rows: Rows }): void {
+    this.ahead = data.now * 1000 - Date.now();
+    for (const row of data.rows.target ?? []) this.target.set(`${row.ns}/${row.name}`, row);
+    for (const row of data.rows.lease ?? []) this.lease.set(`${row.ns}/${row.name}`, row);
+    for (const row of data.rows.pool ?? []) this.pool.set(`${row.ns}/${row.name}`, row);
+    this.became("live");
+  }
+
+  private became(connection: Connection): void {
+    this.connection = connection;
+    this.version += 1;
+    if (this.scheduled) return;
+    this.scheduled = true;
+    // A hidden page draws no frames, and must still notice changes.
+    setTimeout(() => {
+      this.scheduled = false;
+      for (const listener of [...this.listeners]) listener();
+    }, 16);
+  }
+
+  listen(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** Resolves as soon as ``found`` returns something. */
+  until<T>(found: () => T | undefined): Promise<T> {
+    return new Promise((resolve) => {
+      const look = (): boolean => {
+        const value = found();
+        if (value !== undefined) resolve(value);
+        return value !== undefined;
+      };
+      if (look()) return;
+      const stop = this.listen(() => {
+        if (look()) stop();
+      });
+    });
+  }
+}
+
+export const lab = new Lab();
+
+/** Draws a component again whenever the lab changes. */
+export function useLab(): Lab {
+  const [, redraw] = useReducer((count: number) => count + 1, 0);
+  useEffect(() => lab.listen(() => redraw(undefined)), []);
+  return lab;
+}

@@ -1,0 +1,188 @@
+// The console of a leased target, in a terminal; power next to it.
+import { FitAddon } from "@xterm/addon-fit";
+import { Terminal } from "@xterm/xterm";
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { API, write, writeBytes } from "../api";
+import { useLab } from "../lab";
+import { extend, release } from "../leasing";
+import { Action, Badge, Empty, said, TargetLink, useTicking, When } from "../parts";
+import { go, href, setQuery, usePlace } from "../router";
+
+const SCROLLBACK_LINES = 10_000;
+const RETRY_MS = 2_000;
+
+type State = "connecting" | "open" | "closed" | "lost";
+
+const WORDS: Record<State, string> = {
+  connecting: "Connecting…",
+  open: "Connected",
+  closed: "Closed",
+  lost: "Connection lost, trying again…",
+};
+const KINDS: Record<State, string> = {
+  connecting: "starting",
+  open: "free",
+  closed: "disabled",
+  lost: "offline",
+};
+
+/** Sends what is typed in order, one request at a time; what is typed meanwhile goes together. */
+class Typing {
+  private waiting: string[] = [];
+  private sending = false;
+
+  constructor(
+    private readonly path: string,
+    private readonly failed: (error: unknown) => void,
+  ) {}
+
+  add(text: string): void {
+    this.waiting.push(text);
+    if (!this.sending) void this.send();
+  }
+
+  private async send(): Promise<void> {
+    this.sending = true;
+    while (this.waiting.length) {
+      const bytes = new TextEncoder().encode(this.waiting.join(""));
+      this.waiting = [];
+      try {
+        await writeBytes(`${this.path}/input`, bytes);
+      } catch (error) {
+        this.failed(error);
+      }
+    }
+    this.sending = false;
+  }
+}
+
+function bytesOf(text: string): Uint8Array {
+  const binary = atob(text);
+  return Uint8Array.from(binary, (character) => character.charCodeAt(0));
+}
+
+export function ConsolePage(props: { ns: string; name: string }): JSX.Element {
+  const { ns, name } = props;
+  const lab = useLab();
+  useTicking();
+  const lease = lab.lease.get(`${ns}/${name}`);
+  const ready = lease?.phase === "active";
+  const ended = lab.loaded && !lease;
+  if (ended)
+    return (
+      <>
+        <h1>Console</h1>
+        <Empty>The lease has ended, or was given back.</Empty>
+        <p>
+          <a href={href("leases")}>Leases</a> · <a href={href()}>Overview</a>
+        </p>
+      </>
+    );
+  if (!lease || !ready)
+    return (
+      <>
+        <h1>Waiting for a target</h1>
+        <p role="status">{lease?.message || "The lease has not been decided yet."}</p>
+        {lease && (
+          <p class="quiet">
+            <code>{lease.wanted}</code>, asked <When time={lease.created} />
+          </p>
+        )}
+        {lease && <Action run={() => release(lease).then(() => go(href()))}>Give up</Action>}
+      </>
+    );
+  return <OpenConsole key={lease.target} ns={ns} name={name} />;
+}
+
+function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
+  const lab = useLab();
+  const lease = lab.lease.get(`${ns}/${name}`);
+  const { query } = usePlace();
+  const box = useRef<HTMLDivElement>(null);
+  const [state, setState] = useState<State>("connecting");
+  const [message, setMessage] = useState("");
+  const [attempt, setAttempt] = useState(0);
+  const path = `consoles/${encodeURIComponent(ns)}/${encodeURIComponent(name)}`;
+  const power = (action: string): Promise<unknown> => write("POST", `${path}/power`, { action });
+  const powerFirst = useRef(query.get("power") === "on");
+
+  useEffect(() => {
+    if (!box.current) return;
+    const terminal = new Terminal({
+      scrollback: SCROLLBACK_LINES,
+      fontFamily: 'ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace',
+      fontSize: 14,
+      cursorBlink: true,
+      screenReaderMode: true,
+      theme: { background: "#0d1117", foreground: "#e6edf3" },
+    });
+    const fit = new FitAddon();
+    terminal.loadAddon(fit);
+    terminal.open(box.current);
+    fit.fit();
+    terminal.focus();
+    const observer = new ResizeObserver(() => fit.fit());
+    observer.observe(box.current);
+    const typing = new Typing(path, (error) => setMessage(said(error)));
+    terminal.onData((text) => typing.add(text));
+
+    const source = new EventSource(`${API}${path}`);
+    source.addEventListener("state", (event) => {
+      const found = JSON.parse(event.data) as { state: State; message: string };
+      setState(found.state);
+      setMessage(found.message);
+      if (found.state === "closed") source.close();
+      if (found.state === "open" && powerFirst.current) {
+        powerFirst.current = false;
+        setQuery({ power: "" });
+        power("on").catch((error: unknown) => setMessage(said(error)));
+      }
+    });
+    source.addEventListener("output", (event) => terminal.write(bytesOf(JSON.parse(event.data))));
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    source.addEventListener("error", () => {
+      setState("lost");
+      if (source.readyState === EventSource.CLOSED)
+        timer = setTimeout(() => setAttempt((count) => count + 1), RETRY_MS);
+    });
+    return () => {
+      clearTimeout(timer);
+      source.close();
+      observer.disconnect();
+      terminal.dispose();
+    };
+  }, [path, attempt]);
+
+  return (
+    <div class="console">
+      <div class="console-head">
+        <h1>{lease && <TargetLink ns={ns} name={lease.target} />}</h1>
+        <span role="status">
+          <Badge kind={KINDS[state]}>{WORDS[state]}</Badge>
+        </span>
+        <Action run={() => power("on").then(() => undefined)}>Power on</Action>
+        <Action run={() => power("off").then(() => undefined)}>Power off</Action>
+        <Action run={() => power("cycle").then(() => undefined)}>Power cycle</Action>
+        {state === "closed" && (
+          <button onClick={() => setAttempt((count) => count + 1)}>Connect again</button>
+        )}
+        {lease && (
+          <span class="quiet">
+            {lease.client}, ends <When time={lease.end} />
+          </span>
+        )}
+        {lease && <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>}
+        {lease && <Action run={() => release(lease).then(() => go(href()))}>Release</Action>}
+      </div>
+      {message && (
+        <p class="problem" role="alert">
+          {message}
+        </p>
+      )}
+      <div class="screen">
+        <div class="screen-fit" ref={box} />
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,207 @@
+// Leases: mine first, and a form for a new one that shows what matches while one types.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { type ClientName, get, type Session } from "../api";
+import { type Lease, type TargetState, useLab } from "../lab";
+import { extend, isMine, openConsole, release, takeLease, transfer } from "../leasing";
+import { Action, Badge, Empty, Field, said, State, TargetLink, useTicking, When } from "../parts";
+import { href, usePlace } from "../router";
+
+interface Matches {
+  total: number;
+  free: number;
+  targets: { name: string; state: TargetState }[];
+}
+
+const TYPING_MS = 200;
+
+export function useMatches(ns: string, selector: string): { found: Matches | null; problem: string } {
+  const [state, setState] = useState<{ found: Matches | null; problem: string }>({
+    found: null,
+    problem: "",
+  });
+  useEffect(() => {
+    if (!ns) return;
+    let current = true;
+    const timer = setTimeout(async () => {
+      const query = new URLSearchParams({ namespace: ns, selector });
+      try {
+        const found = await get<Matches>(`matches?${query}`);
+        if (current) setState({ found, problem: "" });
+      } catch (error) {
+        if (current) setState({ found: null, problem: said(error) });
+      }
+    }, TYPING_MS);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [ns, selector]);
+  return state;
+}
+
+export function Leases({ session }: { session: Session }): JSX.Element {
+  const lab = useLab();
+  useTicking();
+  const all = [...lab.lease.values()].sort((a, b) => b.created.localeCompare(a.created));
+  const mine = all.filter((lease) => isMine(lease, session.clients));
+  const others = all.filter((lease) => !isMine(lease, session.clients));
+  return (
+    <>
+      <h1>Leases</h1>
+      <NewLease session={session} />
+      <h2>Mine</h2>
+      {!mine.length && <Empty>You have no lease.</Empty>}
+      {mine.map((lease) => (
+        <LeaseCard key={lease.name} lease={lease} session={session} mine />
+      ))}
+      <h2>Others</h2>
+      {!others.length && <Empty>Nobody else has one.</Empty>}
+      {others.slice(0, 200).map((lease) => (
+        <LeaseCard key={lease.name} lease={lease} session={session} mine={false} />
+      ))}
+      {others.length > 200 && <Empty>{others.length - 200} more are not shown.</Empty>}
+    </>
+  );
+}
+
+function NewLease({ session }: { session: Session }): JSX.Element | null {
+  const { query } = usePlace();
+  const [chosen, setChosen] = useState(0);
+  const [selector, setSelector] = useState(query.get("selector") ?? "");
+  const [length, setLength] = useState("30m");
+  const client: ClientName | undefined = session.clients[chosen];
+  const { found, problem } = useMatches(client?.ns ?? "", selector);
+  if (!client) return <Empty>You are no client, and may act as none, so you cannot lease.</Empty>;
+  const wanted = { client, selector, duration: length };
+  return (
+    <section class="card" aria-labelledby="new-lease">
+      <h2 id="new-lease">New lease</h2>
+      <div class="form">
+        <Field label="Labels" hint="For example: board=uboot, or arch in (arm64, riscv64)">
+          {(id) => (
+            <input
+              id={id}
+              value={selector}
+              autocomplete="off"
+              spellcheck={false}
+              onInput={(event) => setSelector(event.currentTarget.value)}
+            />
+          )}
+        </Field>
+        <Field label="For">
+          {(id) => (
+            <select
+              id={id}
+              value={length}
+              onChange={(event) => setLength(event.currentTarget.value)}
+            >
+              <option value="10m">10 minutes</option>
+              <option value="30m">30 minutes</option>
+              <option value="1h">1 hour</option>
+              <option value="4h">4 hours</option>
+              <option value="8h">8 hours</option>
+            </select>
+          )}
+        </Field>
+        <Field label="As">
+          {(id) => (
+            <select
+              id={id}
+              value={chosen}
+              onChange={(event) => setChosen(Number(event.currentTarget.value))}
+            >
+              {session.clients.map((each, index) => (
+                <option value={index} key={`${each.ns}/${each.name}`}>
+                  {each.name} ({each.ns})
+                </option>
+              ))}
+            </select>
+          )}
+        </Field>
+      </div>
+      <p class="matches" role="status">
+        {problem && <span class="problem">{problem}</span>}
+        {found && (
+          <>
+            <strong>{found.total}</strong> {found.total === 1 ? "target matches" : "targets match"},{" "}
+            <strong>{found.free}</strong> free.{" "}
+            {found.targets.slice(0, 6).map((target) => (
+              <span key={target.name} class="match">
+                {target.name} <State state={target.state} />
+              </span>
+            ))}
+            {found.total > 6 && "…"}
+          </>
+        )}
+      </p>
+      <div class="card-actions">
+        <Action class="primary" disabled={!selector} run={() => openConsole(wanted)}>
+          Lease and open the console
+        </Action>
+        <Action disabled={!selector} run={async () => void (await takeLease(wanted))}>
+          Lease
+        </Action>
+      </div>
+    </section>
+  );
+}
+
+const PHASES = { scheduled: "Booked", waiting: "Waiting", active: "Active", ended: "Ended" };
+const KINDS = { scheduled: "kind", waiting: "starting", active: "leased", ended: "disabled" };
+
+function LeaseCard(props: { lease: Lease; session: Session; mine: boolean }): JSX.Element {
+  const { lease, session } = props;
+  const [receiver, setReceiver] = useState("");
+  return (
+    <article class="card lease" aria-label={`Lease ${lease.name}`}>
+      <header>
+        <Badge kind={KINDS[lease.phase]}>{PHASES[lease.phase]}</Badge>
+        <strong>{lease.client}</strong>
+        {lease.target ? <TargetLink ns={lease.ns} name={lease.target} /> : <code>{lease.wanted}</code>}
+        <span class="quiet">
+          {lease.phase === "active" ? "ends " : "asked "}
+          <When time={lease.phase === "active" ? lease.end : lease.created} />
+        </span>
+      </header>
+      {lease.phase === "waiting" && <p>{lease.message || "no decision yet"}</p>}
+      <div class="card-actions">
+        {lease.phase === "active" && props.mine && (
+          <a class="button" href={href("console", lease.ns, lease.name)}>
+            Console
+          </a>
+        )}
+        {lease.phase === "active" && (
+          <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>
+        )}
+        {lease.phase === "active" && (
+          <span class="scale">
+            <label>
+              Transfer to{" "}
+              <input
+                size={10}
+                value={receiver}
+                list="clients"
+                onInput={(event) => setReceiver(event.currentTarget.value)}
+              />
+            </label>
+            <Action disabled={!receiver} run={() => transfer(lease, receiver)}>
+              Transfer
+            </Action>
+          </span>
+        )}
+        <Action
+          run={() => release(lease)}
+          {...(props.mine ? {} : { confirm: `End the lease of ${lease.client}?` })}
+        >
+          Release
+        </Action>
+      </div>
+      <datalist id="clients">
+        {session.clients.map((client) => (
+          <option value={client.name} key={`${client.ns}/${client.name}`} />
+        ))}
+      </datalist>
+    </article>
+  );
+}

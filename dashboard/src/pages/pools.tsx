@@ -1,0 +1,153 @@
+// Pools: how many targets are warm, starting and leased, and why.
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { type Session, write } from "../api";
+import { type Pool, useLab } from "../lab";
+import { selectorOf } from "../leasing";
+import { Action, Badge, duration, Empty, useTicking, When } from "../parts";
+import { href } from "../router";
+import { poolProblems } from "./overview";
+
+const GROUP = "objects/apis/virtualtarget.jumpstarter.dev/v1alpha1";
+
+function path(pool: Pool): string {
+  const plural = pool.kind === "ExporterSet" ? "exportersets" : "virtualtargetpools";
+  return `${GROUP}/namespaces/${pool.ns}/${plural}/${pool.title}`;
+}
+
+export function PoolBar({ pool }: { pool: Pool }): JSX.Element {
+  const room = Math.max(pool.max, pool.replicas, 1);
+  const parts: [string, string, number][] = [
+    ["leased", "leased", pool.leased],
+    ["free", "warm", pool.warm],
+    ["starting", "starting", pool.starting],
+    ["offline", "failed", pool.failed],
+  ];
+  const text = parts.filter(([, , count]) => count).map(([, word, count]) => `${count} ${word}`);
+  const ceiling = pool.max ? `ceiling ${pool.max}` : "no ceiling";
+  return (
+    <div>
+      <div class="bar" aria-hidden="true">
+        {parts.map(([kind, , count]) => (
+          <span key={kind} class={`part part-${kind}`} style={{ width: `${(100 * count) / room}%` }} />
+        ))}
+      </div>
+      <p class="bar-text">
+        {text.length ? text.join(", ") : "empty"}
+        <span class="quiet"> · {ceiling}</span>
+      </p>
+    </div>
+  );
+}
+
+export function Pools({ session }: { session: Session }): JSX.Element {
+  const lab = useLab();
+  useTicking();
+  const pools = [...lab.pool.values()].sort((a, b) => a.title.localeCompare(b.title));
+  return (
+    <>
+      <h1>Pools</h1>
+      {!session.pools && <Empty>You may not see pools; ask for the role “view”.</Empty>}
+      {session.pools && !pools.length && (
+        <Empty>
+          There is no pool yet. Apply one: <code>bullpen apply -f examples/uboot-pool.yaml</code>
+        </Empty>
+      )}
+      {pools.map((pool) => (
+        <PoolSection key={`${pool.ns}/${pool.name}`} pool={pool} />
+      ))}
+    </>
+  );
+}
+
+function PoolSection({ pool }: { pool: Pool }): JSX.Element {
+  const title = `pool-${pool.ns}-${pool.name}`;
+  const problems = poolProblems(pool);
+  return (
+    <section class="card" aria-labelledby={title}>
+      <header>
+        <h2 id={title}>{pool.title}</h2>
+        <Badge kind="kind">{pool.kind}</Badge>
+        {pool.paused && <Badge kind="disabled">Paused</Badge>}
+        <span class="quiet">
+          {pool.ns} · class {pool.class}
+        </span>
+      </header>
+      <PoolBar pool={pool} />
+      <dl class="facts">
+        <Fact name="Warm" value={pool.wantedWarm ? `${pool.warm} of ${pool.wantedWarm}` : pool.warm} />
+        <Fact name="Starting" value={pool.starting} />
+        <Fact name="Leased" value={pool.leased} />
+        <Fact name="Failed" value={pool.failed} />
+        <Fact name="All" value={`${pool.replicas} of ${pool.max || "any number"}`} />
+        {pool.bootSeconds !== null && <Fact name="Usual start" value={duration(pool.bootSeconds)} />}
+      </dl>
+      {problems.map((problem) => (
+        <p class="problem" key={problem.what}>
+          {problem.what}
+          {problem.since && (
+            <>
+              {" "}
+              (since <When time={problem.since} />)
+            </>
+          )}
+        </p>
+      ))}
+      <div class="card-actions">
+        <Scale pool={pool} />
+        <Action run={() => write("PATCH", path(pool), { spec: { paused: !pool.paused } })}>
+          {pool.paused ? "Resume" : "Pause"}
+        </Action>
+        <a href={`${href("targets")}?q=${encodeURIComponent(selectorOf(pool.labels))}`}>Targets</a>
+      </div>
+      <h3>Decisions</h3>
+      {!pool.decisions.length && <Empty>Nothing was done yet.</Empty>}
+      <ol class="timeline">
+        {pool.decisions.map((each, index) => (
+          <li key={each.time + each.name + index}>
+            <When time={each.time} /> <strong>{each.action}</strong> {each.name}
+            {each.count > 1 && ` (${each.count})`} <Badge kind="kind">{each.rule}</Badge>
+            <div class="quiet">{each.message}</div>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Fact(props: { name: string; value: string | number }): JSX.Element {
+  return (
+    <div>
+      <dt>{props.name}</dt>
+      <dd>{props.value}</dd>
+    </div>
+  );
+}
+
+function Scale({ pool }: { pool: Pool }): JSX.Element {
+  const [value, setValue] = useState<string | null>(null);
+  const shown = value ?? String(pool.max);
+  const word = pool.kind === "ExporterSet" ? "Ceiling" : "Members";
+  return (
+    <span class="scale">
+      <label>
+        {word}{" "}
+        <input
+          type="number"
+          min="0"
+          value={shown}
+          onInput={(event) => setValue(event.currentTarget.value)}
+        />
+      </label>
+      <Action
+        disabled={value === null || value === "" || Number(value) === pool.max}
+        run={async () => {
+          await write("PATCH", `${path(pool)}/scale`, { spec: { replicas: Number(value) } });
+          setValue(null);
+        }}
+      >
+        Scale
+      </Action>
+    </span>
+  );
+}

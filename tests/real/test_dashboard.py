@@ -1,0 +1,212 @@
+"""The dashboard in a real Chromium: sign-in, every page, a console, two people."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.sync_api import Browser, Locator, expect
+
+from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
+from support.real_service import BIN, Service, running_service
+
+pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
+
+POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
+PAGES = ("Targets", "Leases", "Queue", "Pools", "Events")
+LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
+BOOT_MS = 90_000
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with the example pool of U-Boot boards."""
+    with running_service(tmp_path_factory.mktemp("lab"), "-f", str(POOL)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def person(browser: Browser) -> Iterator[Person]:
+    found = Person(browser)
+    yield found
+    found.close()
+
+
+def token_of(config: Path) -> str:
+    return str(yaml.safe_load(config.read_text())["token"])
+
+
+def screen(person: Person) -> Locator:
+    """The terminal's text, as a screen reader gets it."""
+    return person.page.locator(".xterm-accessibility-tree")
+
+
+def test_a_newcomer_types_at_a_u_boot_prompt_after_one_click(
+    tmp_path: Path, person: Person
+) -> None:
+    """``bullpen up`` in a terminal prints a link; opening it and one click lead to the prompt."""
+    near, far = pty.openpty()
+    command = [str(BIN / "bullpen"), "up", "--data", str(tmp_path / "d"), "--port-base", "0"]
+    service = subprocess.Popen([*command, "-f", str(POOL)], stdout=far, stderr=far)
+    os.close(far)
+    try:
+        page = person.page
+        page.goto(printed_link(near))
+        page.get_by_text("2 warm").wait_for(timeout=BOOT_MS)
+        assert "link=" not in page.url
+        page.get_by_role("button", name="Open a console on uboot").click()
+        expect(screen(person)).to_contain_text("=>", timeout=BOOT_MS)
+        page.keyboard.type("echo 6 times 7 is $? and so on\n")
+        expect(screen(person)).to_contain_text("6 times 7 is 0 and so on")
+        page.screenshot(path=tmp_path / "console.png")
+        page.get_by_role("button", name="Release").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+        assert not person.errors
+    finally:
+        service.send_signal(signal.SIGTERM)
+        service.wait(60)
+        os.close(near)
+
+
+def printed_link(terminal: int) -> str:
+    printed, deadline = "", time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1.0)[0]:
+            printed += os.read(terminal, 4096).decode()
+        found = LINK.search(printed)
+        if found is not None and printed.endswith("\n"):
+            return found[0]
+    raise AssertionError(f"no link was printed:\n{printed}")
+
+
+def test_a_log_gets_no_link(lab: Service) -> None:
+    log = lab.log.read_text()
+    assert "bullpen dashboard" in log
+    assert "link=" not in log
+
+
+def test_a_link_is_used_up_and_a_wrong_token_is_refused(lab: Service, person: Person) -> None:
+    link = lab.bullpen("dashboard").stdout.strip()
+    person.page.goto(link)
+    person.page.get_by_role("heading", name="Overview").wait_for()
+    person.page.get_by_role("button", name="Sign out").click()
+    person.page.get_by_label("Token").wait_for()
+    person.page.goto(link)
+    person.page.get_by_text("the link was used or has expired").wait_for()
+    person.page.get_by_label("Token").fill("guess")
+    person.page.get_by_role("button", name="Sign in").click()
+    person.page.get_by_text("the token is not valid here").wait_for()
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "narrow"])
+def test_every_page_loads_without_errors_and_axe_finds_nothing_serious(
+    lab: Service, browser: Browser, tmp_path: Path, look: str
+) -> None:
+    person = Person(browser, size=NARROW if look == "narrow" else None, dark=look == "dark")
+    try:
+        person.page.goto(lab.endpoints["dashboard"])
+        person.page.get_by_label("Token").wait_for()
+        assert not person.serious_problems(), "sign-in"
+        person.open_link(lab)
+        person.page.get_by_text("2 warm").wait_for(timeout=BOOT_MS)
+        assert not person.serious_problems(), "Overview"
+        person.page.screenshot(path=tmp_path / "overview.png")
+        for page in PAGES:
+            person.visit(page)
+            person.page.wait_for_timeout(500)
+            assert not person.serious_problems(), page
+            person.page.screenshot(path=tmp_path / f"{page.lower()}.png")
+        person.visit("Targets")
+        person.page.get_by_role("link", name=re.compile(r"uboot-\d+")).first.click()
+        person.page.get_by_role("heading", name="Drivers").wait_for()
+        assert not person.serious_problems(), "target"
+        person.page.screenshot(path=tmp_path / "target.png")
+        assert not person.errors
+    finally:
+        person.close()
+
+
+def test_two_people_compete_for_one_target(lab: Service, browser: Browser, tmp_path: Path) -> None:
+    config = lab.create_exporter("only", {"board": "only"})
+    alice, bob = Person(browser), Person(browser)
+    try:
+        with lab.exporter(config):
+            for person, name in ((alice, "alice"), (bob, "bob")):
+                person.sign_in(lab, token_of(lab.create_client(name)))
+                person.visit("Leases")
+                person.page.get_by_label("Labels").fill("board=only")
+                person.page.get_by_text("1 target matches").wait_for()
+                person.page.get_by_role("button", name="Lease", exact=True).click()
+                person.page.get_by_label("Lease", exact=False).first.wait_for()
+            mine = alice.page.get_by_role("article").filter(has_text="alice")
+            expect(mine).to_contain_text("Active")
+            bob.visit("Queue")
+            waiting = bob.page.get_by_role("listitem").filter(has_text="bob")
+            expect(waiting).to_contain_text("position 1 in the queue")
+            waiting.get_by_role("button", name="What is ahead").click()
+            expect(waiting).to_contain_text("only alice")
+            bob.page.screenshot(path=tmp_path / "queue.png")
+            mine.get_by_role("button", name="Release").click()
+            bob.visit("Leases")
+            his = bob.page.get_by_role("article").filter(has_text="bob")
+            expect(his).to_contain_text("Active", timeout=WAIT_MS)
+            his.get_by_role("button", name="Extend by 30 min").click()
+            expect(his).to_contain_text("59 min")
+            his.get_by_role("button", name="Release").click()
+            expect(his).to_have_count(0)
+        assert not alice.errors + bob.errors
+    finally:
+        alice.close()
+        bob.close()
+
+
+def test_a_page_is_correct_again_after_its_connection_was_lost(
+    lab: Service, person: Person
+) -> None:
+    relay = Relay(int(lab.endpoints["apiserver"].rpartition(":")[2]))
+    try:
+        person.open_link(lab, through=relay.port)
+        person.visit("Targets")
+        person.page.get_by_text("Live").wait_for()
+        relay.cut()
+        person.page.get_by_text("Connection lost").wait_for()
+        lab.create_exporter("appeared-meanwhile", {"board": "other"})
+        relay.restore()
+        person.page.get_by_role("link", name="appeared-meanwhile").wait_for(timeout=BOOT_MS)
+        person.page.get_by_text("Live").wait_for()
+        lab.kubectl("delete", "exporter", "appeared-meanwhile")
+        expect(person.page.get_by_role("link", name="appeared-meanwhile")).to_have_count(0)
+    finally:
+        relay.close()
+
+
+def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person) -> None:
+    person.open_link(lab)
+    person.visit("Pools")
+    pool = person.page.get_by_role("region", name="uboot")
+    pool.get_by_label("Ceiling").fill("4")
+    pool.get_by_role("button", name="Scale").click()
+    expect(pool).to_contain_text("ceiling 4")
+    pool.get_by_role("button", name="Pause").click()
+    expect(pool).to_contain_text("Paused")
+    pool.get_by_role("button", name="Resume").click()
+    pool.get_by_role("button", name="Pause").wait_for()
+    found = lab.get("exporterset", "uboot")["spec"]
+    assert isinstance(found, dict)
+    assert found["maxReplicas"] == 4
+    assert not found.get("paused", False)
