@@ -94,6 +94,7 @@ export class Lab {
   private source: EventSource | null = null;
   private readonly listeners = new Set<() => void>();
   private scheduled = false;
+  private coming: Rows[] = [];
 
   now(): number {
     return Date.now() + this.ahead;
@@ -135,10 +136,15 @@ export class Lab {
     );
   }
 
-  private snapshot(data: { now: number; rows: Rows }): void {
+  /** A snapshot comes in parts; the old rows are shown until the last one is there. */
+  private snapshot(data: { now: number; rows: Rows; first: boolean; last: boolean }): void {
+    if (data.first) this.coming = [];
+    this.coming.push(data.rows);
+    if (!data.last) return;
     for (const kind of ["target", "lease", "pool"] as const) this[kind].clear();
+    for (const rows of this.coming) this.put({ now: data.now, rows });
+    this.coming = [];
     this.loaded = true;
-    this.put(data);
   }
 
   private changes(data: { now: number; rows: Rows; gone: [Kind, string, string][] }): void {

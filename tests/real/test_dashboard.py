@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import pty
 import re
 import select
 import signal
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,8 @@ POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
 PAGES = ("Targets", "Leases", "Queue", "Pools", "Events")
 LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
 BOOT_MS = 90_000
+GROUP = "jumpstarter.dev/v1alpha1"
+CONNECTIONS = 8
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +199,57 @@ def test_a_page_is_correct_again_after_its_connection_was_lost(
         expect(person.page.get_by_role("link", name="appeared-meanwhile")).to_have_count(0)
     finally:
         relay.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_ten_thousand_targets_are_searched_and_scrolled(
+    fresh_service: Service, person: Person, tmp_path: Path
+) -> None:
+    create_exporters(fresh_service, 10_000)
+    person.open_link(fresh_service)
+    person.visit("Targets")
+    person.page.get_by_text("10,000 of 10,000").wait_for(timeout=BOOT_MS)
+    table = person.page.get_by_role("table")
+    assert table.get_by_role("row").count() < 100, "only what can be seen is drawn"
+    person.page.get_by_label("Targets, rows").evaluate("box => box.scrollTo(0, box.scrollHeight)")
+    table.get_by_role("link", name="board-09999").wait_for()
+    person.page.keyboard.press("/")
+    person.page.keyboard.type("rack=r77")
+    person.page.get_by_text("100 of 10,000").wait_for()
+    assert "rack%3Dr77" in person.page.url
+    person.page.screenshot(path=tmp_path / "many.png")
+    person.page.reload()
+    person.page.get_by_text("100 of 10,000").wait_for()
+    fresh_service.kubectl("delete", "exporter", "board-07742")
+    person.page.get_by_text("99 of 9,999").wait_for()
+    assert not person.errors
+
+
+def create_exporters(service: Service, count: int) -> None:
+    """Many exporters, of which no process runs; by several connections at once."""
+    users = yaml.safe_load((service.data / "kubeconfig").read_text())["users"]
+    headers = {
+        "Authorization": f"Bearer {users[0]['user']['token']}",
+        "Content-Type": "application/json",
+    }
+    tls = ssl.create_default_context(cafile=service.endpoints["ca"])
+
+    def create(first: int) -> None:
+        address = service.endpoints["apiserver"].removeprefix("https://")
+        connection = http.client.HTTPSConnection(address, context=tls, timeout=60)
+        for number in range(first, count, CONNECTIONS):
+            meta = {"name": f"board-{number:05}", "labels": {"rack": f"r{number // 100}"}}
+            body = json.dumps({"apiVersion": GROUP, "kind": "Exporter", "metadata": meta})
+            path = f"/apis/{GROUP}/namespaces/default/exporters"
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            assert answer.status == 201, answer.read()
+            answer.read()
+        connection.close()
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(create, range(CONNECTIONS)))
 
 
 def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person) -> None:

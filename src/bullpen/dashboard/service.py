@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from urllib.parse import unquote
 
 import msgspec
@@ -49,6 +50,9 @@ LINK_HEADER = "x-bullpen-link"
 OBJECTS = "objects/"
 MATCHES_MAX = 100
 """Targets that are named as matching while a selector is typed; all are counted."""
+
+RIGHTS_CHECKED = timedelta(seconds=5)
+"""How long the rights of a stream's reader are taken as known."""
 
 HISTORY_MAX = 20
 """Former leases that the page of a target shows."""
@@ -258,9 +262,18 @@ class Dashboard:
     # Reading
 
     def _stream(self, request: Request, person: Person) -> Response:
+        clock, people = self._parts.clock, self._parts.people
+        known: tuple[timedelta, Scope] | None = None
+
         async def scope() -> Scope | None:
+            nonlocal known
+            if known is not None and clock.steady() - known[0] < RIGHTS_CHECKED:
+                return known[1]
             current = await self._still(person)
-            return self._parts.people.scope(current) if current is not None else None
+            if current is None:
+                return None
+            known = clock.steady(), people.scope(current)
+            return known[1]
 
         reader = Reader(scope=scope, last_event_id=request.headers.get("last-event-id", ""))
         return events(self._parts.feed.stream(reader))

@@ -176,7 +176,7 @@ def test_a_stranger_sees_nothing_a_viewer_everything_a_client_its_namespace() ->
         for token in (STRANGER_TOKEN, VIEW_TOKEN, client_token("alice")):
             async with (await world.browser(token)).stream() as events:
                 _, data = await events.next()
-                seen[token] = {row["name"] for row in data["rows"]["target"]}
+                seen[token] = {row["name"] for row in data["rows"].get("target", ())}
         assert seen == {
             STRANGER_TOKEN: set(),
             VIEW_TOKEN: {"here", "there"},
@@ -264,6 +264,37 @@ def test_a_reader_that_missed_more_changes_than_are_kept_starts_over() -> None:
     assert changes.since(2) == [("target", "default", "a"), ("target", "default", "c")]
     assert changes.since(0) is None
     assert changes.since(5) is None
+
+
+def test_a_large_snapshot_comes_in_parts_and_misses_no_change_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "PART_ROWS", 2)
+
+    async def story(world: DashboardWorld) -> None:
+        names = [f"e{number}" for number in range(5)]
+        for name in names:
+            await world.make_exporter(name)
+        await asyncio.sleep(1)
+        async with (await world.browser(VIEW_TOKEN)).stream() as events:
+            _, first = await events.next()
+            assert (first["first"], first["last"], events.last_id) == (True, False, "")
+            found = world.lab.views.exporters.get("default", names[-1])
+            assert found is not None
+            await world.objects.delete(found)
+            await world.make_exporter("late")
+            _, second = await events.next()
+            _, third = await events.next()
+            assert third["last"]
+            assert events.last_id
+            parts = [part["rows"].get("target", ()) for part in (first, second, third)]
+            rows = [row["name"] for part in parts for row in part]
+            assert rows[:4] == names[:4]
+            _, changes = await events.next()
+            assert ["target", "default", names[-1]] in changes["gone"]
+            assert [row["name"] for row in changes["rows"]["target"]] == ["late"]
+
+    told(story)
 
 
 def test_a_quiet_stream_shows_signs_of_life() -> None:
