@@ -13,7 +13,7 @@ from typing import Any
 from bullpen.client.connection import Connection, our_errors
 from bullpen.client.exporter import Exporter
 from bullpen.client.lease import RELEASE_SECONDS_MAX, Progress
-from bullpen.client.tunnel import Tunnel
+from bullpen.client.tunnel import Tunnel, dialling
 from bullpen.errors import LabError, LeaseRefused, TimedOut, Unreachable
 from bullpen.protocol import claims_pb2
 
@@ -181,7 +181,8 @@ async def connected(
         found = []
         for number, target in enumerate(targets):
             socket = directory / str(number)
-            await stack.enter_async_context(Tunnel(connection, target.lease).listening(socket))
+            tunnel = Tunnel(connection.config, dialling(connection, target.lease))
+            await stack.enter_async_context(tunnel.listening(socket))
             found.append((socket, await stack.enter_async_context(Exporter(socket))))
         async with asyncio.TaskGroup() as tasks:
             for _, exporter in found:

@@ -266,6 +266,10 @@ class AttendedProvisioner:
     async def change_disks(self, spec: InstanceSpec) -> None:
         raise Refused(f"machines of {self.name} have no lasting disks")
 
+    async def update_credentials(self, spec: InstanceSpec) -> None:
+        if spec.key in await self._exporters():
+            await self._placement.update_credentials(spec.key, spec.credentials)
+
     async def observe_all(self) -> tuple[Instance, ...]:
         exporters = await self._exporters()
         found: dict[Key, Instance] = {}

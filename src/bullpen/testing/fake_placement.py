@@ -6,7 +6,7 @@ killed and started again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
@@ -49,6 +49,9 @@ class FakePlacement:
 
     async def change_disks(self, workload: Workload) -> None:
         raise Refused("there are no disks")
+
+    async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
+        """Exporters that do not exist read nothing."""
 
     async def observe_all(self) -> tuple[Instance, ...]:
         """Answers from memory, as a placement does whose host is unreachable."""
