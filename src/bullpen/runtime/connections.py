@@ -25,6 +25,17 @@ HANDSHAKE_SECONDS_MAX = 10.0
 PAUSE_SECONDS = 0.05
 """Pause after a failed accept."""
 
+TLS_HANDSHAKE = b"\x16"
+"""The first byte of every TLS connection."""
+
+PLAIN_BYTES_MAX = 64 * 1024
+"""Input of a peer without TLS that is read before it is answered."""
+
+PLAIN_ANSWER = (
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This port needs TLS; use https:// instead of http://.\n"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
@@ -151,6 +162,9 @@ class Guest:
         loop = asyncio.get_running_loop()
         timeout = HANDSHAKE_SECONDS_MAX if tls is not None else None
         try:
+            if tls is not None and not await self._speaks_tls():
+                self._gone()
+                return
             self._transport, _ = await loop.connect_accepted_socket(
                 lambda: make(self), self._socket, ssl=tls, ssl_handshake_timeout=timeout
             )
@@ -161,9 +175,35 @@ class Guest:
             self._gone()
             raise
 
+    async def _speaks_tls(self) -> bool:
+        """Whether the peer begins a TLS handshake. A peer that sends plain HTTP gets an answer.
+
+        Raises ``TimeoutError``, which is an ``OSError``, if it sends nothing.
+        """
+        loop = asyncio.get_running_loop()
+        readable = loop.create_future()
+        self._socket.setblocking(False)
+        loop.add_reader(self._socket, _wake, readable)
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                await readable
+        finally:
+            loop.remove_reader(self._socket)
+        first = self._socket.recv(1, socket.MSG_PEEK)
+        if first.isalpha():
+            # Unread input would make the close discard the answer.
+            self._socket.recv(PLAIN_BYTES_MAX)
+            self._socket.send(PLAIN_ANSWER)
+        return first == TLS_HANDSHAKE
+
     def _gone(self) -> None:
         self._socket.close()
         self.left()
+
+
+def _wake(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
 
 
 Make = Callable[[Guest], asyncio.Protocol]

@@ -251,6 +251,22 @@ async def test_over_real_sockets_a_handshake_that_fails_or_is_pushed_out_leaves_
     assert door.displaced == 1
 
 
+async def test_plain_http_at_a_port_with_tls_is_answered_at_once() -> None:
+    door = Watched("port", Bounds(total=1, per_address=1))
+    listener = _listener()
+    port = listener.getsockname()[1]
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    async with asyncio.timeout(30), accepting(listener, Echo, door, tls=tls):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.0 400")
+        assert b"https://" in answer
+        writer.close()
+        await writer.wait_closed()
+        await door.emptied.wait()
+
+
 def _listener() -> socket.socket:
     found = socket.socket()
     found.bind(("127.0.0.1", 0))
