@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
@@ -21,6 +22,7 @@ LAB = Path(__file__).parents[2] / "examples" / "lab.yaml"
 def test_apply_get_describe_scale_and_delete(service: Service) -> None:
     first = service.bullpen("apply", "-f", str(LAB)).stdout.splitlines()
     assert [line.split()[-1] for line in first] == ["created"] * 4
+    until(service, "uboot", seconds=60, availableReplicas=2)
     again = service.bullpen("apply", "-f", str(LAB)).stdout.splitlines()
     assert [line.split()[-1] for line in again] == ["unchanged"] * 4
     table = service.bullpen("get", "exporters").stdout.splitlines()
