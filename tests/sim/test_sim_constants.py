@@ -55,6 +55,7 @@ RUN = {
     "campaign.GC_THRESHOLDS": "garbage collection",
     "campaign.RUNS_MAX": "runs of one process",
     "liveness.HELD": "a lease whose end is checked",
+    "liveness.QUEUED": "clients that wait",
     "liveness.BOOKED_IN": "a lease that is booked",
     "liveness.LOOK": "between two looks of a checker",
     "run.READY": "before the first step",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from bullpen.api.lease import Lease
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.offers import NEVER
 from bullpen.core.leases import bookings, lifecycle, scheduler
+from bullpen.core.leases.requests import Request
 from bullpen.core.pools import sizes
 from bullpen.kit.clock import VirtualClock
 from bullpen.runtime.loop import ReconcileLoop
@@ -174,3 +177,25 @@ def test_a_board_that_is_booked_and_stands_idle_until_then_is_found(
 ) -> None:
     monkeypatch.setattr(bookings, "ends_at", lambda request, now: NEVER)
     assert broken_promise(QUIET) == "what is booked is kept"
+
+
+def test_a_request_that_overtakes_an_older_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def newest_first(request: Request) -> tuple[float, int, str]:
+        return (-request.since.timestamp(), -request.sequence, request.name)
+
+    monkeypatch.setattr(Request, "turn", property(newest_first))
+    assert broken_promise(QUIET) == "equal requests are served in order"
+
+
+def test_a_lease_that_lasts_longer_than_its_maximum_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = lifecycle._ends_at
+    monkeypatch.setattr(lifecycle, "expires_at", asked)
+    held = lifecycle.holds_at_most
+
+    def without_maximum(lease: Lease) -> timedelta | None:
+        return held(replace(lease, status=replace(lease.status, maximum_duration=None)))
+
+    monkeypatch.setattr(lifecycle, "holds_at_most", without_maximum)
+    assert broken_promise(QUIET) == "a lease ends in time"

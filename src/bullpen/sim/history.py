@@ -138,6 +138,11 @@ class History:
         if fact.new is None or status(fact.new).get("ended"):
             self._ended.setdefault(uid, fact.at)
 
+    def served(self, namespace: str, name: str) -> float | None:
+        """When a lease got its exporter; None if it has none."""
+        known = self._leases.get((namespace, name))
+        return self._served.get(known.uid) if known is not None else None
+
     def waited(self, namespace: str, name: str) -> float | None:
         """Seconds from the write of a lease to its assignment; None if it has no exporter."""
         known = self._leases.get((namespace, name))

@@ -2,8 +2,9 @@
 
 First the lab is left alone until its own back-off periods are over; then a free target must
 be assigned within a boot time and two seconds, a dead exporter detected within five, a lease
-ended within two seconds of its time, although the wall clock is set, and a booked lease served
-at its begin, although others ask for all boards before.
+ended within two seconds of its time, although the wall clock is set, and of its maximum,
+although it was extended, a booked lease served at its begin, although others ask for all
+boards before, and equal requests served in their order.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from bullpen.app.services import Services
 from bullpen.controllers.leases import lease_retention
@@ -18,10 +20,10 @@ from bullpen.errors import LabError
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.network import DEADLINE
-from bullpen.sim.operators import CLIENTS, SPACE, set_labels, set_name
+from bullpen.sim.operators import CLIENTS, SPACE, Operator, set_labels, set_name
 from bullpen.sim.process import SETTINGS
 from bullpen.sim.truth import Raw, Violation, is_active, status
-from bullpen.sim.world import World
+from bullpen.sim.world import KNOWN_LATE, World
 
 SETTLE_MAX = 900.0
 """Seconds until everything left over must be gone: the longest back-off, doubled."""
@@ -35,6 +37,9 @@ ENDED_MAX = 2.0
 
 HELD = 30.0
 """Seconds that a lease whose end is checked lasts."""
+
+QUEUED = 4
+"""Clients that wait for a board at the same time."""
 
 BOOKED_IN = 20.0
 """Seconds until a lease begins that is booked while nothing else happens."""
@@ -52,6 +57,9 @@ async def check(world: World) -> None:
     await _all_served(world)
     await _dead_is_noticed(world)
     await _ends_in_time(world)
+    await _maximum_holds(world)
+    await _tidy(world, TIDY_MAX)
+    await _queue_is_in_order(world)
     await _tidy(world, TIDY_MAX)
     await _booked_is_kept(world)
     # A pool may be removing surplus members at this very moment.
@@ -252,6 +260,36 @@ async def _ends_in_time(world: World) -> None:
             await _until_ended(world, client.lease, left + ENDED_MAX)
 
 
+async def _maximum_holds(world: World) -> None:
+    """A lease that is extended with kubectl beyond what a policy allows ends at its maximum."""
+    operator = Operator(world)
+    await operator.limit(HELD)
+    await asyncio.sleep(KNOWN_LATE)
+    client = Client(world, _board_job(duration=HELD / 2, patience=4 * NOTICED_MAX, vanishes=True))
+    await client.run()
+    if world.history.waited(SPACE, client.lease) is not None:
+        await operator.change("Lease", client.lease, {"spec": {"duration": "1h"}})
+        await _until_ended(world, client.lease, HELD + ENDED_MAX)
+    await operator.unlimit()
+    await asyncio.sleep(KNOWN_LATE)
+
+
+async def _queue_is_in_order(world: World) -> None:
+    """More clients than boards ask one after the other, and get their boards in that order."""
+    clients = []
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(world.plan.boards + QUEUED):
+            job = _board_job(duration=3600.0, holds=HELD, patience=(QUEUED + 2) * HELD)
+            clients.append(Client(world, job))
+            tasks.create_task(clients[-1].run())
+            await asyncio.sleep(LOOK)
+    served = [world.history.served(SPACE, client.lease) for client in clients]
+    for number, (one, other) in enumerate(pairwise(served)):
+        if one is None or other is None or one > other:
+            text = f"request {number + 2} was served at {other} s, the one before at {one} s"
+            world.breaks(Violation("equal requests are served in order", text, world.time))
+
+
 async def _booked_is_kept(world: World) -> None:
     """One board is left for a booked lease, and a short lease uses it until then."""
     booked = Client(world, _board_job(duration=HELD, begin_in=BOOKED_IN, patience=4 * BOOKED_IN))
@@ -273,7 +311,12 @@ async def _booked_is_kept(world: World) -> None:
 
 
 def _board_job(
-    *, duration: float, patience: float, holds: float = 0.0, begin_in: float | None = None
+    *,
+    duration: float,
+    patience: float,
+    holds: float = 0.0,
+    begin_in: float | None = None,
+    vanishes: bool = False,
 ) -> Job:
     return Job(
         client=CLIENTS[0],
@@ -283,6 +326,7 @@ def _board_job(
         holds=holds,
         patience=patience,
         dials=0,
+        vanishes=vanishes,
     )
 
 

@@ -106,6 +106,15 @@ class Operator:
         await asyncio.sleep(seconds)
         await self.delete("ExporterAccessPolicy", SPACE, "spot")
 
+    async def limit(self, seconds: float) -> None:
+        """From now on no lease may last longer."""
+        policy = {"from": [{"clientSelector": {}}], "maximumDuration": f"{seconds:g}s"}
+        spec = {"exporterSelector": {}, "policies": [policy]}
+        await self.apply(_object(GROUP, "ExporterAccessPolicy", "limit", spec=spec))
+
+    async def unlimit(self) -> None:
+        await self.delete("ExporterAccessPolicy", SPACE, "limit")
+
     async def apply(self, document: Raw) -> None:
         meta = document["metadata"]
 
