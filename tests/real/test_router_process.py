@@ -28,9 +28,9 @@ def fixed_service(tmp_path: Path) -> Iterator[Service]:
 
 
 @contextlib.contextmanager
-def router(service: Service) -> Iterator[subprocess.Popen[str]]:
+def router(service: Service, *options: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [str(BIN / "bullpen"), "router", "--name", "extra"],
+        [str(BIN / "bullpen"), "router", "--name", "extra", *options],
         env=service.environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -71,6 +71,37 @@ def test_streams_of_a_separate_router_outlive_the_controller(fixed_service: Serv
         "router-extra"
         not in service.kubectl("get", "leases.coordination.k8s.io", "-n", "kube-system").stdout
     )
+
+
+def test_a_router_that_drains_tells_the_leases_and_what_it_cuts(fixed_service: Service) -> None:
+    """New streams go elsewhere at once, running ones have their time, and the lease goes on."""
+    service = fixed_service
+    client = service.create_client("alice")
+    config = service.create_exporter("e1", {"board": "x"})
+
+    def said(reason: str) -> str:
+        columns = "jsonpath={.items[*].message}"
+        chosen = f"reason={reason},involvedObject.kind=Lease"
+        return service.kubectl("get", "events", "--field-selector", chosen, "-o", columns).stdout
+
+    with (
+        router(service, "--drain", "6") as process,
+        service.exporter(config),
+        shell(service, client, "board=x") as opened,
+    ):
+        assert opened.press()
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: said("RouterDraining"), what="the warning")
+        assert "router extra stops; open streams may go on for 6s" in said("RouterDraining")
+        assert opened.press(), "the stream goes on"
+        assert not said("StreamsCut")
+        eventually(lambda: said("StreamsCut"), seconds=30, what="the cut being said")
+        assert "router extra stops and cuts the open streams after 6s; connect" in said(
+            "StreamsCut"
+        )
+        ended = ("get", "leases", "-o", "jsonpath={.items[*].status.ended}")
+        assert service.kubectl(*ended).stdout == "false", "the lease goes on"
+        assert process.wait(15) == 0
 
 
 def test_an_ended_lease_is_cut_at_a_separate_router_too(fixed_service: Service) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ from bullpen.datadir.directory import Layout
 from bullpen.datadir.keys import SharedKeys
 from bullpen.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
+from bullpen.kit import durations
 from bullpen.kit.clock import Clock
 from bullpen.runtime.connections import Door
 from bullpen.runtime.events import Events
@@ -52,6 +53,8 @@ log = logging.getLogger("bullpen.router")
 RENEW = timedelta(seconds=2)
 LASTS = timedelta(seconds=10)
 DRAIN_LOOK_SECONDS = 0.1
+TELL_SECONDS_MAX = 2.0
+"""How long a router that stops tries to write Events about its streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,7 @@ class RouterLab:
         namespace: str = NAMESPACE,
     ) -> None:
         clock, retry = sources.clock, sources.retry
+        self._name = name
         self._leases: Informer[Lease] = Informer(objects, Lease, retry=retry)
         self._objects, self._retry = objects, retry
         self._fence = fencing(router)
@@ -165,6 +169,32 @@ class RouterLab:
             async for page in pages:
                 for lease in page:
                     self._fence(None, lease)
+
+    async def say_draining(self, streams: Mapping[str, int], longest: timedelta) -> None:
+        """Tell the leases with streams that the router stops, and how long they may go on."""
+        if longest:
+            text = (
+                f"router {self._name} stops; open streams may go on for {durations.text(longest)}"
+            )
+            await self._say(streams, "RouterDraining", text, warning=False)
+
+    async def say_cut(self, streams: Mapping[str, int], longest: timedelta) -> None:
+        """Tell the leases whose streams are about to be cut: they go on, and may connect again."""
+        waited = f" after {durations.text(longest)}" if longest else ""
+        text = f"router {self._name} stops and cuts the open streams{waited}; connect again"
+        await self._say(streams, "StreamsCut", text, warning=True)
+
+    async def _say(
+        self, streams: Mapping[str, int], reason: str, text: str, *, warning: bool
+    ) -> None:
+        told = [lease for lease in self._leases.all() if lease.metadata.uid in streams]
+        for lease in told:
+            count = streams[lease.metadata.uid]
+            message = f"{text} ({'1 stream' if count == 1 else f'{count} streams'})"
+            self._events.emit(lease, reason=reason, message=message, warning=warning)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS_MAX):
+                await self._events.flush()
 
     @contextlib.asynccontextmanager
     async def announced(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
@@ -218,7 +248,9 @@ async def route(
                 await home.stop.wait()
                 home.health.ready, home.health.waiting = "", "stopping"
                 await withdraw()
+                await lab.say_draining(router.streams(), settings.drain)
                 await _drain(router, settings.drain)
+                await lab.say_cut(router.streams(), settings.drain)
 
 
 async def _drain(router: Router, longest: timedelta) -> None:

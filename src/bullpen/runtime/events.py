@@ -78,10 +78,14 @@ class Events:
             # Events may wait, unlike the work itself, and many are written in one commit.
             await asyncio.sleep(LINGER_SECONDS)
             self._news.clear()
-            while self._buffer:
-                async with asyncio.TaskGroup() as tasks:
-                    for alike in self._taken():
-                        tasks.create_task(self._write_alike(alike))
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write the events that were emitted before; ``run`` calls this in the end."""
+        while self._buffer:
+            async with asyncio.TaskGroup() as tasks:
+                for alike in self._taken():
+                    tasks.create_task(self._write_alike(alike))
 
     def _taken(self) -> Iterable[list[_Happening]]:
         """The next events to write; those that differ only in time are grouped."""

@@ -81,6 +81,10 @@ class Pairing(Generic[L]):
     def legs(self) -> int:
         return sum(len(legs) for legs in self._by_lease.values())
 
+    def streams(self) -> dict[str, int]:
+        """How many streams each lease has, by its uid; one that waits for its other side counts."""
+        return {lease: -(-len(legs) // 2) for lease, legs in self._by_lease.items() if legs}
+
     def arrive(self, ticket: Ticket, leg: L, *, now: datetime, steady: timedelta) -> L | None:
         """The other side if it is already waiting, else None: the leg waits.
 

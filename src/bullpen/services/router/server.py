@@ -50,6 +50,10 @@ class Router:
         """Current legs, including waiting ones."""
         return self._pairing.legs
 
+    def streams(self) -> dict[str, int]:
+        """How many streams each lease has, by its uid."""
+        return self._pairing.streams()
+
     @contextlib.asynccontextmanager
     async def serving(
         self, listener: socket.socket, tls: ssl.SSLContext | None, *, door: Door | None = None
