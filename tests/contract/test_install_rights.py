@@ -95,6 +95,16 @@ UNSEEN: dict[str, dict[Right, str]] = {
         ("virtualtarget.jumpstarter.dev", "virtualtargetpools/finalizers", "update"): "the same",
         ("jumpstarter.dev", "exporters", "get"): "when a member's name may be taken",
         ("", "configmaps", "get"): "the controller's authority, read at the start",
+        **{
+            (group, resource, verb): "of providers, which have stories of their own"
+            for group, resource, verbs in (
+                (rbac.VIRTUAL, "providerconfigs", ("get", "update")),
+                (rbac.VIRTUAL, "providerconfigs/status", ("update",)),
+                (rbac.VIRTUAL, "virtualtargetclasses", ("get", "update")),
+                ("", "secrets", ("get", "update")),
+            )
+            for verb in verbs
+        },
         ("", "events", "update"): "when the same happens again",
     },
     "router": {("", "events", "update"): "when the same happens again"},

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from bullpen.core.targets import instances
@@ -48,6 +49,14 @@ class MemoryRecords:
             raise Refused("it is deleted")
         self.kept.add(backend)
         await self._world.pause()
+
+    async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
+        if is_empty():
+            self.kept.discard(backend)
+        return backend not in self.kept
+
+    async def mark_class(self, key: Key, *, kept: bool) -> None:
+        """There are no classes here."""
 
 
 class AttendedWorld:
@@ -115,13 +124,12 @@ class AttendedWorld:
                         with contextlib.suppress(Unavailable):
                             await self.provisioner.refresh(key)
             await asyncio.sleep(POLL_SECONDS)
-            self.erase()
+            await self.erase()
 
-    def erase(self) -> None:
+    async def erase(self) -> None:
         """Erase the records of backends that hold nothing."""
-        for key in tuple(self.records.kept):
-            if self.provisioner.is_empty(key):
-                self.records.kept.discard(key)
+        for key in sorted(self.records.kept):
+            await self.records.end(key, partial(self.provisioner.is_empty, key))
 
     async def _reconcile(self, key: Key, found: Mapping[Key, Instance]) -> None:
         wanted = None

@@ -105,6 +105,7 @@ BASES: dict[str, dict[str, Json]] = {
         }
     },
     "VirtualDisk": {"spec": {"size": "1Mi"}},
+    "ProviderConfig": {"spec": {"provisioner": "none.example.com"}},
     "VirtualTarget": {
         "spec": {"virtualTargetClassName": "mock", "disks": [{"virtualDisk": "odd"}]},
     },

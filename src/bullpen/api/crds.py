@@ -9,8 +9,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from bullpen.api.columns import AGE, Column
 from bullpen.api.paths import Document
-from bullpen.api.resources import AGE, RESOURCES, Column, Resource
+from bullpen.api.resources import RESOURCES, Resource
 
 _ESTABLISHED_SINCE = "2026-01-01T00:00:00Z"
 """When a built-in kind was accepted: any fixed time will do."""

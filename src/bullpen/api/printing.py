@@ -19,8 +19,9 @@ from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any
 
+from bullpen.api.columns import AGE, Column
 from bullpen.api.paths import Document
-from bullpen.api.resources import AGE, Column, Resource
+from bullpen.api.resources import Resource
 from bullpen.kit import times
 
 _Step = Callable[[Any], Iterator[Any]]

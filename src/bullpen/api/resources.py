@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from bullpen.api import cel, schema, validation
 from bullpen.api.accesspolicy import ExporterAccessPolicy, policy_causes
 from bullpen.api.client import Client
+from bullpen.api.columns import Column
 from bullpen.api.core import (
     ConfigMap,
     CoordinationLease,
@@ -39,6 +40,7 @@ from bullpen.api.lease import Lease, lease_causes
 from bullpen.api.limits import CAUSES_MAX, oddity
 from bullpen.api.metadata_checks import metadata_causes
 from bullpen.api.paths import Document
+from bullpen.api.providerconfig import ProviderConfig
 from bullpen.api.rbac import (
     ClusterRole,
     ClusterRoleBinding,
@@ -68,25 +70,6 @@ if TYPE_CHECKING:
 
 Check = Callable[[Document, Document | None], Iterable[Cause]]
 """The errors in a document that satisfies its schema, given its old state if any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A printer column, as in a CRD."""
-
-    name: str
-    path: str
-    """Simple JSONPath such as ``.status.exporterStatus``."""
-
-    type: str = "string"
-    format: str = ""
-    description: str = ""
-    priority: int = 0
-    """Above zero, only ``-o wide`` shows it."""
-
-
-AGE = Column(name="Age", path=".metadata.creationTimestamp", type="date")
-"""Last column of every custom kind. Kubernetes adds it only if no column is declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +322,17 @@ RESOURCES = Resources(
             columns=(
                 Column(name="Provisioner", path=".spec.provisioner"),
                 Column(name="Binding", path=".spec.bindingMode"),
+            ),
+        ),
+        _resource(
+            ProviderConfig,
+            "providerconfigs",
+            status=True,
+            columns=(
+                Column(name="Provisioner", path=".spec.provisioner"),
+                Column(name="Instances", path=".status.instances", type="integer"),
+                Column(name="Hourly Cost", path=".status.hourlyCost"),
+                Column(name="Last Error", path=".status.lastError", priority=1),
             ),
         ),
         _resource(

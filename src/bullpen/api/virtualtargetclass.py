@@ -155,6 +155,13 @@ class VirtualTargetClassSpec(Struct):
             defaulted=True,
         ),
     )
+    provider_config_ref: LocalObjectReference | None = field(
+        default=None,
+        metadata=about(
+            "ProviderConfig with the account, project or hosts to use, for provisioners of machines"
+            " that a provider's API makes."
+        ),
+    )
     parameters: Mapping[str, object] = field(
         default_factory=dict, metadata=about("Settings the provisioner understands.")
     )

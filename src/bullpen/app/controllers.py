@@ -14,6 +14,7 @@ from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
+from bullpen.api.providerconfig import ProviderConfig
 from bullpen.api.rbac import ClusterRole
 from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.api.virtualtarget import VirtualTarget
@@ -37,12 +38,14 @@ from bullpen.controllers.rbac.clusterroles import ClusterRoleAggregator, watch_c
 from bullpen.controllers.targets import (
     disk_reconciler,
     instance_reconciler,
+    provider_reconciler,
     target_reconciler,
 )
 from bullpen.controllers.targets.class_reconciler import ClassReconciler, watch_classes
 from bullpen.controllers.targets.disk_reconciler import DiskReconciler, watch_disks
 from bullpen.controllers.targets.instance_reconciler import InstanceReconciler, watch_members
 from bullpen.controllers.targets.instance_view import InstanceViewReconciler, watch_provisioners
+from bullpen.controllers.targets.provider_reconciler import ProviderReconciler, watch_providers
 from bullpen.controllers.targets.target_reconciler import TargetReconciler, watch_targets
 from bullpen.runtime.controller import Controller, every_change
 from bullpen.runtime.faults import ObjectKey
@@ -181,6 +184,18 @@ def provisioners(lab: Lab) -> Controller[str]:
     )
 
 
+def provider_configs(lab: Lab) -> Controller[Key]:
+    """Lists the backends of providers, and keeps the record of those in use."""
+    return Controller(
+        reconciler=ProviderReconciler(
+            lab.objects, lab.views, lab.attended, clock=lab.clock, chance=lab.chance
+        ),
+        watches=(partial(watch_providers, lab.views, lab.attended),),
+        workers=provider_reconciler.WORKERS,
+        subject=lambda key: lab.views[ProviderConfig].get(*key),
+    )
+
+
 def exporter_sets(lab: Lab) -> Controller[Key]:
     """Keeps pools at their size."""
     return Controller(
@@ -295,6 +310,7 @@ LEASES: tuple[MakeController, ...] = (
 POOLS: tuple[MakeController, ...] = (
     faults,
     provisioners,
+    provider_configs,
     exporter_sets,
     instances,
     virtual_disks,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import platform
 import re
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +28,7 @@ from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
-from bullpen.app.placements import local_disks, local_placement
+from bullpen.app.placements import local_disks, local_placement, provisioner_of
 from bullpen.app.process import Shares
 from bullpen.app.services import LabTokens, Services
 from bullpen.app.sources import Sources
@@ -47,8 +46,7 @@ from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.placements.local.placement import LocalPlacement
 from bullpen.provisioners import plugins
-from bullpen.provisioners.base import Host, Plugin
-from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.provisioners.base import Plugin
 from bullpen.registry.expiry import EventSweeper
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
@@ -253,8 +251,9 @@ class _Process:
         self, placement: LocalPlacement, found: tuple[Plugin, ...], endpoints: dict[str, str]
     ) -> Lab:
         """The lab, with every installed provisioner on this machine."""
-        host = Host(arch=platform.machine())
-        provisioners = tuple(PlacedProvisioner(each.recipe(host), placement) for each in found)
+        provisioners = tuple(
+            provisioner_of(each, placement, self.objects, self.sources) for each in found
+        )
         return Lab(
             self.objects,
             LabSettings.of(

@@ -48,6 +48,7 @@ from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.placements.base import DiskStorage
 from bullpen.placements.local.confinement import Sandboxing
+from bullpen.provisioners.attended import AttendedProvisioner
 from bullpen.provisioners.base import Provisioner
 from bullpen.runtime.controller import Controller, Trigger
 from bullpen.runtime.events import Events
@@ -247,6 +248,15 @@ class Lab:
     @cached_property
     def instance_view(self) -> InstanceView:
         return InstanceView(self._provisioners, clock=self.clock, alone=self._alone)
+
+    @property
+    def attended(self) -> dict[str, AttendedProvisioner]:
+        """The provisioners of this process that create machines with a provider's API."""
+        return {
+            found.name: found
+            for found in self._provisioners
+            if isinstance(found, AttendedProvisioner)
+        }
 
     @cached_property
     def blueprints(self) -> Blueprints:

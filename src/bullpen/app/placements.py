@@ -12,13 +12,17 @@ from bullpen.api.objects import Objects
 from bullpen.api.pod import Pod
 from bullpen.app.config import Config
 from bullpen.app.sources import Sources
+from bullpen.controllers.targets.provider_records import ProviderRecords
+from bullpen.placements.base import Placement
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.disk_storage import LocalDiskStorage
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.placements.pod.rendering import PodSettings
-from bullpen.provisioners.base import Plugin
+from bullpen.provisioners.attended import AttendedProvisioner
+from bullpen.provisioners.base import Host, Plugin, Provisioner
+from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.runtime.informer import Informer
 
 
@@ -35,6 +39,17 @@ def local_placement(
         retention=config.retained.limits(),
     )
     return LocalPlacement(settings, clock=sources.clock, ids=sources.ids)
+
+
+def provisioner_of(
+    plugin: Plugin, placement: Placement, objects: Objects, sources: Sources
+) -> Provisioner:
+    """The provisioner of a plugin, with its exporters at ``placement``."""
+    if plugin.provider is not None:
+        records = ProviderRecords(objects)
+        return AttendedProvisioner(plugin.provider(), placement, records, clock=sources.clock)
+    assert plugin.recipe is not None, "a plugin has a recipe or a provider"
+    return PlacedProvisioner(plugin.recipe(Host(arch=platform.machine())), placement)
 
 
 def local_disks(data: Path) -> LocalDiskStorage:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -22,15 +21,14 @@ from bullpen.app.cluster_process import Joined, JoinSettings, joined, lead, lead
 from bullpen.app.config import Config
 from bullpen.app.lab import Lab, LabSettings, Role, scopes_of
 from bullpen.app.metrics import lab_metrics
-from bullpen.app.placements import local_placement, pod_placement
+from bullpen.app.placements import local_placement, pod_placement, provisioner_of
 from bullpen.app.sources import Sources
 from bullpen.controllers import authority
 from bullpen.errors import NotFound, Refused
 from bullpen.placements.base import Placement
 from bullpen.placements.pod.rendering import PodSettings
 from bullpen.provisioners import plugins
-from bullpen.provisioners.base import Host, Plugin
-from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.provisioners.base import Plugin
 
 AUTHORITY_RETRY_SECONDS = 2.0
 
@@ -81,7 +79,6 @@ async def _working(
     here.health.waiting = f"waiting for ConfigMap {authority.NAME}, which the controller creates"
     namespace = settings.join.watch_namespace or here.namespace
     ca_pem = await _authority(settings, here.objects, namespace)
-    recipe = plugin.recipe(Host(arch=platform.machine()))
     async with _placement(settings, plugin, here.objects, sources) as placement:
         lab = Lab(
             here.objects,
@@ -89,13 +86,13 @@ async def _working(
             LabSettings(endpoint="", ca_pem=ca_pem, pools=settings.config.pools.tuning()),
             sources,
             role=Role.POOLS,
-            provisioners=(PlacedProvisioner(recipe, placement),),
+            provisioners=(provisioner_of(plugin, placement, here.objects, sources),),
             component=f"bullpen-provisioner-{plugin.name}",
         )
         async with lab.running(controllers.POOLS):
             with here.health.counting(lab_metrics(lab.views)):
-                announce(f"Looking after the pools of {recipe.name}.")
-                yield f"looking after the pools of {recipe.name}"
+                announce(f"Looking after the pools of {plugin.name}.")
+                yield f"looking after the pools of {plugin.name}"
 
 
 async def _authority(settings: ProvisionerSettings, objects: Objects, namespace: str) -> str:

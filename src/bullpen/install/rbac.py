@@ -56,6 +56,10 @@ LAB: dict[str, Grants] = {
         # Admission on some clusters requires this right to set blockOwnerDeletion.
         (JUMPSTARTER, "exporters/finalizers"): ("update",),
         (VIRTUAL, "exportersets"): READ,
+        (VIRTUAL, "providerconfigs"): (*READ, "update"),
+        (VIRTUAL, "providerconfigs/status"): ("update",),
+        # A finalizer keeps what is needed to delete the machines of a provider.
+        (VIRTUAL, "virtualtargetclasses"): (*READ, "update"),
         (VIRTUAL, "exportersets/finalizers"): ("update",),
         (VIRTUAL, "exportersets/status"): ("update",),
         (VIRTUAL, "virtualdisks"): (*READ, "create", "update", "delete"),
@@ -68,7 +72,7 @@ LAB: dict[str, Grants] = {
         (VIRTUAL, "virtualtargets/status"): ("update",),
         ("", "configmaps"): READ,
         ("", "pods"): (*READ, "create", "update", "delete"),
-        ("", "secrets"): (*LOOK, "create", "patch"),
+        ("", "secrets"): (*READ, "create", "patch", "update"),
     },
     "router": {
         **EVENTS,

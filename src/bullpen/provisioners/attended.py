@@ -114,6 +114,12 @@ class BackendRecords(Protocol):
     async def begin(self, backend: Key) -> None:
         """Record it; returns when the record is durable. Raises ``Refused`` if it is deleted."""
 
+    async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
+        """Erase the record if the backend is still empty; whether it was erased."""
+
+    async def mark_class(self, key: Key, *, kept: bool) -> None:
+        """Keep a class that refers to a backend on record, or let it go."""
+
 
 class AttendedProvisioner:
     """Machines of a provider, with their exporters at ``placement``."""
@@ -124,7 +130,7 @@ class AttendedProvisioner:
         self.name = provider.name
         self._provider = provider
         self._placement = placement
-        self._records = records
+        self.records = records
         self._clock = clock
         self._backends: dict[Key, Backend] = {}
         self._listings: dict[Key, Listing] = {}
@@ -180,12 +186,13 @@ class AttendedProvisioner:
     async def refresh(self, key: Key) -> Listing:
         """List one backend, and take the next step of each of its machines.
 
-        Raises ``Unavailable`` if the backend does not answer; its instances stay as last seen.
+        Raises ``Unavailable`` or ``Refused`` if the backend gives no listing; its instances stay as
+        last seen.
         """
         backend, begun = self._backends[key], self._clock.steady()
         try:
             found = await self._provider.list_machines(backend)
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             self._listings[key] = backends.silent(self.listing(key), error.message, now=begun)
             await self._announce(key)
             raise
@@ -194,8 +201,10 @@ class AttendedProvisioner:
             if where == key and backends.is_settled(when, self._listings[key]):
                 del self._unanswered[instance]
         exporters = await self._exporters()
-        for machine in self._surplus(exporters):
-            if machine in self._listings[key].machines:
+        own = set(self._listings[key].machines)
+        old = backends.expired(self._listings[key], backend.limits, now=self._clock.now())
+        for machine in dict.fromkeys((*self._surplus(exporters), *old)):
+            if machine in own:
                 await self._delete(backend, machine)
         for machine in self._listings[key].machines:
             await self._attend(backend, machine, exporters.get(machine.key))
@@ -324,7 +333,7 @@ class AttendedProvisioner:
         self._creating[key] += 1
         self._listings[key] = backends.touched(self.listing(key))
         try:
-            await self._records.begin(key)
+            await self.records.begin(key)
             token = backends.client_token(backend.lab, spec.key, spec.owner_uid)
             order = Order(key=spec.key, owner_uid=spec.owner_uid, token=token, profile=spec.profile)
             async with self._gate(key):

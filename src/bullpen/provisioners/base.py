@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bullpen.api.exporterset import Driver
 from bullpen.core.targets.exporter_config import Connection
@@ -22,6 +22,9 @@ from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile
 from bullpen.errors import Cause
 from bullpen.placements.base import Artifact, InstanceSpec, Key, Listener, Needs, Program, Site
+
+if TYPE_CHECKING:
+    from bullpen.provisioners.attended import Provider
 
 __all__ = [
     "Artifact",
@@ -123,7 +126,10 @@ class Plugin:
     name: str
     """The name used in ``spec.provisioner`` of a VirtualTargetClass."""
 
-    recipe: Callable[[Host], Recipe]
+    recipe: Callable[[Host], Recipe] | None = None
+    provider: Callable[[], Provider] | None = None
+    """For machines that an API makes; exclusive with ``recipe``."""
+
     preload: tuple[str, ...] = ()
     """Modules with its drivers, imported once and shared by all exporters of a host.
 
@@ -132,3 +138,6 @@ class Plugin:
 
     runtime: str = ""
     """The runtime of its targets in Pods; empty if a target consists of an exporter only."""
+
+    def __post_init__(self) -> None:
+        assert (self.recipe is None) != (self.provider is None), "a recipe or a provider"

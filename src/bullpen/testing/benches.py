@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -169,6 +169,12 @@ class NoRecords:
     """Records for a bench, which holds nothing that outlives it."""
 
     async def begin(self, backend: Key) -> None:
+        """Nothing is kept."""
+
+    async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
+        return is_empty()
+
+    async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Nothing is kept."""
 
 

@@ -38,6 +38,7 @@ class ProvisionerContract:
     def bench(self, directory: Path) -> AbstractAsyncContextManager[Bench]:
         """The provisioner with capacity for ``INSTANCES_MAX``; by default its recipe, run here."""
         assert self.plugin is not None, "name your Plugin, or override bench"
+        assert self.plugin.recipe is not None, "a provider overrides bench: see attended_bench"
         recipe = self.plugin.recipe(Host(arch=platform.machine()))
         return local_bench(directory, recipe, self.plugin.preload)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from bullpen.api.columns import Column
 from bullpen.api.crds import crd, crds, served_crds
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Column, Resource
+from bullpen.api.resources import RESOURCES, Resource
 
 CRDS = {definition["spec"]["names"]["kind"]: definition for definition in crds()}
 

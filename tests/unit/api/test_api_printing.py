@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api.client import Client
+from bullpen.api.columns import AGE, Column
 from bullpen.api.core import ConfigMap, CoordinationLease, Event, Namespace, Secret
 from bullpen.api.crd import CustomResourceDefinition
 from bullpen.api.exporter import Exporter
@@ -18,7 +19,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.printing import cells, compile_path, human_duration, table_columns
-from bullpen.api.resources import AGE, RESOURCES, Column, Resource
+from bullpen.api.resources import RESOURCES, Resource
 from support.api_documents import LEASE
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)

@@ -50,7 +50,7 @@ def test_keys_in_the_store() -> None:
 
 
 def test_the_order_is_stable_and_each_group_comes_once() -> None:
-    assert len(RESOURCES) == len(list(RESOURCES)) == 23
+    assert len(RESOURCES) == len(list(RESOURCES)) == 24
     assert RESOURCES.group_versions() == (
         ("jumpstarter.dev", "v1alpha1"),
         ("virtualtarget.jumpstarter.dev", "v1alpha1"),

@@ -63,6 +63,7 @@ OTHER: dict[str, object] = {
     "ca_bundle": CABundleReference(name="ca", key="pem"),
     "credentials": "secret",
     "contents": "digest",
+    "provider": "account",
 }
 """For each field of a profile that is part of the revision, another value than the default."""
 

@@ -10,6 +10,7 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.objects import meta_of
+from bullpen.api.providerconfig import ProviderConfig
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.pools.member_views import is_free, owner_key
@@ -36,6 +37,7 @@ def watch_pools(
     labs.leases.listen(news.lease_changed)
     views.secrets.listen(news.secret_changed)
     views.configmaps.listen(news.configmap_changed)
+    views[ProviderConfig].listen(news.provider_changed)
     views.policies.listen(news.rights_changed)
     views.clients.listen(news.rights_changed)
     instance_view.listen(news.instance_changed)
@@ -101,6 +103,20 @@ class _News:
             lambda found: (
                 found.spec.credentials_secret_ref is not None
                 and found.spec.credentials_secret_ref.name == name
+            ),
+        )
+
+    def provider_changed(self, old: ProviderConfig | None, new: ProviderConfig | None) -> None:
+        value = new or old
+        assert value is not None
+        if old is not None and new is not None:
+            return
+        namespace, name = key_of(value)
+        self._referring(
+            namespace,
+            lambda found: (
+                found.spec.provider_config_ref is not None
+                and found.spec.provider_config_ref.name == name
             ),
         )
 

@@ -15,6 +15,7 @@ from bullpen.api.core import Secret
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.meta import OwnerReference
+from bullpen.api.providerconfig import ProviderConfig
 from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.api.virtualtarget import Identity, VirtualTarget
 from bullpen.api.virtualtargetclass import VirtualTargetClass
@@ -71,6 +72,7 @@ class Blueprints:
     ) -> None:
         """``alone``: no other process has provisioners, so an unknown provisioner is a problem."""
         self._views = views
+        self._providers = views[ProviderConfig]
         self._alone = alone
         self._provisioners = provisioners
         self._ca_pem = ca_pem
@@ -178,6 +180,11 @@ class Blueprints:
         if made.credentials and self._views.secrets.get(namespace, made.credentials) is None:
             text = f"{_class(found)}: spec.credentialsSecretRef.name: the Secret does not exist"
             return Problem(reason="SecretNotFound", message=text)
+        if made.provider and self._providers.get(namespace, made.provider) is None:
+            text = (
+                f"{_class(found)}: spec.providerConfigRef.name: the ProviderConfig does not exist"
+            )
+            return Problem(reason="ProviderConfigNotFound", message=text)
         if made.ca_bundle is not None and self._bundle(namespace, made) is None:
             text = (
                 f"{_class(found)}: spec.caBundleConfigMapRef: the ConfigMap or key does not exist"

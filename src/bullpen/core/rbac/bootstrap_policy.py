@@ -105,6 +105,8 @@ def _reader_rules() -> Iterable[PolicyRule]:
 
 _LASTING = ("virtualdisks", "virtualtargets", "virtualtargetpools")
 _POOLS = ("exportersets", "virtualtargetpools")
+_REPORTED = ("exportersets", "providerconfigs", *_LASTING)
+_DECLARED = (*_REPORTED, "virtualtargetclasses")
 _NAMED_REMOVAL = "virtualtargetpools/scaledownwith"
 _LAB = ("clients", "exporteraccesspolicies", "exporters", "leases")
 
@@ -126,6 +128,8 @@ CLUSTER_ROLES = (
                 "exportersets/status",
                 *_LASTING,
                 *(f"{name}/status" for name in _LASTING),
+                "providerconfigs",
+                "providerconfigs/status",
                 "virtualtargetclasses",
                 verbs=READ,
             ),
@@ -170,11 +174,9 @@ CLUSTER_ROLES = (
     _role(
         "bullpen:pool-admin",
         (
-            _rule(
-                VIRTUAL, "exportersets", *_LASTING, "virtualtargetclasses", verbs=(*READ, *WRITE)
-            ),
+            _rule(VIRTUAL, *_DECLARED, verbs=(*READ, *WRITE)),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=READ),
-            _rule(VIRTUAL, *(f"{name}/status" for name in ("exportersets", *_LASTING)), verbs=READ),
+            _rule(VIRTUAL, *(f"{name}/status" for name in _REPORTED), verbs=READ),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
             _rule(f"subresources.{VIRTUAL}", _NAMED_REMOVAL, verbs=("create",)),
         ),

@@ -56,6 +56,8 @@ class BackendLimits:
 
     instances: int = 0
     hourly_cost: float = 0.0
+    hours: int = 0
+    """Age at which a machine is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,15 @@ def surplus(machines: Iterable[Machine], owners: Mapping[Key, str]) -> tuple[Mac
         if owners.get(key, uid) != uid or kept.setdefault((key, uid), machine) != machine:
             extra.append(machine)
     return tuple(extra)
+
+
+def expired(listing: Listing, limits: BackendLimits, *, now: datetime) -> tuple[Machine, ...]:
+    """The machines that are older than the limit."""
+    if not limits.hours:
+        return ()
+    oldest = now - timedelta(hours=limits.hours)
+    alive = (m for m in listing.machines if m.state is not MachineState.ENDING)
+    return tuple(machine for machine in alive if machine.created <= oldest)
 
 
 def no_room(listing: Listing, limits: BackendLimits, *, creating: int, hourly_cost: float) -> str:

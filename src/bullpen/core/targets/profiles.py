@@ -58,7 +58,6 @@ NOT_IN_REVISION = frozenset(
         "annotations",
         "boot_timeout",
         "on_demand",
-        "provider",
         "revision",
         "start_revision",
         "keep",
@@ -183,6 +182,7 @@ def profile(
         credentials=secret.name if secret else "",
         contents=digest(replacing) if any(replacing.values()) else None,
         files=_secret(given.secret) if in_place else None,
+        provider=cls.provider_config_ref.name if cls.provider_config_ref else "",
         labels=labels(owner),
         annotations=spec.template.metadata.annotations,
     )
@@ -223,6 +223,7 @@ def target_profile(
         disks=tuple(_profile_disk(disk, attached) for disk in spec.disks),
         ca_bundle=cls.ca_bundle_config_map_ref,
         credentials=secret.name if secret else "",
+        provider=cls.provider_config_ref.name if cls.provider_config_ref else "",
         labels=target.metadata.labels,
     )
     cls_spec = codec.encode(cls)

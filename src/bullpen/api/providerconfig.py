@@ -1,0 +1,104 @@
+"""ProviderConfig: an account, project or set of hosts of a provider that makes machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from bullpen.api.fields import Kind, Struct, about
+from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
+from bullpen.api.virtualtargetclass import GROUP_VERSION
+
+INSTANCES_MAX = 100_000
+HOURS_MAX = 8760
+COST_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,4})?$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderLimits(Struct):
+    """What may exist at this provider; 0 or absent for no limit."""
+
+    max_instances: int = field(
+        default=0,
+        metadata=about(
+            "The most instances that exist at a time.", minimum=0, maximum=INSTANCES_MAX
+        ),
+    )
+    max_hours: int = field(
+        default=0,
+        metadata=about(
+            "Age in hours at which an instance is ended, even during a lease.",
+            minimum=0,
+            maximum=HOURS_MAX,
+        ),
+    )
+    max_hourly_cost: str = field(
+        default="",
+        metadata=about(
+            "The highest estimated cost of all instances together, per hour, in the currency of"
+            " the provider's prices.",
+            pattern=COST_PATTERN,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderConfigSpec(Struct):
+    """How the provider is reached, and what may be created there."""
+
+    provisioner: str = field(
+        metadata=about("The provisioner that uses it.", required=True, min_length=1)
+    )
+    endpoint: str = field(
+        default="", metadata=about("URL of the provider's API; its usual one if empty.")
+    )
+    credentials_secret_ref: LocalObjectReference | None = field(
+        default=None,
+        metadata=about("Secret with the provider's credentials. Exporters never get them."),
+    )
+    parameters: Mapping[str, object] = field(
+        default_factory=dict,
+        metadata=about("Settings the provisioner understands, such as the region or project."),
+    )
+    limits: ProviderLimits = field(
+        default=ProviderLimits(), metadata=about("What may exist at this provider.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderConfigStatus(Struct):
+    """What is known of the provider."""
+
+    observed_generation: int = field(
+        default=0, metadata=about("The metadata.generation these facts are for.")
+    )
+    instances: int = field(
+        default=0, metadata=about("Instances of this lab that exist, as last listed.")
+    )
+    hourly_cost: str = field(
+        default="", metadata=about("Estimated cost of these instances, per hour.")
+    )
+    last_error: str = field(
+        default="", metadata=about("Why the provider was last not reached; empty while it is.")
+    )
+    conditions: tuple[Condition, ...] = field(
+        default=(),
+        metadata=about("Latest observations: Reachable, InUse.", list_keys=("type",)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderConfig(Kind):
+    """An account, project or set of hosts of a provider: endpoint, credentials and limits."""
+
+    api_version: ClassVar[str] = GROUP_VERSION
+    kind: ClassVar[str] = "ProviderConfig"
+
+    metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
+    spec: ProviderConfigSpec = field(
+        metadata=about("How the provider is reached, and what may be created.", required=True)
+    )
+    status: ProviderConfigStatus = field(
+        default=ProviderConfigStatus(), metadata=about("What is known of the provider.")
+    )

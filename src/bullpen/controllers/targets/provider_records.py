@@ -1,0 +1,91 @@
+"""The durable record of backends that may hold something of ours: finalizers on objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from bullpen.api.core import Secret
+from bullpen.api.objects import Objects
+from bullpen.api.providerconfig import ProviderConfig
+from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.core.targets import provider_status
+from bullpen.errors import Conflict, NotFound, Refused, Unavailable
+
+Key = tuple[str, str]
+Recorded = TypeVar("Recorded", ProviderConfig, Secret, VirtualTargetClass)
+
+ATTEMPTS_MAX = 5
+"""Conflicting writes of one object before giving up; the caller tries again later."""
+
+
+class ProviderRecords:
+    """Writes and erases records. The objects are read at each write: no cache can be stale."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._locks: dict[Key, asyncio.Lock] = {}
+        self._sure: set[Key] = set()
+        """Backends that are on record, as this process has seen or written."""
+
+    async def begin(self, backend: Key) -> None:
+        """Record a backend; the Secret first, because nothing can be deleted without it."""
+        async with self._lock(backend):
+            if backend in self._sure:
+                return
+            config = await self._config(backend)
+            reference = config.spec.credentials_secret_ref
+            if reference is not None:
+                await self._mark(Secret, (backend[0], reference.name), kept=True)
+            if not await self._mark(ProviderConfig, backend, kept=True):
+                raise Refused(f"ProviderConfig {backend[1]} does not exist")
+            self._sure.add(backend)
+
+    async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
+        """Erase the record if the backend is still empty; whether it was erased."""
+        async with self._lock(backend):
+            if not is_empty():
+                return False
+            self._sure.discard(backend)
+            try:
+                config = await self._objects.get(ProviderConfig, *backend)
+            except NotFound:
+                return True
+            await self._mark(ProviderConfig, backend, kept=False)
+            reference = config.spec.credentials_secret_ref
+            if reference is not None:
+                await self._mark(Secret, (backend[0], reference.name), kept=False)
+            return True
+
+    async def mark_class(self, key: Key, *, kept: bool) -> None:
+        """Keep a class, or let it go."""
+        await self._mark(VirtualTargetClass, key, kept=kept)
+
+    async def _config(self, backend: Key) -> ProviderConfig:
+        try:
+            found = await self._objects.get(ProviderConfig, *backend)
+        except NotFound:
+            raise Refused(f"ProviderConfig {backend[1]} does not exist") from None
+        if found.metadata.deletion_timestamp is not None:
+            raise Refused(f"ProviderConfig {backend[1]} is being deleted")
+        return found
+
+    async def _mark(self, kind: type[Recorded], key: Key, *, kept: bool) -> bool:
+        """Set or remove the finalizer of one object; False if there is no such object."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                found = await self._objects.get(kind, *key)
+                meta = provider_status.recorded(found.metadata, kept=kept)
+                if meta != found.metadata:
+                    await self._objects.update(replace(found, metadata=meta))
+            except NotFound:
+                return False
+            except Conflict:
+                continue
+            return True
+        raise Unavailable(f"{kind.kind} {key[1]} changed {ATTEMPTS_MAX} times; try again")
+
+    def _lock(self, backend: Key) -> asyncio.Lock:
+        return self._locks.setdefault(backend, asyncio.Lock())

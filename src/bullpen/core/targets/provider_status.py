@@ -1,0 +1,98 @@
+"""A ProviderConfig: when it is on record, and what its status says. Pure.
+
+The record that a backend may hold something of ours is a finalizer. It keeps the ProviderConfig,
+its Secret and the classes that refer to it, so that what costs money can always be listed and
+deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.providerconfig import ProviderConfig, ProviderConfigStatus, ProviderLimits
+from bullpen.core import conditions
+from bullpen.core.targets import backends
+from bullpen.core.targets.backends import BackendLimits, Listing, MachineState
+
+RECORD = "virtualtarget.jumpstarter.dev/provider-in-use"
+"""Finalizer: this backend may hold something of ours."""
+
+POLL = timedelta(seconds=10)
+"""How often a backend is listed."""
+
+POLL_BUSY = timedelta(seconds=2)
+"""How often it is listed while a machine starts or ends."""
+
+REACHABLE, IN_USE = "Reachable", "InUse"
+
+
+def limits(given: ProviderLimits) -> BackendLimits:
+    cost = float(given.max_hourly_cost or 0)
+    return BackendLimits(instances=given.max_instances, hourly_cost=cost, hours=given.max_hours)
+
+
+def on_record(meta: ObjectMeta) -> bool:
+    return RECORD in meta.finalizers
+
+
+def recorded(meta: ObjectMeta, *, kept: bool) -> ObjectMeta:
+    """The metadata with or without the record."""
+    if kept == on_record(meta):
+        return meta
+    others = tuple(name for name in meta.finalizers if name != RECORD)
+    return replace(meta, finalizers=(*others, RECORD) if kept else others)
+
+
+def next_listing(listing: Listing) -> timedelta:
+    """How long to wait before the backend is listed again."""
+    moving = (MachineState.STARTING, MachineState.ENDING)
+    busy = any(machine.state in moving for machine in listing.machines)
+    return POLL_BUSY if busy or listing.missing else POLL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderView:
+    """What a status is made from."""
+
+    config: ProviderConfig
+    listing: Listing
+
+
+def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
+    config, listing = seen.config, seen.listing
+    generation = config.metadata.generation
+    found = conditions.condition(
+        config.status.conditions,
+        REACHABLE,
+        status=listing.begun is not None and not listing.error,
+        reason=_reachability(listing),
+        message=listing.error,
+        generation=generation,
+        now=now,
+    )
+    used = on_record(config.metadata)
+    held = len(listing.machines)
+    found = conditions.condition(
+        found,
+        IN_USE,
+        status=used,
+        reason="MayHoldInstances" if used else "Empty",
+        message=f"instances: {held}; the object is kept until there are none" if used else "",
+        generation=generation,
+        now=now,
+    )
+    return ProviderConfigStatus(
+        observed_generation=generation,
+        instances=held,
+        hourly_cost=f"{backends.spend(listing):.2f}" if listing.begun is not None else "",
+        last_error=listing.error,
+        conditions=found,
+    )
+
+
+def _reachability(listing: Listing) -> str:
+    if listing.error:
+        return "NotAnswering"
+    return "Listed" if listing.begun is not None else "NotListedYet"

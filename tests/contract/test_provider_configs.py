@@ -1,0 +1,258 @@
+"""ProviderConfigs with the production wiring: records, finalizers, listings, status, limits."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from bullpen.api.core import Secret
+from bullpen.api.exporterset import ExporterSet
+from bullpen.api.fields import Kind
+from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.api.providerconfig import ProviderConfig, ProviderConfigSpec, ProviderLimits
+from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.app.lab import Lab, LabSettings
+from bullpen.app.placements import provisioner_of
+from bullpen.core import conditions
+from bullpen.core.targets.backends import SETTLE_MAX
+from bullpen.core.targets.provider_status import IN_USE, POLL, REACHABLE, RECORD
+from bullpen.errors import NotFound
+from bullpen.placements.base import Workload
+from bullpen.provisioners.attended import Backend, Order
+from bullpen.provisioners.base import Instance, Plugin
+from bullpen.sim.keys import cheap_keys
+from bullpen.testing.fake_placement import FakePlacement
+from bullpen.testing.fake_provider import NAME, AccountFaults, FakeProvider
+from support.pool_world import CONTROLLERS, NAMESPACE, World
+
+EAST = (NAMESPACE, "east")
+SETTLE = SETTLE_MAX.total_seconds()
+KEPT: tuple[tuple[type[Kind], str], ...] = (
+    (ProviderConfig, "east"),
+    (Secret, "account"),
+    (VirtualTargetClass, "fake"),
+)
+
+
+class NotingProvider(FakeProvider):
+    """Notes the credentials that each creation was made with."""
+
+    seen: tuple[bytes, ...] = ()
+
+    async def create(self, backend: Backend, order: Order) -> Any:
+        self.seen = (*self.seen, backend.credentials()["token"])
+        return await super().create(backend, order)
+
+
+class NotingPlacement(FakePlacement):
+    """Notes what exporters are given."""
+
+    given: tuple[Workload, ...] = ()
+
+    async def start(self, workload: Workload) -> Instance:
+        self.given = (*self.given, workload)
+        return await super().start(workload)
+
+
+class ProviderWorld(World):
+    def __init__(self) -> None:
+        super().__init__()
+        self.provider = NotingProvider(self.wall, self.chance)
+        self.placement = NotingPlacement(self.provider.pause)
+        self.plugin = Plugin(name=NAME, provider=lambda: self.provider)
+
+    @contextlib.asynccontextmanager
+    async def service(self) -> AsyncIterator[None]:
+        made = provisioner_of(self.plugin, self.placement, self.objects, self.sources)
+        self.lab = Lab(
+            self.objects,
+            LabSettings(endpoint="lab:8082", ca_pem="PEM"),
+            self.sources,
+            keys=cheap_keys(self.wall),
+            provisioners=(made,),
+            disk_storage=self.disk_storage,
+        )
+        self.views, self.connections = self.lab.views, self.lab.connections
+        async with self.lab.running(CONTROLLERS):
+            yield
+
+    async def make_provider(self, **limits: Any) -> None:
+        await self.objects.create(
+            Secret(metadata=ObjectMeta(name="account", namespace=NAMESPACE), data=token("first"))
+        )
+        spec = ProviderConfigSpec(
+            provisioner=NAME,
+            credentials_secret_ref=LocalObjectReference(name="account"),
+            limits=ProviderLimits(**limits),
+        )
+        meta = ObjectMeta(name="east", namespace=NAMESPACE)
+        await self.objects.create(ProviderConfig(metadata=meta, spec=spec))
+
+    async def make_pool(self, members: int = 1) -> None:
+        await self.make_class(
+            provisioner=NAME,
+            provider_config_ref=LocalObjectReference(name="east"),
+            boot_timeout=timedelta(days=1),
+        )
+        await self.make_set(min_replicas=members, max_replicas=10)
+
+    def config(self) -> ProviderConfig:
+        found = self.views[ProviderConfig].get(*EAST)
+        assert found is not None
+        return found
+
+    async def records(self) -> list[str]:
+        """The kinds of existing objects that have the finalizer."""
+        found = []
+        for kind, name in KEPT:
+            with contextlib.suppress(NotFound):
+                value: Any = await self.objects.get(kind, NAMESPACE, name)
+                found += [kind.kind] if RECORD in value.metadata.finalizers else []
+        return found
+
+    async def exists(self, kind: type[Kind], name: str) -> bool:
+        try:
+            await self.objects.get(kind, NAMESPACE, name)
+        except NotFound:
+            return False
+        return True
+
+    def holds(self, kind: str) -> bool:
+        return conditions.holds(self.config().status.conditions, kind)
+
+    def running(self) -> int:
+        return len(self.placement.exporters)
+
+
+def token(text: str) -> dict[str, str]:
+    return {"token": base64.b64encode(text.encode()).decode()}
+
+
+ALL = ["ProviderConfig", "Secret", "VirtualTargetClass"]
+
+
+def test_what_is_needed_to_delete_machines_is_kept_until_there_are_none() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.make_pool(2)
+        await world.until(lambda: world.running() == 2)
+        await world.sleep(2 * POLL.total_seconds())
+        assert await world.records() == ALL
+        assert world.holds(IN_USE)
+
+        for kind, name in KEPT:
+            await world.remove(kind, name)
+        await world.sleep(60)
+        assert [await world.exists(kind, name) for kind, name in KEPT] == [True] * 3
+        assert len(world.provider.held()) == 2
+
+        await world.remove(ExporterSet, "qemu")
+        await world.until(lambda: world.provider.held() == [], seconds=120)
+        assert await world.exists(ProviderConfig, "east"), "nothing is proven yet"
+        await world.sleep(SETTLE + 3 * POLL.total_seconds())
+        assert [await world.exists(kind, name) for kind, name in KEPT] == [False] * 3
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_machines_of_a_service_that_was_killed_are_found_and_removed() -> None:
+    async def story(world: ProviderWorld) -> None:
+        async with world.service():
+            await world.make_provider()
+            await world.make_pool(2)
+            await world.until(lambda: world.running() == 2)
+        await world.remove(ExporterSet, "qemu")
+        world.placement.exporters.clear()
+        async with world.service():
+            await world.until(lambda: world.provider.held() == [], seconds=120)
+            await world.sleep(SETTLE + 3 * POLL.total_seconds())
+            assert await world.records() == []
+            assert not world.holds(IN_USE)
+
+    ProviderWorld().run_without_service(story)  # type: ignore[arg-type]
+
+
+def test_the_status_says_what_exists_what_it_costs_and_what_went_wrong() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.until(lambda: world.holds(REACHABLE))
+        await world.make_pool(2)
+        await world.until(lambda: world.config().status.instances == 2)
+        assert world.config().status.hourly_cost == "7.20"
+
+        world.provider.account(EAST).faults.silent = True
+        await world.until(lambda: not world.holds(REACHABLE))
+        assert world.config().status.last_error == "account east does not answer"
+        assert world.config().status.instances == 2, "as last seen"
+        calls = world.provider.account(EAST).calls
+        await world.sleep(600)
+        assert world.provider.account(EAST).calls - calls < 20, "it is asked less and less often"
+        assert world.running() == 2
+
+        world.provider.account(EAST).faults = AccountFaults()
+        await world.until(lambda: world.holds(REACHABLE), seconds=70)
+        assert world.config().status.last_error == ""
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_the_limits_of_a_provider_hold_a_pool() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider(max_instances=1)
+        await world.make_pool(3)
+        await world.until(lambda: world.running() == 1)
+        await world.always(lambda: len(world.provider.held()) == 1, seconds=60)
+        found = world.views[ProviderConfig].get(*EAST)
+        assert found is not None
+        await world.objects.update(
+            replace(found, spec=replace(found.spec, limits=ProviderLimits(max_instances=3)))
+        )
+        await world.until(lambda: world.running() == 3, seconds=120)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_a_machine_ends_when_it_is_older_than_the_limit() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider(max_hours=1)
+        await world.make_pool(1)
+        await world.until(lambda: world.running() == 1)
+        (first,) = world.provider.held()
+        await world.sleep(3600)
+        await world.until(lambda: first not in world.provider.held(), seconds=60)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_rotated_credentials_are_used_at_once_and_replace_nobody() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.make_pool(1)
+        await world.until(lambda: world.running() == 1)
+        before = world.provider.held()
+        secret = await world.objects.get(Secret, NAMESPACE, "account")
+        await world.objects.update(replace(secret, data=token("second")))
+        await world.edit_set(min_replicas=2)
+        await world.until(lambda: world.running() == 2)
+
+        assert world.provider.seen == (b"first", b"second")
+        assert before[0] in world.provider.held()
+        assert all(not each.spec.credentials for each in world.placement.given)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_a_class_without_its_provider_config_says_so() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_pool(1)
+        await world.until(lambda: world.status().conditions)
+        said = " ".join(found.message for found in world.status().conditions)
+        assert "spec.providerConfigRef.name: the ProviderConfig does not exist" in said
+        await world.make_provider()
+        await world.until(lambda: world.running() == 1, seconds=120)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]

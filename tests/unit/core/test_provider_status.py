@@ -1,0 +1,87 @@
+"""What the status of a ProviderConfig says, and when its backend is listed again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.providerconfig import (
+    ProviderConfig,
+    ProviderConfigSpec,
+    ProviderConfigStatus,
+    ProviderLimits,
+)
+from bullpen.core.conditions import get
+from bullpen.core.targets import backends, provider_status
+from bullpen.core.targets.backends import BackendLimits, Listing, Machine, MachineState
+from bullpen.core.targets.provider_status import POLL, POLL_BUSY, RECORD, ProviderView
+from bullpen.kit.clock import EPOCH
+
+LISTED = Listing(begun=timedelta(hours=1))
+
+
+def machine(state: MachineState) -> Machine:
+    return Machine(
+        id="m", key=("lab", "a"), owner_uid="u", state=state, created=EPOCH, hourly_cost=0.125
+    )
+
+
+def status(listing: Listing, *finalizers: str) -> ProviderConfigStatus:
+    config = ProviderConfig(
+        metadata=ObjectMeta(name="east", namespace="lab", generation=3, finalizers=finalizers),
+        spec=ProviderConfigSpec(provisioner="p"),
+    )
+    seen = ProviderView(config=config, listing=listing)
+    return provider_status.status(seen, now=EPOCH)
+
+
+def test_a_backend_that_answers_is_reachable() -> None:
+    found = status(backends.put(LISTED, machine(MachineState.RUNNING)), RECORD)
+    assert (found.instances, found.hourly_cost, found.observed_generation) == (1, "0.12", 3)
+    reachable, used = (get(found.conditions, name) for name in ("Reachable", "InUse"))
+    assert reachable is not None
+    assert (reachable.status, reachable.reason) == ("True", "Listed")
+    assert used is not None
+    assert (used.status, used.reason) == ("True", "MayHoldInstances")
+    assert used.message == "instances: 1; the object is kept until there are none"
+
+
+def test_one_that_does_not_answer_says_why() -> None:
+    found = status(backends.silent(LISTED, "no route", now=timedelta(hours=2)))
+    reachable = get(found.conditions, "Reachable")
+    assert reachable is not None
+    assert (reachable.status, reachable.reason) == ("False", "NotAnswering")
+    assert (reachable.message, found.last_error) == ("no route", "no route")
+
+
+def test_nothing_is_said_about_cost_before_the_first_listing() -> None:
+    found = status(Listing())
+    reachable = get(found.conditions, "Reachable")
+    assert reachable is not None
+    assert (reachable.status, reachable.reason) == ("False", "NotListedYet")
+    assert found.hourly_cost == ""
+
+
+def test_a_backend_is_listed_more_often_while_a_machine_starts_or_ends() -> None:
+    assert provider_status.next_listing(LISTED) == POLL
+    for state, expected in (
+        (MachineState.RUNNING, POLL),
+        (MachineState.STARTING, POLL_BUSY),
+        (MachineState.ENDING, POLL_BUSY),
+    ):
+        listing = backends.put(LISTED, machine(state))
+        assert provider_status.next_listing(listing) == expected
+
+
+def test_the_record_is_a_finalizer_beside_those_of_others() -> None:
+    meta = ObjectMeta(name="east", finalizers=("example.com/other",))
+    kept = provider_status.recorded(meta, kept=True)
+    assert kept.finalizers == ("example.com/other", RECORD)
+    assert provider_status.recorded(kept, kept=True) is kept
+    assert provider_status.recorded(kept, kept=False) == meta
+
+
+def test_limits_of_the_object_are_those_of_the_backend() -> None:
+    given = ProviderLimits(max_instances=3, max_hours=8, max_hourly_cost="12.50")
+    assert provider_status.limits(given) == BackendLimits(instances=3, hours=8, hourly_cost=12.5)
+    assert provider_status.limits(ProviderLimits()) == BackendLimits()
