@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,18 +11,26 @@ from pathlib import Path
 import pytest
 
 from bullpen.testing.provisioner_contract import ProvisionerContract
+from support import provisioner_guide
 from support.real_service import Service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-PACKAGE = Path(__file__).parents[1] / "third_party" / "turtlelab"
 BIN = Path(sys.executable).parent
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with everything that is here, and the package besides."""
+    """An environment with everything that is here, and the package of the guide besides."""
     place = tmp_path_factory.mktemp("third-party")
+    make_environment(place)
+    provisioner_guide.write_package(place)
+    run("pip", "install", "./turtlelab", cwd=place, PATH=path_of(place))
+    return place
+
+
+def make_environment(place: Path) -> None:
+    """A virtual environment, and the commands that a reader of the guide has in it."""
     run(sys.executable, "-m", "venv", "--without-pip", place / "venv", cwd=place)
     python = place / "venv" / "bin" / "python"
     packages = run(
@@ -32,13 +39,20 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Our own environment with its packages, the service included, is one more place to look.
     ours = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     (Path(packages.strip()) / "ours.pth").write_text(ours)
-    source = shutil.copytree(PACKAGE, place / "turtlelab")
-    run(
-        BIN / "uv", "pip", "install", "-q", "--no-deps", "--no-build-isolation",
-        "--python", python, source, cwd=place,
-        VIRTUAL_ENV=str(place / "venv"),
-    )  # fmt: skip
-    return place
+    offline = "--no-deps --no-build-isolation"  # everything it needs is here
+    for name, command in {
+        "bullpen": f"{python} -m bullpen",
+        "pytest": f"{python} -m pytest -p no:cacheprovider",
+        "pip": f"VIRTUAL_ENV={place}/venv {BIN}/uv pip --quiet --offline",
+    }.items():
+        script = place / "venv" / "bin" / name
+        options = f' "$1" {offline} --python {python} "${{@:2}}"' if name == "pip" else ' "$@"'
+        script.write_text(f"#!/bin/bash\n{command}{options}\n")
+        script.chmod(0o755)
+
+
+def path_of(place: Path) -> str:
+    return f"{place / 'venv' / 'bin'}:{BIN}:{os.environ['PATH']}"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -54,29 +68,24 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_third_partys_provisioner_passes_the_contract_suite(environment: Path) -> None:
-    python = environment / "venv" / "bin" / "python"
-    said = run(
-        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=environment / "turtlelab"
-    )
+def test_the_guide_makes_a_provisioner_that_serves_a_pool(tmp_path: Path) -> None:
+    """Everything on the page, in its order: files are written, and commands are run."""
+    make_environment(tmp_path)
+    lab = Service(tmp_path / "lab", "--port-base", "0", python=tmp_path / "venv" / "bin" / "python")
+    first, install, service, use = provisioner_guide.commands()
+    assert service == provisioner_guide.SERVICE
+    given = {"PATH": path_of(tmp_path)}
+    run("bash", "-euc", first, cwd=tmp_path, **given)
+    for path, text in provisioner_guide.files().items():
+        (tmp_path / path).write_text(text)
+    said = run("bash", "-euc", install, cwd=tmp_path, **given)
     promises = [name for name in dir(ProvisionerContract) if name.startswith("test_")]
     assert f"{len(promises)} passed" in said
-
-
-def test_a_third_partys_provisioner_serves_a_pool(environment: Path, tmp_path: Path) -> None:
-    python = environment / "venv" / "bin" / "python"
-    service = Service(tmp_path / "data", "--port-base", "0", python=python)
-    service.start()
+    lab.start()
     try:
-        service.kubectl("apply", "-f", str(environment / "turtlelab" / "pool.yaml"))
-        service.kubectl("wait", "exporterset/turtles", "--for=condition=Available", "--timeout=60s")
-        said = service.jmp(
-            "shell", "--client-config", str(service.data / "clients" / "default.yaml"),
-            "-l", "animal=turtle", "--", "j", "power", "on",
-        )  # fmt: skip
-        assert said.returncode == 0
+        run("bash", "-euc", use, cwd=tmp_path, **{**lab.environment, **given})
     finally:
-        service.stop()
+        assert lab.stop() == 0
 
 
 def test_a_provisioner_that_cannot_be_loaded_is_reported_and_costs_no_other(

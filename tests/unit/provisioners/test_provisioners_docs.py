@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from bullpen.api import schema
-from bullpen.api.fields import Struct, about
+from bullpen.api.fields import Struct
 from bullpen.drivers.container_parameters import ContainerParameters
 from bullpen.drivers.program_parameters import ProgramParameters
 from bullpen.drivers.qemu_parameters import QemuParameters
 from bullpen.drivers.target_files import File
-from bullpen.provisioners import parameters
 from bullpen.provisioners.base import (
     ExitReason,
     Host,
     InstancePhase,
-    Needs,
-    Plugin,
     Profile,
     Provisioner,
     Site,
 )
+from support import provisioner_guide
 
 DOCS = Path(__file__).parents[3] / "docs"
 FILE = frozenset(schema.of(File)["properties"])
@@ -72,30 +70,21 @@ def test_every_phase_and_exit_reason_is_in_the_guide() -> None:
 
 
 def test_the_recipe_in_the_guide_is_one() -> None:
-    text = (DOCS / "how-to" / "write-a-provisioner.md").read_text()
-    code, plugin, suite = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {
-        "__name__": __name__,
-        "Needs": Needs,
-        "Plugin": Plugin,
-        "Struct": Struct,
-        "about": about,
-        "dataclass": dataclass,
-        "field": field,
-        "parameters": parameters,
-    }
-    exec(compile(code, "guide", "exec", dont_inherit=True), names)
-    exec(compile(plugin, "guide", "exec", dont_inherit=True), names)
-    recipe = names["PLUGIN"].recipe(Host(arch="x86_64"))
-    assert recipe.name == names["PLUGIN"].name
-    turtles = DOCS.parent / "tests" / "third_party" / "turtlelab" / "tests" / "test_turtles.py"
-    assert suite in turtles.read_text(), "the package that is tested has the test of the guide"
-    profile = Profile(provisioner=recipe.name, parameters={"speed": 3})
+    code = provisioner_guide.files()["turtlelab/src/turtlelab/provisioner.py"]
+    name = "turtlelab.provisioner"
+    module = sys.modules[name] = ModuleType(name)
+    try:
+        exec(compile(code, "guide", "exec", dont_inherit=True), module.__dict__)
+        recipe = module.PLUGIN.recipe(Host(arch="x86_64"))
+        assert recipe.name == module.PLUGIN.name
+        profile = Profile(provisioner=recipe.name, parameters={"speed": 3})
 
-    assert recipe.check({"speed": 3}) == ()
-    assert [cause.field for cause in recipe.check({"speed": "slow"})] == ["parameters.speed"]
-    assert recipe.needs(profile).memory_bytes == 64 << 20
-    assert recipe.export(profile, Site(artifacts={}))["turtle"]["config"] == {"speed": 3}
+        assert recipe.check({"speed": 3}) == ()
+        assert [cause.field for cause in recipe.check({"speed": "slow"})] == ["parameters.speed"]
+        assert recipe.needs(profile).memory_bytes == 64 << 20
+        assert recipe.export(profile, Site(artifacts={}))["power"]["config"] == {"speed": 3}
+    finally:
+        del sys.modules[name]
 
 
 def test_the_guide_says_how_many_methods_there_are() -> None:

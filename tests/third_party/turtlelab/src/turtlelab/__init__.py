@@ -1,1 +1,0 @@
-"""Turtles as test targets."""
