@@ -16,6 +16,7 @@ from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.providerconfig import ProviderConfig, ProviderConfigSpec, ProviderLimits
 from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.app.lab import Lab, LabSettings
+from bullpen.app.metrics import ProviderMetrics
 from bullpen.app.placements import provisioner_of
 from bullpen.core import conditions
 from bullpen.core.targets.backends import SETTLE_MAX
@@ -254,5 +255,29 @@ def test_a_class_without_its_provider_config_says_so() -> None:
         assert "spec.providerConfigRef.name: the ProviderConfig does not exist" in said
         await world.make_provider()
         await world.until(lambda: world.running() == 1, seconds=120)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_what_exists_and_what_it_costs_are_metrics() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.make_pool(2)
+        world.provider.account(EAST).faults.quota = 7
+        await world.until(lambda: world.config().status.instances == 2)
+        await world.until(lambda: world.config().status.quota is not None)
+        await world.until(lambda: world.config().status.orphans == 0)
+        found = {
+            sample.name: (sample.labels, sample.value)
+            for family in ProviderMetrics(world.views[ProviderConfig].all).collect()
+            for sample in family.samples
+        }
+        named = {"namespace": NAMESPACE, "provider": "east"}
+        assert found == {
+            "bullpen_provider_reachable": (named, 1.0),
+            "bullpen_provider_instances": (named, 2.0),
+            "bullpen_provider_orphans": (named, 0.0),
+            "bullpen_provider_hourly_cost": (named, 7.2),
+        }
 
     ProviderWorld().run(story)  # type: ignore[arg-type]

@@ -67,6 +67,14 @@ class ProviderConfigSpec(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderQuota(Struct):
+    """What the provider itself allows."""
+
+    instances: int = field(default=0, metadata=about("Instances that it allows."))
+    used: int = field(default=0, metadata=about("Instances that exist there, of anybody's."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderConfigStatus(Struct):
     """What is known of the provider."""
 
@@ -76,8 +84,15 @@ class ProviderConfigStatus(Struct):
     instances: int = field(
         default=0, metadata=about("Instances of this lab that exist, as last listed.")
     )
+    orphans: int = field(
+        default=0,
+        metadata=about("Those of them that no Exporter stands for; they are being deleted."),
+    )
     hourly_cost: str = field(
         default="", metadata=about("Estimated cost of these instances, per hour.")
+    )
+    quota: ProviderQuota | None = field(
+        default=None, metadata=about("The provider's own limit, if it tells.")
     )
     last_error: str = field(
         default="", metadata=about("Why the provider was last not reached; empty while it is.")

@@ -108,7 +108,7 @@ async def _serving(
         grpc.serving(services.callers, services.controller, services.client, services.claims),
         _login(settings, identity, endpoint, namespace=home),
     ):
-        with here.health.counting(lab_metrics(lab.views)):
+        with here.health.counting(lab_metrics(lab.views, providers=False)):
             announce(f"Leading at {endpoint}.")
             yield f"leading at {endpoint}"
 

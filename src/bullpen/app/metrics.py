@@ -13,17 +13,28 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from bullpen.api.exporterset import ExporterSet
+from bullpen.api.providerconfig import ProviderConfig
 from bullpen.audit.log import AuditLog
 from bullpen.controllers.faults import unprocessed
 from bullpen.controllers.views import Views
+from bullpen.core import conditions
+from bullpen.core.targets import provider_status
 from bullpen.runtime.faults import Faults
 
 LABELS = ("namespace", "pool")
 
+PROVIDER_METRICS = {
+    "reachable": "Whether the provider of a ProviderConfig answers.",
+    "instances": "Instances of this lab that exist at the provider.",
+    "orphans": "Instances that no Exporter stands for.",
+    "hourly_cost": "Estimated cost of all instances, per hour.",
+}
 
-def lab_metrics(views: Views) -> tuple[Collector, ...]:
-    """The metrics of every process that runs controllers."""
-    return PoolMetrics(views.sets.all), FaultMetrics(views.faults)
+
+def lab_metrics(views: Views, *, providers: bool = True) -> tuple[Collector, ...]:
+    """The metrics of every process that runs controllers; of ``providers`` where pools are."""
+    own = (ProviderMetrics(views[ProviderConfig].all),) if providers else ()
+    return PoolMetrics(views.sets.all), FaultMetrics(views.faults), *own
 
 
 class PoolMetrics(Collector):
@@ -74,6 +85,30 @@ class PoolMetrics(Collector):
             if measured is not None and measured.estimate_error is not None:
                 wrong.add_metric(named, measured.estimate_error.total_seconds())
         yield from (replicas, created, failing, boots, wrong)
+
+
+class ProviderMetrics(Collector):
+    def __init__(self, configs: Callable[[], Iterable[ProviderConfig]]) -> None:
+        self._configs = configs
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("namespace", "provider")
+        families = {
+            name: GaugeMetricFamily(f"bullpen_provider_{name}", text, labels=labels)
+            for name, text in PROVIDER_METRICS.items()
+        }
+        for config in self._configs():
+            status = config.status
+            values = {
+                "reachable": conditions.holds(status.conditions, provider_status.REACHABLE),
+                "instances": status.instances,
+                "orphans": status.orphans,
+                "hourly_cost": float(status.hourly_cost or 0),
+            }
+            for name, family in families.items():
+                named = (config.metadata.namespace, config.metadata.name)
+                family.add_metric(named, float(values[name]))
+        yield from families.values()
 
 
 class FaultMetrics(Collector):

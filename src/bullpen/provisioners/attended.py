@@ -21,7 +21,13 @@ from typing import Protocol
 
 from bullpen.api.exporterset import Driver
 from bullpen.core.targets import backends
-from bullpen.core.targets.backends import BackendLimits, Listing, Machine, MachineState
+from bullpen.core.targets.backends import (
+    BackendLimits,
+    Inventory,
+    Listing,
+    Machine,
+    MachineState,
+)
 from bullpen.errors import Cause, NoCapacity, Refused, Unavailable, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.placements.base import Placement, Workload
@@ -98,7 +104,7 @@ class Provider(Protocol):
     def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
         """The ``export`` section of the exporter's config for a machine that runs."""
 
-    async def list_machines(self, backend: Backend) -> tuple[Machine, ...]:
+    async def list_machines(self, backend: Backend) -> Inventory:
         """All machines of the backend's lab; raises if the listing is not complete."""
 
     async def create(self, backend: Backend, order: Order) -> Machine:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from bullpen.api.exporterset import Driver
-from bullpen.core.targets.backends import Key, Machine, MachineState
+from bullpen.core.targets.backends import Inventory, Key, Machine, MachineState, Quota
 from bullpen.errors import Cause, NoCapacity, TooManyRequests, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.provisioners.attended import Backend, Order
@@ -112,15 +112,16 @@ class FakeProvider:
         assert machine.address, "an exporter is placed for a machine that can be reached"
         return {"power": {"type": MOCK_DRIVER, "config": {}}}
 
-    async def list_machines(self, backend: Backend) -> tuple[Machine, ...]:
+    async def list_machines(self, backend: Backend) -> Inventory:
         account = await self._reached(backend)
         shown = tuple(
             self._shown(account, machine)
             for machine in self._existing(account)
             if machine.lab == backend.lab and self._is_shown(account, machine)
         )
+        limit, used = account.faults.quota, len(self._existing(account))
         await self._answer(account)
-        return shown
+        return Inventory(machines=shown, quota=Quota(instances=limit, used=used) if limit else None)
 
     async def create(self, backend: Backend, order: Order) -> Machine:
         account = await self._reached(backend)

@@ -12,15 +12,18 @@ from bullpen.core.targets.backends import (
     LOST_AFTER,
     SETTLE_MAX,
     BackendLimits,
+    Inventory,
     Listing,
     Machine,
     MachineState,
+    Quota,
 )
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.kit.clock import EPOCH
 
 SECOND = timedelta(seconds=1)
 BEGUN = timedelta(hours=1)
+NOTHING = Inventory(machines=())
 
 
 def machine(name: str = "a", uid: str = "uid-1", *, number: int = 1, **more: object) -> Machine:
@@ -45,15 +48,17 @@ def seen(found: Machine, own: Instance | None, *, silent_for: timedelta = timede
 
 def test_a_machine_that_listings_lack_counts_as_existing_for_a_while() -> None:
     known = backends.put(Listing(begun=BEGUN), machine())
-    first = backends.listed(known, (), begun=BEGUN + SECOND)
+    first = backends.listed(known, NOTHING, begun=BEGUN + SECOND)
     assert first.machines == (machine(),)
     assert first.empty_since is None
-    later = backends.listed(first, (), begun=BEGUN + SETTLE_MAX)
+    later = backends.listed(first, NOTHING, begun=BEGUN + SETTLE_MAX)
     assert later.machines == (machine(),)
-    last = backends.listed(later, (), begun=BEGUN + SETTLE_MAX + SECOND)
+    last = backends.listed(later, NOTHING, begun=BEGUN + SETTLE_MAX + SECOND)
     assert last.machines == ()
 
-    back = backends.listed(later, (machine(),), begun=BEGUN + SETTLE_MAX + SECOND)
+    back = backends.listed(
+        later, Inventory(machines=(machine(),)), begun=BEGUN + SETTLE_MAX + SECOND
+    )
     assert back.missing == {}, "once it is shown again, it is not missing"
 
 
@@ -61,16 +66,16 @@ def test_a_deleted_machine_is_gone_with_the_first_listing_that_lacks_it() -> Non
     ending = machine(state=MachineState.ENDING)
     known = backends.put(Listing(begun=BEGUN), ending)
 
-    shown = backends.listed(known, (machine(),), begun=BEGUN + SECOND)
+    shown = backends.listed(known, Inventory(machines=(machine(),)), begun=BEGUN + SECOND)
     assert [each.state for each in shown.machines] == [MachineState.ENDING]
-    assert backends.listed(known, (), begun=BEGUN + SECOND).machines == ()
+    assert backends.listed(known, NOTHING, begun=BEGUN + SECOND).machines == ()
 
 
 def test_a_backend_holds_nothing_only_after_empty_listings_for_a_while() -> None:
     assert not backends.holds_nothing(Listing())
-    empty = backends.listed(Listing(), (), begun=BEGUN)
+    empty = backends.listed(Listing(), NOTHING, begun=BEGUN)
     assert not backends.holds_nothing(empty)
-    empty = backends.listed(empty, (), begun=BEGUN + SETTLE_MAX)
+    empty = backends.listed(empty, NOTHING, begun=BEGUN + SETTLE_MAX)
     assert backends.holds_nothing(empty)
     assert not backends.holds_nothing(backends.touched(empty))
     quiet = backends.silent(empty, "no answer", now=BEGUN + 2 * SETTLE_MAX)
@@ -81,7 +86,7 @@ def test_silence_is_counted_from_the_first_call_without_an_answer() -> None:
     first = backends.silent(Listing(begun=BEGUN), "no", now=BEGUN + SECOND)
     second = backends.silent(first, "still no", now=BEGUN + 2 * SECOND)
     assert (second.silent_since, second.error) == (BEGUN + SECOND, "still no")
-    assert backends.listed(second, (), begun=BEGUN + 3 * SECOND).silent_since is None
+    assert backends.listed(second, NOTHING, begun=BEGUN + 3 * SECOND).silent_since is None
 
 
 def test_the_oldest_machine_of_an_exporter_is_kept() -> None:
@@ -113,6 +118,25 @@ def test_limits_count_what_exists_and_what_is_being_created(
     found = backends.put(Listing(), machine())
     answer = backends.no_room(found, limits, creating=creating, hourly_cost=2.0)
     assert answer.startswith(said) if said else answer == ""
+
+
+def test_a_used_up_quota_of_the_provider_is_not_tried() -> None:
+    found = backends.listed(
+        Listing(),
+        Inventory(machines=(), quota=Quota(instances=5, used=4)),
+        begun=BEGUN,
+    )
+    assert backends.no_room(found, BackendLimits(), creating=0, hourly_cost=0) == ""
+    said = "4 of the 5 instances of the provider's quota are used"
+    assert backends.no_room(found, BackendLimits(), creating=1, hourly_cost=0) == said
+
+
+def test_a_machine_is_expired_when_it_is_as_old_as_the_limit() -> None:
+    found = backends.put(Listing(), machine(created=EPOCH))
+    limits, hours = BackendLimits(hours=2), timedelta(hours=2)
+    assert backends.expired(found, BackendLimits(), now=EPOCH + 100 * hours) == ()
+    assert backends.expired(found, limits, now=EPOCH + hours - SECOND) == ()
+    assert backends.expired(found, limits, now=EPOCH + hours) == found.machines
 
 
 def test_while_its_exporter_runs_a_target_is_not_lost_with_its_backend() -> None:

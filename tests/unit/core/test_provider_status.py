@@ -13,7 +13,14 @@ from bullpen.api.providerconfig import (
 )
 from bullpen.core.conditions import get
 from bullpen.core.targets import backends, provider_status
-from bullpen.core.targets.backends import BackendLimits, Listing, Machine, MachineState
+from bullpen.core.targets.backends import (
+    BackendLimits,
+    Inventory,
+    Listing,
+    Machine,
+    MachineState,
+    Quota,
+)
 from bullpen.core.targets.provider_status import POLL, POLL_BUSY, RECORD, ProviderView
 from bullpen.kit.clock import EPOCH
 
@@ -44,6 +51,22 @@ def test_a_backend_that_answers_is_reachable() -> None:
     assert used is not None
     assert (used.status, used.reason) == ("True", "MayHoldInstances")
     assert used.message == "instances: 1; the object is kept until there are none"
+
+
+def test_machines_without_their_exporter_are_orphans() -> None:
+    listing = backends.put(LISTED, machine(MachineState.RUNNING))
+    config = ProviderConfig(spec=ProviderConfigSpec(provisioner="p"))
+    for owners, count in (({}, 1), ({("lab", "a"): "other"}, 1), ({("lab", "a"): "u"}, 0)):
+        seen = ProviderView(config=config, listing=listing, owners=owners)
+        assert provider_status.status(seen, now=EPOCH).orphans == count
+
+
+def test_the_quota_of_the_provider_is_shown() -> None:
+    inventory = Inventory(machines=(), quota=Quota(instances=8, used=3))
+    found = status(backends.listed(Listing(), inventory, begun=timedelta(0)))
+    assert found.quota is not None
+    assert (found.quota.instances, found.quota.used) == (8, 3)
+    assert status(LISTED).quota is None
 
 
 def test_one_that_does_not_answer_says_why() -> None:

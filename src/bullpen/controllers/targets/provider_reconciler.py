@@ -99,8 +99,11 @@ class ProviderReconciler:
         if config is None:
             return
 
+        named = (self._views.exporters.get(*machine.key) for machine in listing.machines)
+        owners = {key_of(found): found.metadata.uid for found in named if found is not None}
+
         def status(newest: ProviderConfig) -> object:
-            seen = ProviderView(config=newest, listing=listing)
+            seen = ProviderView(config=newest, listing=listing, owners=owners)
             return provider_status.status(seen, now=self._clock.now())
 
         try:

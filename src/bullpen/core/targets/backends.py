@@ -61,6 +61,22 @@ class BackendLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How many machines the provider allows, and how many of them exist, of anybody's."""
+
+    instances: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The answer of a provider: all machines of a lab, and its quota if it tells."""
+
+    machines: tuple[Machine, ...]
+    quota: Quota | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """What is known of one backend. Times are steady: setting the clock changes nothing."""
 
@@ -71,6 +87,7 @@ class Listing:
     empty_since: timedelta | None = None
     """When the first of the latest listings began that showed nothing."""
 
+    quota: Quota | None = None
     missing: Mapping[str, timedelta] = field(default_factory=dict)
     """By id of a machine, since when the listings lack it."""
 
@@ -85,13 +102,13 @@ def client_token(lab: str, key: Key, uid: str) -> str:
     return hashlib.sha256("|".join((lab, *key, uid)).encode()).hexdigest()
 
 
-def listed(before: Listing, found: Iterable[Machine], *, begun: timedelta) -> Listing:
+def listed(before: Listing, found: Inventory, *, begun: timedelta) -> Listing:
     """The state after a complete listing.
 
     A machine that is not shown counts as existing for ``SETTLE_MAX``, unless it was deleted: it
     may be new, or the backend's listings may differ.
     """
-    shown = {machine.id: _deleted_before(machine, before) for machine in found}
+    shown = {machine.id: _deleted_before(machine, before) for machine in found.machines}
     missing = {
         machine.id: before.missing.get(machine.id, begun)
         for machine in before.machines
@@ -107,6 +124,7 @@ def listed(before: Listing, found: Iterable[Machine], *, begun: timedelta) -> Li
         machines=machines,
         begun=begun,
         empty_since=None if machines else before.empty_since or begun,
+        quota=found.quota,
         missing={machine.id: missing[machine.id] for machine in late},
     )
 
@@ -178,6 +196,9 @@ def no_room(listing: Listing, limits: BackendLimits, *, creating: int, hourly_co
     count = sum(m.state is not MachineState.ENDING for m in listing.machines) + creating
     if limits.instances and count >= limits.instances:
         return f"{count} of at most {limits.instances} instances exist (limits.maxInstances)"
+    quota = listing.quota
+    if quota is not None and quota.used + creating >= quota.instances:
+        return f"{quota.used} of the {quota.instances} instances of the provider's quota are used"
     cost = spend(listing) + (creating + 1) * hourly_cost
     if limits.hourly_cost and cost > limits.hourly_cost:
         return (

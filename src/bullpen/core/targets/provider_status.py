@@ -7,14 +7,20 @@ deleted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.providerconfig import ProviderConfig, ProviderConfigStatus, ProviderLimits
+from bullpen.api.providerconfig import (
+    ProviderConfig,
+    ProviderConfigStatus,
+    ProviderLimits,
+    ProviderQuota,
+)
 from bullpen.core import conditions
 from bullpen.core.targets import backends
-from bullpen.core.targets.backends import BackendLimits, Listing, MachineState
+from bullpen.core.targets.backends import BackendLimits, Key, Listing, Machine, MachineState
 
 RECORD = "virtualtarget.jumpstarter.dev/provider-in-use"
 """Finalizer: this backend may hold something of ours."""
@@ -58,6 +64,8 @@ class ProviderView:
 
     config: ProviderConfig
     listing: Listing
+    owners: Mapping[Key, str] = field(default_factory=dict)
+    """The uids of the Exporters with the names of its machines."""
 
 
 def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
@@ -86,10 +94,21 @@ def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
     return ProviderConfigStatus(
         observed_generation=generation,
         instances=held,
+        orphans=sum(not _is_owned(machine, seen.owners) for machine in listing.machines),
+        quota=_quota(listing),
         hourly_cost=f"{backends.spend(listing):.2f}" if listing.begun is not None else "",
         last_error=listing.error,
         conditions=found,
     )
+
+
+def _is_owned(machine: Machine, owners: Mapping[Key, str]) -> bool:
+    return owners.get(machine.key) == machine.owner_uid
+
+
+def _quota(listing: Listing) -> ProviderQuota | None:
+    found = listing.quota
+    return ProviderQuota(instances=found.instances, used=found.used) if found else None
 
 
 def _reachability(listing: Listing) -> str:
