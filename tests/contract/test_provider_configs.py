@@ -64,6 +64,7 @@ class ProviderWorld(World):
         super().__init__()
         self.provider = NotingProvider(self.wall, self.chance)
         self.placement = NotingPlacement(self.provider.pause)
+        self.identity = "original"
         self.plugin = Plugin(name=NAME, provider=lambda: self.provider)
 
     @contextlib.asynccontextmanager
@@ -71,7 +72,7 @@ class ProviderWorld(World):
         made = provisioner_of(self.plugin, self.placement, self.objects, self.sources)
         self.lab = Lab(
             self.objects,
-            LabSettings(endpoint="lab:8082", ca_pem="PEM"),
+            LabSettings(endpoint="lab:8082", ca_pem="PEM", identity=self.identity),
             self.sources,
             keys=cheap_keys(self.wall),
             provisioners=(made,),
@@ -281,3 +282,21 @@ def test_what_exists_and_what_it_costs_are_metrics() -> None:
         }
 
     ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_the_lab_leaves_the_machines_of_the_original_alone() -> None:
+    async def story(world: ProviderWorld) -> None:
+        async with world.service():
+            await world.make_provider()
+            await world.make_pool(2)
+            await world.until(lambda: world.running() == 2)
+        original = world.provider.held()
+        world.identity = "copy"
+        world.placement.exporters.clear()
+        async with world.service():
+            await world.remove(ExporterSet, "qemu")
+            await world.sleep(SETTLE + 600)
+            assert world.provider.held() == original
+            assert await world.records() == [], "the copy holds nothing"
+
+    ProviderWorld().run_without_service(story)  # type: ignore[arg-type]

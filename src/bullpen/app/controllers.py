@@ -188,7 +188,12 @@ def provider_configs(lab: Lab) -> Controller[Key]:
     """Lists the backends of providers, and keeps the record of those in use."""
     return Controller(
         reconciler=ProviderReconciler(
-            lab.objects, lab.views, lab.attended, clock=lab.clock, chance=lab.chance
+            lab.objects,
+            lab.views,
+            lab.attended,
+            identity=lab.settings.identity,
+            clock=lab.clock,
+            chance=lab.chance,
         ),
         watches=(partial(watch_providers, lab.views, lab.attended),),
         workers=provider_reconciler.WORKERS,

@@ -37,7 +37,7 @@ from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.dashboard.pages import PREFIX
 from bullpen.dashboard.sessions import Sessions
-from bullpen.datadir import backups, certificates, credentials, keys
+from bullpen.datadir import backups, certificates, credentials, keys, lab_identity
 from bullpen.datadir.backups import BackupKeeper, Schedule
 from bullpen.datadir.certificates import Certificates, hosts_of, load_certificate
 from bullpen.datadir.directory import PUBLIC, Layout, write_atomically
@@ -260,6 +260,7 @@ class _Process:
                 self.settings.config,
                 endpoint=endpoints["controller"],
                 ca_pem=self.certificates.ca_pem(),
+                identity=lab_identity.ensure(self.layout, self.sources.ids),
             ),
             self.sources,
             keys=self.keys,

@@ -94,11 +94,15 @@ class LabSettings:
     authority_home: str | None = None
     """The namespace that gets our CA certificate besides those with labs; None for all."""
 
+    identity: str = ""
+    """Identifies the home of the objects at providers; empty for a cluster, where uids do."""
+
     @classmethod
-    def of(cls, config: Config, *, endpoint: str, ca_pem: bytes) -> LabSettings:
+    def of(cls, config: Config, *, endpoint: str, ca_pem: bytes, identity: str = "") -> LabSettings:
         return cls(
             endpoint=endpoint,
             ca_pem=ca_pem.decode(),
+            identity=identity,
             retention=config.leases.kept(),
             idle_timeout=config.leases.idle(),
             unmatched_wait=config.leases.unmatched(),

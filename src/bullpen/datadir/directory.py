@@ -50,6 +50,10 @@ class Layout:
         return self.root / MARKER
 
     @property
+    def lab_identity(self) -> Path:
+        return self.root / "lab.json"
+
+    @property
     def pki(self) -> Path:
         return self.root / "pki"
 

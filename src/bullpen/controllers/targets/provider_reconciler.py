@@ -43,9 +43,12 @@ class ProviderReconciler:
         views: Views,
         provisioners: Mapping[str, AttendedProvisioner],
         *,
+        identity: str,
         clock: Clock,
         chance: random.Random,
     ) -> None:
+        """``identity``: of the home of the objects, where the uids in it are not enough."""
+        self._identity = identity
         self._objects = objects
         self._views = views
         self._configs = views[ProviderConfig]
@@ -131,7 +134,7 @@ class ProviderReconciler:
         namespace = self._views.namespaces.get("", key[0])
         return Backend(
             key=key,
-            lab=namespace.metadata.uid if namespace is not None else key[0],
+            lab=provider_status.lab(self._identity, namespace.metadata.uid if namespace else ""),
             endpoint=spec.endpoint,
             parameters=spec.parameters,
             limits=provider_status.limits(spec.limits),

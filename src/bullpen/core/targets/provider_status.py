@@ -7,6 +7,7 @@ deleted.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -31,7 +32,14 @@ POLL = timedelta(seconds=10)
 POLL_BUSY = timedelta(seconds=2)
 """How often it is listed while a machine starts or ends."""
 
+LAB_LENGTH = 16
+
 REACHABLE, IN_USE = "Reachable", "InUse"
+
+
+def lab(identity: str, namespace_uid: str) -> str:
+    """What marks the machines of one namespace: short, because some providers have only names."""
+    return hashlib.sha256(f"{identity}|{namespace_uid}".encode()).hexdigest()[:LAB_LENGTH]
 
 
 def limits(given: ProviderLimits) -> BackendLimits:
