@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from bullpen.core.targets.backends import LOST_AFTER, SETTLE_MAX, BackendLimits
+from bullpen.core.targets.backends import LOST_AFTER, SETTLE_MAX, BackendLimits, Machine
 from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.provisioners.attended import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.fake_provider import AccountFaults
 from bullpen.testing.provisioner_contract import ProvisionerContract
@@ -211,6 +212,37 @@ async def test_when_an_exporter_ends_its_machine_costs_nothing_more(world: Atten
     cost = world.provider.charged()
     await asyncio.sleep(3600)
     assert world.provider.charged() == cost > 0
+
+
+@story(idempotent=False)
+async def test_a_machine_that_cannot_be_deleted_delays_no_other(world: AttendedWorld) -> None:
+    world.provider.account(EAST).faults.boot_seconds = 30
+    world.want("a", "uid-1")
+    await world.work()
+    first, delete = world.provider.held(), world.provider.delete
+    world.want("b", "uid-2")
+    await world.provisioner.ensure(world.spec(("lab", "b")))
+    await world.provider.create(world.backends[EAST], order_of(world, "a"))
+
+    async def refused(backend: Backend, machine: Machine) -> None:
+        if machine.key == ("lab", "a"):
+            raise Refused("it is protected")
+        await delete(backend, machine)
+
+    world.provider.delete = refused  # type: ignore[method-assign]
+    await asyncio.sleep(60)
+    with pytest.raises(Refused, match="it is protected"):
+        await world.provisioner.refresh(EAST)
+    assert ("lab", "b") in world.placement.exporters
+    assert len(world.provider.held()) == 3
+    world.provider.delete = delete  # type: ignore[method-assign]
+    await world.work()
+    assert world.provider.held() == [*first, (("lab", "b"), "uid-2")]
+
+
+def order_of(world: AttendedWorld, name: str) -> Order:
+    spec = world.spec(("lab", name))
+    return Order(key=spec.key, owner_uid=spec.owner_uid, token="t", profile=spec.profile)
 
 
 @story(idempotent=False)

@@ -28,7 +28,7 @@ from bullpen.core.targets.backends import (
     Machine,
     MachineState,
 )
-from bullpen.errors import Cause, NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.errors import Cause, LabError, NoCapacity, Refused, Unavailable, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.placements.base import Placement, Workload
 from bullpen.provisioners.base import (
@@ -206,16 +206,28 @@ class AttendedProvisioner:
         for instance, (where, when) in tuple(self._unanswered.items()):
             if where == key and backends.is_settled(when, self._listings[key]):
                 del self._unanswered[instance]
-        exporters = await self._exporters()
-        own = set(self._listings[key].machines)
-        old = backends.expired(self._listings[key], backend.limits, now=self._clock.now())
-        for machine in dict.fromkeys((*self._surplus(exporters), *old)):
-            if machine in own:
-                await self._delete(backend, machine)
-        for machine in self._listings[key].machines:
-            await self._attend(backend, machine, exporters.get(machine.key))
+        problem = await self._tend(backend)
         await self._announce(key)
+        if problem is not None:
+            raise problem
         return self._listings[key]
+
+    async def _tend(self, backend: Backend) -> LabError | None:
+        """Take the next step of each machine; the first error, which stops no other step."""
+        exporters, listing = await self._exporters(), self.listing(backend.key)
+        own = set(listing.machines)
+        old = backends.expired(listing, backend.limits, now=self._clock.now())
+        ends = [m for m in dict.fromkeys((*self._surplus(exporters), *old)) if m in own]
+        problem: LabError | None = None
+        for machine in listing.machines:
+            try:
+                if machine in ends:
+                    await self._delete(backend, machine)
+                else:
+                    await self._attend(backend, machine, exporters.get(machine.key))
+            except (Unavailable, Refused) as error:
+                problem = problem or error
+        return problem
 
     def _surplus(self, exporters: Mapping[Key, Instance]) -> tuple[Machine, ...]:
         every = [machine for listing in self._listings.values() for machine in listing.machines]
@@ -252,7 +264,8 @@ class AttendedProvisioner:
                 if holder is not None:
                     await self._attend(holder, found, exporter)
             self._tell(spec.key)
-            return self._joined(found, (await self._exporters()).get(spec.key))
+            exporter = (await self._exporters()).get(spec.key)
+            return self._joined(found, exporter, self._backend_of(spec))
 
     async def remove(self, key: Key) -> None:
         async with self._alone(key):
@@ -288,9 +301,10 @@ class AttendedProvisioner:
     async def observe_all(self) -> tuple[Instance, ...]:
         exporters = await self._exporters()
         found: dict[Key, Instance] = {}
-        for listing in self._listings.values():
+        for backend, listing in self._listings.items():
             for machine in listing.machines:
-                found.setdefault(machine.key, self._joined(machine, exporters.get(machine.key)))
+                made = self._joined(machine, exporters.get(machine.key), backend)
+                found.setdefault(machine.key, made)
         for key, exporter in exporters.items():
             confirmed = self._all_listed()
             found.setdefault(key, backends.without_machine(exporter, confirmed=confirmed))
@@ -439,14 +453,14 @@ class AttendedProvisioner:
     def _all_listed(self) -> bool:
         return all(listing.begun is not None for listing in self._listings.values())
 
-    def _joined(self, machine: Machine, exporter: Instance | None) -> Instance:
-        spec, holder = self._specs.get(machine.key), self._holder(machine)
+    def _joined(self, machine: Machine, exporter: Instance | None, backend: Key) -> Instance:
+        spec = self._specs.get(machine.key)
         made = backends.instance(
             machine,
             exporter,
             provisioner=self.name,
             known=spec is not None and spec.owner_uid == machine.owner_uid,
-            silent_for=self.silent_for(holder.key) if holder else timedelta(0),
+            silent_for=self.silent_for(backend),
         )
         if made.up and exporter is None and machine.key in self._retired:
             return replace(
