@@ -267,3 +267,33 @@ def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person)
     assert isinstance(found, dict)
     assert found["maxReplicas"] == 4
     assert not found.get("paused", False)
+
+
+def test_a_console_is_shared_and_continues_after_its_connection_was_lost(
+    lab: Service, browser: Browser
+) -> None:
+    relay = Relay(int(lab.endpoints["apiserver"].rpartition(":")[2]))
+    first, second = Person(browser), Person(browser)
+    try:
+        first.open_link(lab, through=relay.port)
+        first.page.get_by_role("button", name="Open a console on uboot").click()
+        expect(screen(first)).to_contain_text("=>", timeout=BOOT_MS)
+        second.open_link(lab)
+        path = first.page.url.partition("/dashboard/")[2]
+        second.page.goto(f"{lab.endpoints['dashboard']}{path}")
+        expect(screen(second)).to_contain_text("=>")
+        second.page.keyboard.type("echo typed by the second\n")
+        expect(screen(first)).to_contain_text("typed by the second")
+        relay.cut()
+        first.page.get_by_text("Connection lost").first.wait_for()
+        second.page.keyboard.type("echo while the first was away\n")
+        expect(screen(second)).to_contain_text("echo while the first was away")
+        relay.restore()
+        expect(screen(first)).to_contain_text("while the first was away", timeout=BOOT_MS)
+        first.page.get_by_role("button", name="Power off").click()
+        first.page.get_by_role("button", name="Release").click()
+        second.page.get_by_text("The lease has ended").wait_for()
+    finally:
+        first.close()
+        second.close()
+        relay.close()
