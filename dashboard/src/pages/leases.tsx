@@ -44,8 +44,10 @@ export function Leases({ session }: { session: Session }): JSX.Element {
   const lab = useLab();
   useTicking();
   const all = [...lab.lease.values()].sort((a, b) => b.created.localeCompare(a.created));
-  const mine = all.filter((lease) => isMine(lease, session.clients));
-  const others = all.filter((lease) => !isMine(lease, session.clients));
+  // A user who is no client leases as the first one offered.
+  const me = session.own.length ? session.own : session.clients.slice(0, 1);
+  const mine = all.filter((lease) => isMine(lease, me));
+  const others = all.filter((lease) => !isMine(lease, me));
   return (
     <>
       <h1>Leases</h1>
@@ -166,7 +168,7 @@ function LeaseCard(props: { lease: Lease; session: Session; mine: boolean }): JS
       </header>
       {lease.phase === "waiting" && <p>{lease.message || "no decision yet"}</p>}
       <div class="card-actions">
-        {lease.phase === "active" && props.mine && (
+        {lease.phase === "active" && isMine(lease, session.clients) && (
           <a class="button" href={href("console", lease.ns, lease.name)}>
             Console
           </a>

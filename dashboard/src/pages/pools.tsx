@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { type Session, write } from "../api";
+import { PoolChart } from "../chart";
 import { type Pool, useLab } from "../lab";
 import { selectorOf } from "../leasing";
 import { Action, Badge, duration, Empty, useTicking, When } from "../parts";
@@ -100,6 +101,7 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
         </Action>
         <a href={`${href("targets")}?q=${encodeURIComponent(selectorOf(pool.labels))}`}>Targets</a>
       </div>
+      <PoolChart pool={pool} />
       <h3>Decisions</h3>
       {!pool.decisions.length && <Empty>Nothing was done yet.</Empty>}
       <ol class="timeline">

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
 from bullpen import __version__
 from bullpen.apiserver.authentication import Authenticator
 from bullpen.apiserver.service import ApiService
+from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.app.lab import Lab
 from bullpen.app.services import Services
 from bullpen.audit.events import AuditSink
@@ -12,6 +17,7 @@ from bullpen.client.config import ClientConfig
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed
 from bullpen.dashboard.front_door import FrontDoor
+from bullpen.dashboard.history import History
 from bullpen.dashboard.lease_actions import LeaseActions
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.pages import Pages
@@ -20,17 +26,24 @@ from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.service import Dashboard, Parts
 from bullpen.dashboard.sessions import Sessions
 
+log = logging.getLogger("bullpen.app")
+
 
 class DashboardParts:
     """What the dashboard needs before the lab runs, and the rest of it."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, history: Path | None = None) -> None:
+        """``history``: the file in which the history of pools is kept; None to forget it."""
         assert not lab.started, "a feed made after the start would miss what is there already"
         self._lab = lab
         self.sessions = Sessions(lab.clock)
         self._feed = Feed(
             lab.views, clock=lab.clock, epoch=lab.ids.uid(), hidden=lab.settings.labels.hidden
         )
+
+        self.history = History(lab.views, clock=lab.clock, save=_saving(history))
+        if history is not None and history.exists():
+            self.history.restore(history.read_bytes())
 
     def front_door(
         self,
@@ -57,6 +70,7 @@ class DashboardParts:
                 ids=lab.ids,
             ),
             consoles=Consoles(self._router_trust(), lab.ids),
+            history=self.history,
             switchboard=services.switchboard,
             recorder=recorder,
             pages=Pages(),
@@ -75,3 +89,16 @@ class DashboardParts:
             token="",
             ca_pem=settings.ca_pem.encode(),
         )
+
+
+def _saving(path: Path | None) -> Callable[[bytes], None]:
+    def save(data: bytes) -> None:
+        if path is None:
+            return
+        try:
+            write_atomically(path, data, mode=SECRET)
+        except OSError as error:
+            # Figures of the past are not worth the service: it goes on without them.
+            log.warning("the history of pools cannot be saved", extra={"cause": str(error)})
+
+    return save

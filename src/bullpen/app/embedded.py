@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,9 +129,10 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         placement = await process.make_placement(plugged)
         lab = process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
-        dashboard = DashboardParts(lab)
+        dashboard = DashboardParts(lab, layout.history)
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
+        await process.run_beside("history of pools", dashboard.history.run)
         # The router starts only now: before it knows which leases have ended, it would admit their
         # tokens.
         await process.serve_router()
@@ -268,6 +269,12 @@ class _Process:
             sandboxing={each.name: placement.sandboxing for each in provisioners},
             disk_storage=local_disks(self.layout.root),
         )
+
+    async def run_beside(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run something until the service stops."""
+        tasks = await self.stack.enter_async_context(asyncio.TaskGroup())
+        task = tasks.create_task(supervise(name, run, retry=self.sources.retry))
+        self.stack.callback(task.cancel)
 
     async def serve_router(self) -> None:
         certs = self.certificates

@@ -28,6 +28,7 @@ from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import protection, rows
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed, Reader
+from bullpen.dashboard.history import History
 from bullpen.dashboard.lease_actions import LeaseActions, decoded, lease_target
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.pages import PREFIX, Pages
@@ -70,6 +71,7 @@ class Parts:
     feed: Feed
     leases: LeaseActions
     consoles: Consoles
+    history: History
     switchboard: Switchboard
     recorder: Recorder
     pages: Pages
@@ -185,6 +187,8 @@ class Dashboard:
                 return self._stream(request, person)
             case ["matches"]:
                 return self._matches(request, person)
+            case ["history", namespace, kind, name]:
+                return self._history_of(request, person, namespace, f"{kind}/{name}")
             case ["targets", namespace, name]:
                 return await self._target(person, namespace, name)
             case ["consoles", namespace, name]:
@@ -302,6 +306,12 @@ class Dashboard:
                 if len(found) < MATCHES_MAX:
                     found.append({"name": exporter.metadata.name, "state": state})
         return json_response({"total": total, "free": free, "targets": found})
+
+    def _history_of(self, request: Request, person: Person, namespace: str, name: str) -> Response:
+        if not self._parts.people.scope(person).sees(POOL, namespace):
+            raise NotFound(f"there is no pool {name} in namespace {namespace}")
+        month = request.query.get("range", "") == "month"
+        return json_response(self._parts.history.of(namespace, name, month=month))
 
     async def _target(self, person: Person, namespace: str, name: str) -> Response:
         parts = self._parts

@@ -75,6 +75,11 @@ class Layout:
         return self.root / "audit"
 
     @property
+    def history(self) -> Path:
+        """The sizes of pools over time."""
+        return self.root / "history.json"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.root / "kubeconfig"
 

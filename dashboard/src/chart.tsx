@@ -1,0 +1,116 @@
+// The size of a pool over time: leased, warm and starting members, and the ceiling.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get } from "./api";
+import type { Pool } from "./lab";
+import { said } from "./parts";
+
+export interface History {
+  figures: string[];
+  from: number;
+  to: number;
+  /** A time, then the figures from that time on. */
+  points: number[][];
+}
+
+const WIDTH = 900;
+const HEIGHT = 160;
+const REFRESH_MS = 30_000;
+const STACK: [string, string][] = [
+  ["leased", "leased"],
+  ["warm", "free"],
+  ["starting", "starting"],
+  ["failed", "offline"],
+];
+
+/** The outline of steps: each value lasts until the next point. */
+function steps(points: [number, number][], end: number): string {
+  return points
+    .map(([x, y], index) => {
+      const next = points[index + 1]?.[0] ?? end;
+      return `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}L${next.toFixed(1)} ${y.toFixed(1)}`;
+    })
+    .join("");
+}
+
+export function drawing(history: History): { areas: [string, string][]; ceiling: string; top: number } {
+  const { from, to, points } = history;
+  const column = (name: string): number => history.figures.indexOf(name) + 1;
+  const total = (point: number[]): number =>
+    STACK.reduce((sum, [name]) => sum + (point[column(name)] ?? 0), 0);
+  const ceilings = points.map((point) => point[column("max")] ?? 0);
+  const top = Math.max(1, ...points.map(total), ...ceilings);
+  const x = (time: number): number => (WIDTH * (Math.max(time, from) - from)) / (to - from);
+  const y = (value: number): number => HEIGHT - (HEIGHT * value) / (top * 1.1);
+  const base = points.map(() => 0);
+  const areas = STACK.map(([name, kind]): [string, string] => {
+    const lower = [...base];
+    points.forEach((point, index) => {
+      base[index] = (base[index] ?? 0) + (point[column(name)] ?? 0);
+    });
+    const over = points.map((point, i): [number, number] => [x(point[0] ?? from), y(base[i] ?? 0)]);
+    const under = points.map((point, i): [number, number] => [x(point[0] ?? from), y(lower[i] ?? 0)]);
+    const back = steps(under, WIDTH).slice(1).split("L").reverse().join("L");
+    return [kind, points.length ? `${steps(over, WIDTH)}L${back}Z` : ""];
+  });
+  const line = points.map((point, i): [number, number] => [x(point[0] ?? from), y(ceilings[i] ?? 0)]);
+  return { areas, ceiling: steps(line, WIDTH), top };
+}
+
+export function PoolChart({ pool }: { pool: Pool }): JSX.Element {
+  const [range, setRange] = useState<"day" | "month">("day");
+  const [history, setHistory] = useState<History | null>(null);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    let current = true;
+    const load = async (): Promise<void> => {
+      try {
+        const path = `history/${encodeURIComponent(pool.ns)}/${pool.kind}/${encodeURIComponent(pool.title)}`;
+        const found = await get<History>(`${path}?range=${range}`);
+        if (current) setHistory(found);
+      } catch (error) {
+        if (current) setProblem(said(error));
+      }
+    };
+    void load();
+    const timer = setInterval(() => void load(), REFRESH_MS);
+    return () => {
+      current = false;
+      clearInterval(timer);
+    };
+  }, [pool.ns, pool.name, range]);
+  const word = range === "day" ? "last day" : "last month";
+  const drawn = history?.points.length ? drawing(history) : null;
+  return (
+    <figure class="chart">
+      <figcaption>
+        <span>Members, {word}</span>
+        <span class="keys" aria-hidden="true">
+          <span class="key part-leased" /> leased <span class="key part-free" /> warm{" "}
+          <span class="key part-starting" /> starting <span class="key key-line" /> ceiling
+        </span>
+        <button onClick={() => setRange(range === "day" ? "month" : "day")}>
+          Show the {range === "day" ? "month" : "day"}
+        </button>
+      </figcaption>
+      {problem && <p class="problem">{problem}</p>}
+      {drawn && (
+        <svg
+          viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+          preserveAspectRatio="none"
+          role="img"
+          aria-label={`Members of ${pool.title} over the ${word}, at most ${drawn.top}`}
+        >
+          {drawn.areas.map(([kind, path]) => (
+            <path key={kind} class={`area area-${kind}`} d={path} />
+          ))}
+          {pool.max > 0 && <path class="ceiling" d={drawn.ceiling} />}
+        </svg>
+      )}
+      <div class="axis" aria-hidden="true">
+        <span>{range === "day" ? "24 h ago" : "31 days ago"}</span>
+        <span>now</span>
+      </div>
+    </figure>
+  );
+}

@@ -1,0 +1,94 @@
+"""The history of pools: sampled, bounded, kept across restarts, shown to who may see the pool."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bullpen.api import codec
+from bullpen.api.exporterset import ExporterSet
+from bullpen.dashboard import history
+from bullpen.dashboard.history import History
+from support.dashboard_world import VIEW_TOKEN, DashboardWorld, client_token
+
+
+def pool(name: str, ceiling: int = 4) -> ExporterSet:
+    document: dict[str, Any] = {
+        "apiVersion": ExporterSet.api_version,
+        "kind": ExporterSet.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "virtualTargetClassName": "c",
+            "maxReplicas": ceiling,
+            "selector": {"matchLabels": {"board": name}},
+            "template": {"metadata": {"labels": {"board": name}}},
+        },
+    }
+    return codec.decode(ExporterSet, document)
+
+
+def test_samples_of_a_pool_become_its_history_and_survive_a_restart() -> None:
+    async def story(world: DashboardWorld) -> None:
+        await world.objects.create(pool("a"))
+        await asyncio.sleep(1)
+        kept: list[bytes] = []
+        first = History(world.lab.views, clock=world.clock, save=kept.append)
+        running = asyncio.ensure_future(first.run())
+        await asyncio.sleep(120)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        again = History(world.lab.views, clock=world.clock, save=kept.append)
+        again.restore(kept[-1])
+        for found in (first, again):
+            for month in (False, True):
+                shown = found.of("default", "ExporterSet/a", month=month)
+                assert shown["points"][0][1:] == [0, 0, 0, 0, 4]
+        span = shown["to"] - shown["from"]
+        assert span == timedelta(days=31).total_seconds()
+
+    DashboardWorld().run(story)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[1]", b'[{"namespace":"a","name":"b","fine":[["now",[1]]],"coarse":[]}]'],
+)
+def test_a_file_that_cannot_be_read_loses_the_history_and_nothing_else(data: bytes) -> None:
+    async def story(world: DashboardWorld) -> None:
+        found = History(world.lab.views, clock=world.clock, save=lambda saved: None)
+        found.restore(data)
+        assert found.of("a", "b", month=False)["points"] == []
+
+    DashboardWorld().run(story)
+
+
+def test_the_number_of_pools_with_a_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "POOLS_MAX", 2)
+
+    async def story(world: DashboardWorld) -> None:
+        for name in ("a", "b", "c"):
+            await world.objects.create(pool(name))
+        await asyncio.sleep(1)
+        found = History(world.lab.views, clock=world.clock, save=lambda saved: None)
+        found.sample()
+        kept = [
+            name
+            for name in ("a", "b", "c")
+            if found.of("default", f"ExporterSet/{name}", month=False)["points"]
+        ]
+        assert len(kept) == 2
+
+    DashboardWorld().run(story)
+
+
+def test_who_may_not_see_pools_sees_no_history() -> None:
+    async def story(world: DashboardWorld) -> None:
+        path = "history/default/ExporterSet/a"
+        assert (await (await world.browser(VIEW_TOKEN)).call("GET", path)).status == 200
+        client = await world.browser(client_token("alice"))
+        assert (await client.call("GET", path)).status == 404
+
+    DashboardWorld().run(story)
