@@ -14,6 +14,7 @@ export interface Session {
   clients: ClientName[];
   own: ClientName[];
   pools: boolean;
+  audit: boolean;
 }
 
 export const API = "/dashboard/api/";

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { currentSession, type Session, signInWithLink, signOut } from "./api";
 import { lab, useLab } from "./lab";
 import { said } from "./parts";
+import { Audit } from "./pages/audit";
 import { Events } from "./pages/events";
 import { Leases } from "./pages/leases";
 import { Overview } from "./pages/overview";
@@ -24,6 +25,7 @@ const PAGES: [string, string][] = [
   ["queue", "Queue"],
   ["pools", "Pools"],
   ["events", "Events"],
+  ["audit", "Audit"],
 ];
 
 /** Signs in with the link of the address, which is removed from it first. */
@@ -98,7 +100,7 @@ function Frame(props: { session: Session; onSignOut: () => void }): JSX.Element 
           <img src="/dashboard/icon.svg" alt="" width="24" height="24" /> Bullpen
         </a>
         <nav aria-label="Pages">
-          {PAGES.map(([path, name]) => (
+          {PAGES.filter(([path]) => path !== "audit" || props.session.audit).map(([path, name]) => (
             <a
               key={path}
               href={path ? href(path) : href()}
@@ -140,6 +142,7 @@ function Page({ session }: { session: Session }): JSX.Element {
   if (page === "queue") return <Queue />;
   if (page === "pools") return <Pools session={session} />;
   if (page === "events") return <Events />;
+  if (page === "audit") return <Audit />;
   if (page === "console" && name) return <LazyConsole key={`${ns}/${name}`} ns={ns} name={name} />;
   return (
     <>

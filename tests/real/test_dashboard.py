@@ -26,7 +26,7 @@ from support.real_service import BIN, Service, running_service
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
-PAGES = ("Targets", "Leases", "Queue", "Pools", "Events")
+PAGES = ("Targets", "Leases", "Queue", "Pools", "Events", "Audit")
 LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
 BOOT_MS = 90_000
 GROUP = "jumpstarter.dev/v1alpha1"

@@ -14,6 +14,7 @@ from bullpen.app.lab import Lab
 from bullpen.app.services import Services
 from bullpen.audit.events import AuditSink
 from bullpen.client.config import ClientConfig
+from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed
 from bullpen.dashboard.front_door import FrontDoor
@@ -32,8 +33,11 @@ log = logging.getLogger("bullpen.app")
 class DashboardParts:
     """What the dashboard needs before the lab runs, and the rest of it."""
 
-    def __init__(self, lab: Lab, history: Path | None = None) -> None:
-        """``history``: the file in which the history of pools is kept; None to forget it."""
+    def __init__(self, lab: Lab, history: Path | None = None, audit: Path | None = None) -> None:
+        """``history``: the file in which the history of pools is kept; None to forget it.
+
+        ``audit``: the directory of the audit log; None if nothing is recorded.
+        """
         assert not lab.started, "a feed made after the start would miss what is there already"
         self._lab = lab
         self.sessions = Sessions(lab.clock)
@@ -44,6 +48,8 @@ class DashboardParts:
         self.history = History(lab.views, clock=lab.clock, save=_saving(history))
         if history is not None and history.exists():
             self.history.restore(history.read_bytes())
+
+        self._audit_trail = AuditTrail(audit, lab.clock)
 
     def front_door(
         self,
@@ -71,6 +77,7 @@ class DashboardParts:
             ),
             consoles=Consoles(self._router_trust(), lab.ids),
             history=self.history,
+            audit_trail=self._audit_trail,
             switchboard=services.switchboard,
             recorder=recorder,
             pages=Pages(),

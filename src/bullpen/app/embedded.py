@@ -129,7 +129,9 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         placement = await process.make_placement(plugged)
         lab = process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
-        dashboard = DashboardParts(lab, layout.history)
+        dashboard = DashboardParts(
+            lab, layout.history, layout.audit if process.audit is not None else None
+        )
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
         await process.run_beside("history of pools", dashboard.history.run)

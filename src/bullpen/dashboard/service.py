@@ -25,7 +25,8 @@ from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
 from bullpen.core.leases import lifecycle
 from bullpen.core.matcher import Matcher, device_of
-from bullpen.dashboard import protection, rows
+from bullpen.dashboard import audit_trail, protection, rows
+from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed, Reader
 from bullpen.dashboard.history import History
@@ -72,6 +73,7 @@ class Parts:
     leases: LeaseActions
     consoles: Consoles
     history: History
+    audit_trail: AuditTrail
     switchboard: Switchboard
     recorder: Recorder
     pages: Pages
@@ -189,6 +191,8 @@ class Dashboard:
                 return self._matches(request, person)
             case ["history", namespace, kind, name]:
                 return self._history_of(request, person, namespace, f"{kind}/{name}")
+            case ["audit"]:
+                return await self._audit(request, person)
             case ["targets", namespace, name]:
                 return await self._target(person, namespace, name)
             case ["consoles", namespace, name]:
@@ -260,6 +264,7 @@ class Dashboard:
                 {"ns": client.metadata.namespace, "name": client.metadata.name}
                 for client in person.clients
             ],
+            "audit": people.may(person, audit_trail.RIGHT),
             "pools": people.scope(person).sees_any(POOL),
         }
 
@@ -312,6 +317,12 @@ class Dashboard:
             raise NotFound(f"there is no pool {name} in namespace {namespace}")
         month = request.query.get("range", "") == "month"
         return json_response(self._parts.history.of(namespace, name, month=month))
+
+    async def _audit(self, request: Request, person: Person) -> Response:
+        if not self._parts.people.may(person, audit_trail.RIGHT):
+            raise Forbidden("you may not read the audit log: list events.audit.k8s.io")
+        who, what = request.query.get("who", ""), request.query.get("what", "")
+        return json_response({"events": await self._parts.audit_trail.recent(who, what)})
 
     async def _target(self, person: Person, namespace: str, name: str) -> Response:
         parts = self._parts
