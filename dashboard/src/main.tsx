@@ -13,6 +13,7 @@ import { Queue } from "./pages/queue";
 import { SignIn } from "./pages/sign-in";
 import { TargetPage } from "./pages/target";
 import { Targets } from "./pages/targets";
+import { Timeline } from "./pages/timeline";
 import { followLinks, go, href, usePlace } from "./router";
 import { applyTheme, chosenTheme, type Theme } from "./theme";
 import "@xterm/xterm/css/xterm.css";
@@ -23,6 +24,7 @@ const PAGES: [string, string][] = [
   ["targets", "Targets"],
   ["leases", "Leases"],
   ["queue", "Queue"],
+  ["timeline", "Timeline"],
   ["pools", "Pools"],
   ["events", "Events"],
   ["audit", "Audit"],
@@ -140,6 +142,7 @@ function Page({ session }: { session: Session }): JSX.Element {
   if (page === "targets") return <Targets />;
   if (page === "leases") return <Leases session={session} />;
   if (page === "queue") return <Queue />;
+  if (page === "timeline") return <Timeline session={session} />;
   if (page === "pools") return <Pools session={session} />;
   if (page === "events") return <Events />;
   if (page === "audit") return <Audit />;

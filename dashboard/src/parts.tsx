@@ -189,14 +189,14 @@ export function VirtualTable<T>(props: {
       aria-rowcount={props.rows.length + 1}
       style={style}
     >
-      <div class="row head" role="row" aria-rowindex={1}>
-        {props.columns.map((column) => (
-          <div class={cellClass(column)} role="columnheader" key={column.title}>
-            {column.title}
-          </div>
-        ))}
-      </div>
       <div class="body" ref={box} role="rowgroup" tabIndex={0} aria-label={`${props.label}, rows`}>
+        <div class="row head" role="row" aria-rowindex={1}>
+          {props.columns.map((column) => (
+            <div class={cellClass(column)} role="columnheader" key={column.title}>
+              {column.title}
+            </div>
+          ))}
+        </div>
         <div style={{ height: `${props.rows.length * ROW_HEIGHT}px` }} class="extent" role="presentation">
           {shown.map((row, index) => (
             <div

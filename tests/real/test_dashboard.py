@@ -26,7 +26,7 @@ from support.real_service import BIN, Service, running_service
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
-PAGES = ("Targets", "Leases", "Queue", "Pools", "Events", "Audit")
+PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Events", "Audit")
 LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
 BOOT_MS = 90_000
 GROUP = "jumpstarter.dev/v1alpha1"
@@ -175,6 +175,11 @@ def test_two_people_compete_for_one_target(lab: Service, browser: Browser, tmp_p
             expect(his).to_contain_text("59 min")
             his.get_by_role("button", name="Release").click()
             expect(his).to_have_count(0)
+            bob.visit("Timeline")
+            target = bob.page.get_by_role("row").filter(has_text="only")
+            expect(target.get_by_role("img", name=re.compile("alice.*ended"))).to_have_count(1)
+            expect(target.get_by_role("img", name=re.compile("bob.*ended"))).to_have_count(1)
+            bob.page.screenshot(path=tmp_path / "timeline.png")
         assert not alice.errors + bob.errors
     finally:
         alice.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import unquote
@@ -52,6 +52,9 @@ LINK_HEADER = "x-bullpen-link"
 OBJECTS = "objects/"
 MATCHES_MAX = 100
 """Targets that are named as matching while a selector is typed; all are counted."""
+
+TIMELINE_MAX = 1_000
+"""Ended leases that the timeline shows."""
 
 RIGHTS_CHECKED = timedelta(seconds=5)
 """How long the rights of a stream's reader are taken as known."""
@@ -191,6 +194,8 @@ class Dashboard:
                 return self._matches(request, person)
             case ["history", namespace, kind, name]:
                 return self._history_of(request, person, namespace, f"{kind}/{name}")
+            case ["timeline"]:
+                return await self._timeline(request, person)
             case ["audit"]:
                 return await self._audit(request, person)
             case ["targets", namespace, name]:
@@ -334,13 +339,30 @@ class Dashboard:
         return json_response(rows.target_detail(exporter, history, now=parts.clock.now()))
 
     async def _history(self, namespace: str, exporter: str) -> list[Lease]:
-        """The newest of the ended leases of a target; their names sort by their age."""
-        found: deque[Lease] = deque(maxlen=HISTORY_MAX)
+        """The newest of the ended leases of a target, newest first."""
+        found = await self._ended(namespace, HISTORY_MAX, lambda lease: _held(lease) == exporter)
+        return found[::-1]
+
+    async def _timeline(self, request: Request, person: Person) -> Response:
+        """The newest leases of a namespace that have or had a target, oldest first."""
+        namespace = request.query.get("namespace", "")
+        if not self._parts.people.scope(person).sees(LEASE, namespace):
+            raise NotFound(f"there is no namespace {namespace} whose leases you may see")
+        found = await self._ended(namespace, TIMELINE_MAX, lambda lease: bool(_held(lease)))
+        found += [each for each in self._parts.views.leases.all(namespace) if _held(each)]
+        now = self._parts.clock.now()
+        return json_response({"leases": [rows.lease_row(each, now=now) for each in found]})
+
+    async def _ended(
+        self, namespace: str, count: int, wanted: Callable[[Lease], bool]
+    ) -> list[Lease]:
+        """The newest of the ended leases, oldest first; their names sort by their age."""
+        found: deque[Lease] = deque(maxlen=count)
         ended = self._parts.objects.pages(Lease, namespace=namespace, labels=ENDED_LABEL)
         async with contextlib.aclosing(ended) as pages:
             async for page in pages:
-                found.extend(lease for lease in page if _held(lease) == exporter)
-        return list(reversed(found))
+                found.extend(lease for lease in page if wanted(lease))
+        return list(found)
 
     # Acting
 

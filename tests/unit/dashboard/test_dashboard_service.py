@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from bullpen.api.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
+from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.dashboard import feed
 from bullpen.dashboard.feed import Changes
 from support.dashboard_world import (
@@ -407,7 +410,30 @@ def test_a_selector_is_matched_while_it_is_typed() -> None:
     told(story)
 
 
-def test_the_page_of_a_target_shows_its_former_leases() -> None:
+def test_the_timeline_and_the_page_of_a_target_show_ended_leases() -> None:
+    async def story(world: DashboardWorld) -> None:
+        alice = await world.browser(client_token("alice"))
+        await world.make_exporter("e1")
+        for name, target in (("had-one", LocalObjectReference(name="e1")), ("had-none", None)):
+            meta = ObjectMeta(name=name, namespace="default", labels={ENDED_LABEL: "true"})
+            spec = LeaseSpec(
+                client_ref=LocalObjectReference(name="bob"),
+                exporter_ref=LocalObjectReference(name="e1"),
+            )
+            made = await world.objects.create(Lease(metadata=meta, spec=spec))
+            status = LeaseStatus(exporter_ref=target, ended=True)
+            await world.objects.update_status(replace(made, status=status))
+        await asyncio.sleep(0.1)
+        found = (await alice.call("GET", "timeline?namespace=default")).document["leases"]
+        assert [(x["name"], x["target"], x["phase"]) for x in found] == [("had-one", "e1", "ended")]
+        detail = (await alice.call("GET", "targets/default/e1")).document
+        assert [x["name"] for x in detail["history"]] == ["had-one"]
+        assert (await alice.call("GET", "timeline?namespace=other")).status == 404
+
+    told(story)
+
+
+def test_the_page_of_a_target_is_shown_to_who_may_see_the_target() -> None:
     async def story(world: DashboardWorld) -> None:
         await world.make_exporter("e1")
         await asyncio.sleep(1)
