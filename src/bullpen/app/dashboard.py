@@ -9,7 +9,6 @@ from pathlib import Path
 from bullpen import __version__
 from bullpen.apiserver.authentication import Authenticator
 from bullpen.apiserver.service import ApiService
-from bullpen.app.datadir import SECRET, write_atomically
 from bullpen.app.lab import Lab
 from bullpen.app.services import Services
 from bullpen.audit.events import AuditSink
@@ -26,6 +25,7 @@ from bullpen.dashboard.people import People
 from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.service import Dashboard, Parts
 from bullpen.dashboard.sessions import Sessions
+from bullpen.datadir.directory import SECRET, write_atomically
 
 log = logging.getLogger("bullpen.app")
 
