@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -159,3 +160,15 @@ def test_a_shell_imports_little() -> None:
     heavy = {"jumpstarter", "pydantic", "anyio", "kubernetes_asyncio", "bullpen.api.resources"}
     assert not heavy & loaded
     assert len([name for name in loaded if name.startswith("bullpen.")]) < 30
+
+
+def test_a_created_lease_is_kept_and_a_refused_one_is_withdrawn(lab: Service) -> None:
+    made = lab.bullpen("lease", "create", *BOARD, "--duration", "5m", "-o", "json", timeout=120)
+    found = json.loads(made.stdout)
+    assert found["labels"]["board"] == "desk"
+    assert [item["metadata"]["name"] for item in open_leases(lab)] == [found["lease"]]
+    late = lab.bullpen("lease", "create", *BOARD, "--timeout", "2s", check=False)
+    assert late.returncode == 12, late.stderr
+    eventually(lambda: len(open_leases(lab)) == 1, seconds=30, what="the second one withdrawn")
+    lab.bullpen("lease", "release", found["lease"])
+    free(lab)

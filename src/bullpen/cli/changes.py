@@ -1,8 +1,10 @@
-"""Commands that change one field of an object: pause and resume pools, leases."""
+"""Commands that change one field of an object: pause and resume pools; and leases."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,9 +12,15 @@ from bullpen.api.paths import Document
 from bullpen.cli.connection import MERGE_PATCH, Api, path_of, resource_named
 from bullpen.cli.manifests import label
 from bullpen.cli.objects import chosen, complete
-from bullpen.cli.options import connected, namespaced
+from bullpen.cli.options import connected, namespaced, output
+from bullpen.cli.output import echo_document
+from bullpen.cli.shell import ProgressLine, checked, interruptible, leasing
 from bullpen.errors import Conflict
 from bullpen.kit import durations
+
+if TYPE_CHECKING:
+    from bullpen.client.config import ClientConfig
+    from bullpen.client.lease import HeldLease
 
 
 @click.command()
@@ -49,6 +57,40 @@ def _set_paused(words: tuple[str, ...], api: Api, namespace: str, *, paused: boo
 @click.group()
 def lease() -> None:
     """Change leases of any client, as an administrator."""
+
+
+@lease.command()
+@leasing
+@output("table", "json", "yaml", "name")
+def create(client: ClientConfig, output: str, **wanted: Any) -> None:
+    """Lease a target and keep it: wait until it is assigned, and print the lease.
+
+    Ends as bullpen shell does if no target is free in time; the request is withdrawn then.
+    """
+    held = asyncio.run(_created(client, checked(wanted)))
+    found = {"lease": held.name, "exporter": held.exporter, "labels": dict(held.labels)}
+    if output == "name":
+        click.echo(held.name)
+    elif output == "table":
+        click.echo(f"lease {held.name} has exporter {held.exporter}")
+        click.echo(f"use it: jmp shell --lease {held.name}; end it: jmp delete lease {held.name}")
+    else:
+        echo_document(found, output)
+
+
+async def _created(config: ClientConfig, wanted: dict[str, Any]) -> HeldLease:
+    from bullpen.client.connection import Connection
+    from bullpen.client.lease import Leases, Wanted
+
+    progress, what = ProgressLine(), Wanted(**wanted)
+    async with Connection(config) as connection:
+        leases = Leases(connection)
+        progress.begin()
+        try:
+            async with interruptible(leases.withdrawn_on_error(what)) as made:
+                return await leases.wait(made, timeout=what.timeout, progress=progress.tell)
+        finally:
+            progress.end()
 
 
 @lease.command()

@@ -99,9 +99,14 @@ def console(driver: str, power_on: bool, **options: Any) -> int:
 
 
 def _run(use: Callable[[Session], Awaitable[int]], *, client: ClientConfig, **wanted: Any) -> int:
+    return asyncio.run(_used(client, checked(wanted), use))
+
+
+def checked(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The options of ``leasing``, which must name a target."""
     if not wanted["selector"] and not wanted["exporter"]:
         raise click.UsageError("say which target: -l board=rpi4, or -n NAME")
-    return asyncio.run(_used(client, wanted, use))
+    return wanted
 
 
 async def _used(

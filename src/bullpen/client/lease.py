@@ -65,6 +65,16 @@ class Leases:
             # The command may end by cancellation; the lease is given back all the same.
             await asyncio.shield(asyncio.ensure_future(self._give_back(lease.name)))
 
+    @contextlib.asynccontextmanager
+    async def withdrawn_on_error(self, wanted: Wanted) -> AsyncIterator[Any]:
+        """A lease that is released only if waiting for it does not succeed."""
+        lease = await self.create(wanted)
+        try:
+            yield lease
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(self._give_back(lease.name)))
+            raise
+
     async def create(self, wanted: Wanted, *, tags: dict[str, str] | None = None) -> Any:
         """Ask for an exporter; the lease as the service answers."""
         lease = client_pb2.Lease(
