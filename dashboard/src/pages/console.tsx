@@ -57,6 +57,26 @@ class Typing {
   }
 }
 
+/**
+ * Leaves questions of the target about the terminal unanswered. Every page would answer, also
+ * when it shows old output again, and late answers are taken for input.
+ */
+function answerNothing({ parser }: Terminal): void {
+  const questions = [
+    { final: "n" },
+    { prefix: "?", final: "n" },
+    { final: "c" },
+    { prefix: ">", final: "c" },
+    { prefix: "=", final: "c" },
+    { intermediates: "$", final: "p" },
+    { prefix: "?", intermediates: "$", final: "p" },
+    { final: "t" },
+  ];
+  for (const question of questions) parser.registerCsiHandler(question, () => true);
+  parser.registerDcsHandler({ intermediates: "$", final: "q" }, () => true);
+  for (const colour of [4, 10, 11, 12]) parser.registerOscHandler(colour, () => true);
+}
+
 function bytesOf(text: string): Uint8Array {
   const binary = atob(text);
   return Uint8Array.from(binary, (character) => character.charCodeAt(0));
@@ -119,6 +139,7 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
     });
     const fit = new FitAddon();
     terminal.loadAddon(fit);
+    answerNothing(terminal);
     terminal.open(box.current);
     fit.fit();
     terminal.focus();
