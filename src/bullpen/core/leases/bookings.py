@@ -70,7 +70,8 @@ class _Booking:
 class Fences:
     """Where the bookings of a lab are placed, and what that keeps from a request."""
 
-    def __init__(self, lab: Lab, pools: Iterable[PoolPlaces]) -> None:
+    def __init__(self, lab: Lab, pools: Iterable[PoolPlaces], booked: Sequence[Request]) -> None:
+        """``booked``: the bookings to place, as ``concerned`` has them."""
         assert lab.bookings is not None
         self._lab, self._now, self._ends = lab, lab.bookings.now, lab.bookings.ends
         self._pools = {pool.name: pool for pool in pools}
@@ -81,7 +82,7 @@ class Fences:
         """By pool."""
 
         self._known: dict[Kind, list[list[Offer]]] = {}
-        for request in _concerned(lab):
+        for request in booked:
             self._place(request)
 
     def kept_from(self, request: Request) -> frozenset[str]:
@@ -254,9 +255,10 @@ class Fences:
 
 def fences(lab: Lab) -> Fences | None:
     """The fences that requests of the lab must respect; None if nothing is booked in their time."""
-    if not lab.requests or not _concerned(lab):
+    booked = concerned(lab)
+    if not booked:
         return None
-    return Fences(lab, (_places(lab, supply) for supply in lab.supplies))
+    return Fences(lab, (_places(lab, supply) for supply in lab.supplies), booked)
 
 
 def ends_at(request: Request, now: datetime) -> datetime:
@@ -264,9 +266,10 @@ def ends_at(request: Request, now: datetime) -> datetime:
     return NEVER if request.duration is None else times.shifted(now, request.duration)
 
 
-def _concerned(lab: Lab) -> Sequence[Request]:
+def concerned(lab: Lab) -> Sequence[Request]:
     """The bookings that begin while a request would run, and those that compete with them."""
-    assert lab.bookings is not None
+    if lab.bookings is None or not lab.requests:
+        return ()
     now = lab.bookings.now
     last = max(ends_at(request, now) for request in lab.requests)
     soon = [booked for booked in lab.bookings.requests if booked.begin and booked.begin < last]

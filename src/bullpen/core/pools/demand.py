@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.access import Policies
-from bullpen.core.leases.bookings import Fences, PoolPlaces
+from bullpen.core.leases.bookings import Fences, PoolPlaces, concerned
 from bullpen.core.leases.requests import Assign, Lab, Refuse, Request, Wait, Want
 from bullpen.core.leases.scheduler import schedule
 from bullpen.core.leases.target_set import largest_matching
@@ -100,8 +100,9 @@ def _fences(
         )
         for source in sources
     ]
-    bookings = replace(lab.bookings, requests=later)
-    return Fences(replace(lab, requests=requests, bookings=bookings), places) if later else None
+    due = replace(lab, requests=requests, bookings=replace(lab.bookings, requests=later))
+    booked = concerned(due)
+    return Fences(due, places, booked) if booked else None
 
 
 def next_booking(requests: Iterable[Request], lead: timedelta, *, now: datetime) -> datetime | None:
