@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import pytest
@@ -275,3 +275,37 @@ def test_what_could_be_served_at_its_time_still_can_after_the_pass(
         soonest = min((b.begin for b in booked if b.begin), default=None)
         fits = soonest is None or (shortest.duration and NOON + shortest.duration <= soonest)
         assert not (idle and fits), "what ends before every booking is not kept out"
+
+
+class CountingOffers(OfferIndex):
+    """Counts the offers that are looked at one by one."""
+
+    looked_at = 0
+
+    def enabled(self, matcher: Matcher) -> Iterator[Offer]:
+        for found in super().enabled(matcher):
+            self.looked_at += 1
+            yield found
+
+
+@pytest.mark.parametrize(
+    ("count", "duration", "looks"),
+    [
+        pytest.param(0, None, 0, id="nothing is booked"),
+        pytest.param(50, HOUR, 0, id="the request is over before all of it"),
+        pytest.param(50, None, 1, id="bookings of many clients"),
+    ],
+)
+def test_a_pass_looks_at_each_exporter_once_and_only_if_a_booking_matters(
+    count: int, duration: timedelta | None, looks: int
+) -> None:
+    """Fifty clients that booked made a pass look at every exporter fifty times."""
+    offers = CountingOffers(offer(f"e{n}") for n in range(200))
+    booked = tuple(booking(f"b{n}", begin=NOON + HOUR + n * MINUTE) for n in range(count))
+    lab = Lab(
+        offers=offers,
+        requests=(request("walk-in", duration=duration),),
+        bookings=Bookings(requests=booked, ends={}, now=NOON) if booked else None,
+    )
+    assert isinstance(schedule(lab)[0], Assign)
+    assert offers.looked_at == looks * 200

@@ -12,7 +12,7 @@ a higher priority, and a booking with spot access nothing from regular ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from bullpen.api.exporterset import SET_UID
@@ -52,6 +52,16 @@ class PoolPlaces:
     """How many; None for any number."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choices:
+    """The exporters that requests of one kind may have, last in turn first."""
+
+    held: tuple[Offer, ...]
+    """Those that a lease has which ends, or may be ended."""
+
+    free: tuple[Offer, ...]
+
+
 @dataclass(eq=False, slots=True)
 class _Booking:
     """One exporter that a booked request needs."""
@@ -59,12 +69,7 @@ class _Booking:
     request: Request
     want: Want
     fence: Fence
-    exporter: str = ""
-    pool: str = ""
-    """Where it is placed: at most one of the two."""
-
-    tried: list[Offer] = field(default_factory=list)
-    """The exporters that will be free at its begin, in the order of choice."""
+    choices: _Choices
 
 
 class Fences:
@@ -81,7 +86,9 @@ class Fences:
         self._in_pools: dict[str, list[_Booking]] = {}
         """By pool."""
 
-        self._known: dict[Kind, list[list[Offer]]] = {}
+        self._known: dict[tuple[Matcher, Kind | None], _Choices] = {}
+        """By what is wanted, and by whom if policies make a difference."""
+
         for request in booked:
             self._place(request)
 
@@ -101,7 +108,8 @@ class Fences:
         ahead = [b for b in placed if self._fences_off(b, request, end, exporter)]
         moves: list[tuple[_Booking, str]] = []
         for booking in ahead:
-            found = self._vacant(booking, {exporter, *taken, *(name for _, name in moves)})
+            used = {exporter, *taken, *(name for _, name in moves)}
+            found = self._vacant(booking, (*booking.choices.held, *booking.choices.free), used)
             if not found:
                 return False
             moves.append((booking, found))
@@ -174,11 +182,10 @@ class Fences:
         assert request.begin is not None
         end = NEVER if request.duration is None else times.shifted(request.begin, request.duration)
         fence = Fence(begin=request.begin, end=end)
-        for number, want in enumerate(request.wants):
-            offers = self._offers(request)[number]
+        for want in request.wants:
+            choices = self._choices(request, want)
             for _ in range(want.count):
-                booking = _Booking(request, want, fence, tried=offers)
-                self._choose(booking)
+                self._choose(_Booking(request, want, fence, choices))
 
     def _choose(self, booking: _Booking) -> None:
         """Place a booking where it keeps least from others.
@@ -193,59 +200,64 @@ class Fences:
         ]
         if any(pool.room is None for pool in pools):
             return
-        held = self._vacant(booking, free=False)
+        held = self._vacant(booking, booking.choices.held)
         if held:
             self._put(booking, held)
             return
         for pool in pools:
             others = self._in_pools.get(pool.name, [])
             if sum(_overlap(other, booking) for other in others) < (pool.room or 0):
-                booking.pool = pool.name
                 self._in_pools.setdefault(pool.name, []).append(booking)
                 return
-        found = self._vacant(booking, free=True)
+        found = self._vacant(booking, booking.choices.free)
         if found:
             self._put(booking, found)
 
     def _put(self, booking: _Booking, exporter: str) -> None:
-        booking.exporter = exporter
         self._placed.setdefault(exporter, []).append(booking)
 
     def _vacant(
-        self, booking: _Booking, besides: Set[str] = frozenset(), *, free: bool | None = None
+        self, booking: _Booking, offers: Iterable[Offer], besides: Set[str] = frozenset()
     ) -> str:
-        """An exporter that no other booking needs at the time; empty if there is none."""
-        for offer in booking.tried:
-            if (free is not None and free != (not offer.holder)) or offer.name in besides:
+        """One of these exporters that no other booking needs at the time; empty if none is."""
+        for offer in offers:
+            if offer.name in besides or (offer.holder and not self._is_freed(offer, booking)):
                 continue
-            if not self._available(offer, booking):
-                continue
-            if not any(_overlap(other, booking) for other in self._placed.get(offer.name, ())):
+            others = self._placed.get(offer.name)
+            if not others or not any(_overlap(other, booking) for other in others):
                 return offer.name
         return ""
 
-    def _offers(self, request: Request) -> list[list[Offer]]:
-        """For each want the exporters that its client may have, last in turn first."""
-        found = self._known.get(request.kind)
+    def _choices(self, request: Request, want: Want) -> _Choices:
+        """The exporters of a want that the client of the request may have."""
+        if request.client_labels is None or want.matcher.unrestricted:
+            return _Choices(held=(), free=())
+        enforced = self._lab.policies.enforced
+        key = (want.matcher, request.kind if enforced else None)
+        found = self._known.get(key)
         if found is None:
-            found = self._known[request.kind] = [
-                [
-                    offer
-                    for offer in reversed(list(self._lab.offers.enabled(want.matcher)))
-                    if _counts(offer) and _right(self._lab, request, offer)
-                ]
-                for want in request.wants
-            ]
+            found = self._known[key] = self._choices_of(request, want, enforced=enforced)
         return found
 
-    def _available(self, offer: Offer, booking: _Booking) -> bool:
-        """Whether the exporter will be free at the begin, as far as is known."""
-        if not offer.holder:
-            return True
+    def _choices_of(self, request: Request, want: Want, *, enforced: bool) -> _Choices:
+        offers = [
+            offer
+            for offer in self._lab.offers.enabled(want.matcher)
+            if _counts(offer) and (not enforced or _right(self._lab, request, offer))
+        ]
+        offers.reverse()
+        ends = self._ends
+        return _Choices(
+            held=tuple(o for o in offers if o.holder and (o.holder in ends or o.holder_spot)),
+            free=tuple(o for o in offers if not o.holder),
+        )
+
+    def _is_freed(self, offer: Offer, booking: _Booking) -> bool:
+        """Whether the lease that has the exporter is over at the begin, or can be ended then."""
         if self._ends.get(offer.holder, NEVER) <= booking.fence.begin:
             return True
-        right = _right(self._lab, booking.request, offer)
-        return offer.holder_spot and right is not None and not right[0]
+        right = _right(self._lab, booking.request, offer) if offer.holder_spot else None
+        return right is not None and not right[0]
 
     def _makes(self, pool: PoolPlaces, request: Request, wants: Iterable[Want]) -> bool:
         """Whether a new member of the pool would serve one of the wants."""
