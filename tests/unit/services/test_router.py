@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from bullpen.identity.subjects import Role
+from bullpen.services.router import frames
 from bullpen.services.router.leg import LINGER_SECONDS
 from support.router_helpers import RunningRouter, data, running_router
 
@@ -250,3 +251,15 @@ async def test_other_paths_are_unimplemented() -> None:
     ):
         call = channel.unary_unary("/grpc.health.v1.Health/Check")(b"")
         assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("the lease has ended", "the lease has ended"),
+        ("100 %", "100 %25"),
+        ("Prüfstand\n", "Pr%C3%BCfstand%0A"),
+    ],
+)
+def test_a_message_is_escaped_as_grpc_does_it(text: str, sent: str) -> None:
+    assert frames._percent(text) == sent
