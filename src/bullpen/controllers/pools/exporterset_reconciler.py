@@ -109,6 +109,12 @@ class ExporterSetReconciler:
         self._contested: dict[Key, set[str]] = {}
         """Names a set could not use: taken by other exporters, or by members not yet observed."""
 
+        self._gone: dict[Key, str] = {}
+        """Uids of sets that the API no longer has although the view does.
+
+        What such a set creates is deleted at once, and would be created again, without end.
+        """
+
         self._pauses: PassPauses[Key] = PassPauses(PACE)
         self._blueprints: dict[Key, Blueprint] = {}
         """The blueprint of a set's members at its last pass."""
@@ -132,7 +138,7 @@ class ExporterSetReconciler:
         if owner is None or owner.metadata.deletion_timestamp is not None:
             self._forget(key)
             return Outcome()
-        if not self._observer.looks_after(owner):
+        if not self._observer.looks_after(owner) or self._gone.get(key) == owner.metadata.uid:
             return Outcome()
         now = self._clock.now()
         resting = self._pauses.until(key, now=now)
@@ -278,6 +284,7 @@ class ExporterSetReconciler:
                 lambda found: pool_status.status(found, report, now=now),
             )
         except NotFound:
+            self._gone[key_of(owner)] = owner.metadata.uid
             return
         notes = decision_log.notes(report.done, now=now)
         changes = pool_status.transitions(owner.status.conditions, written.status.conditions)
@@ -295,6 +302,7 @@ class ExporterSetReconciler:
     def _forget(self, key: Key) -> None:
         """The set is deleted or terminating: leases waiting for it must be decided again."""
         self._pauses.forget(key)
+        self._gone.pop(key, None)
         self._contested.pop(key, None)
         self._blueprints.pop(key, None)
         if self._messages.pop(key, None) is not None:

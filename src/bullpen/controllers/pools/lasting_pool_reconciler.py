@@ -80,6 +80,12 @@ class LastingPoolReconciler:
         self._clock = clock
         self._events = events
         self._chance = chance
+        self._gone: dict[Key, str] = {}
+        """Uids of pools that the API no longer has although the view does.
+
+        What such a pool creates is deleted at once, and would be created again, without end.
+        """
+
         self._pauses: PassPauses[Key] = PassPauses(PACE)
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -87,6 +93,9 @@ class LastingPoolReconciler:
         if pool is None or pool.metadata.deletion_timestamp is not None:
             # Owner references let members and disks go with their pool.
             self._pauses.forget(key)
+            self._gone.pop(key, None)
+            return Outcome()
+        if self._gone.get(key) == pool.metadata.uid:
             return Outcome()
         now = self._clock.now()
         resting = self._pauses.until(key, now=now)
@@ -234,6 +243,7 @@ class LastingPoolReconciler:
                 lambda found: lasting_status.status(found, after, now=now),
             )
         except NotFound:
+            self._gone[key_of(pool)] = pool.metadata.uid
             return
         for note in lasting_status.notes(report.done):
             self._events.emit(pool, reason=note.reason, message=note.message, warning=note.warning)
