@@ -16,6 +16,7 @@ from bullpen.controllers.views import Views
 from bullpen.core.time_series import COARSE, FINE, Buckets, Point, TimeSeries
 from bullpen.dashboard import rows
 from bullpen.dashboard.rows import Row
+from bullpen.errors import Refused
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
 
@@ -59,11 +60,18 @@ class History:
                 self.sample()
                 if self._clock.steady() - saved >= SAVE_EVERY:
                     saved = self._clock.steady()
-                    await asyncio.to_thread(self._save, self.saved())
+                    await asyncio.to_thread(self._keep, self.saved())
                 await asyncio.sleep(SAMPLE_SECONDS)
         finally:
             self.sample()
-            self._save(self.saved())
+            self._keep(self.saved())
+
+    def _keep(self, content: bytes) -> None:
+        """Save it. A full disk costs history, and nothing else."""
+        try:
+            self._save(content)
+        except Refused as error:
+            log.warning("the history of pools is not saved", extra={"cause": error.message})
 
     def sample(self) -> None:
         now = self._clock.now()

@@ -12,6 +12,7 @@ from bullpen.api import codec
 from bullpen.api.exporterset import ExporterSet
 from bullpen.dashboard import history
 from bullpen.dashboard.history import History
+from bullpen.errors import Refused
 from support.dashboard_world import VIEW_TOKEN, DashboardWorld, client_token
 
 
@@ -50,6 +51,24 @@ def test_samples_of_a_pool_become_its_history_and_survive_a_restart() -> None:
         assert span == timedelta(days=31).total_seconds()
 
     DashboardWorld().run(story)
+
+
+def test_a_full_disk_costs_history_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    def full(_: bytes) -> None:
+        raise Refused("history.json cannot be written: No space left on device")
+
+    async def story(world: DashboardWorld) -> None:
+        found = History(world.lab.views, clock=world.clock, save=full)
+        running = asyncio.ensure_future(found.run())
+        await asyncio.sleep(1)
+        running.cancel()
+        (error,) = await asyncio.gather(running, return_exceptions=True)
+        assert isinstance(error, asyncio.CancelledError)
+
+    DashboardWorld().run(story)
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == [
+        "the history of pools is not saved"
+    ]
 
 
 @pytest.mark.parametrize(
