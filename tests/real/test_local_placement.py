@@ -91,8 +91,11 @@ async def test_a_lessee_boots_uboot_and_nothing_of_it_is_left(service: Service, 
 
         assert ended.reason is ExitReason.COMPLETED
         assert alive([exporter]) == []
-        left = {path.name for path in lab.placement.layout.instance(key).iterdir()}
-        assert left == {"instance.json", "process.json", "log"}
+        directory, evidence = (
+            lab.placement.layout.instance(key),
+            {"instance.json", "process.json", "log"},
+        )
+        await until(lambda: {path.name for path in directory.iterdir()} == evidence)
         assert "U-Boot" not in lab.log(key), "a console is the lessee's, not the log's"
         await lab.qemu.remove(key)
     assert_nothing_left(data)

@@ -171,9 +171,11 @@ class Cgroups:
         """Remove the groups of instances that are gone."""
         kept = set(names)
         for parent in self._directories():
-            for group in parent.iterdir() if parent.exists() else ():
-                if group.is_dir() and group.name not in kept:
-                    remove((str(group),))
+            # The service that this one replaces may just be removing them.
+            with contextlib.suppress(FileNotFoundError):
+                for group in parent.iterdir():
+                    if group.is_dir() and group.name not in kept:
+                        remove((str(group),))
 
     def close(self) -> None:
         self.remove_others(())
