@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bullpen.api.paths import Document
-from bullpen.cli.options import Exit, client_options, output
+from bullpen.cli.options import client_options, output
 from bullpen.cli.output import echo_document, table
-from bullpen.cli.shell import Period, ProgressLine, Session, environment_of, interruptible
+from bullpen.cli.shell import (
+    Period,
+    ProgressLine,
+    Session,
+    environment_of,
+    interruptible,
+    until_ended,
+)
 from bullpen.client.config import ClientConfig
 from bullpen.errors import NotFound
 from bullpen.kit import durations
@@ -306,27 +313,16 @@ async def _used(
                     f"JMP_EXPORTER_{ending}": target.exporter,
                 }
             session = Session(connections[0][1], environment)
-            return await _while_claimed(claims, found, session.child(line))
+            ended = _ended(claims, _short(found.name))
+            return await until_ended(session.child(line), ended, what="claim")
 
 
-async def _while_claimed(claims: Claims, found: Any, use: Awaitable[int]) -> int:
-    async def ended() -> str:
-        said = ""
-        async for newest in claims.watch(_short(found.name)):
-            said = _allocated(newest)[1]
-        return said
-
-    working, ending = asyncio.ensure_future(use), asyncio.ensure_future(ended())
-    try:
-        await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        click.echo(f"bullpen: the claim has ended: {ending.result()}", err=True)
-        return Exit.LEASE_ENDED
-    finally:
-        for task in (working, ending):
-            task.cancel()
-        await asyncio.gather(working, ending, return_exceptions=True)
+async def _ended(claims: Claims, name: str) -> str:
+    """Why the claim has ended, once it has."""
+    said = ""
+    async for newest in claims.watch(name):
+        said = _allocated(newest)[1]
+    return said
 
 
 def _chosen(found: Any, request: str) -> Target:

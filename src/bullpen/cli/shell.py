@@ -148,20 +148,28 @@ async def interruptible(context: Any) -> AsyncIterator[Any]:
 
 async def _while_held(leases: Any, lease: Any, exporter: Any, use: Awaitable[int]) -> int:
     """Use the target until that is done, or the lease has ended."""
-    path = f"namespaces/{leases.namespace}/leases/{lease.name}"
-    working = asyncio.ensure_future(use)
-    ending = asyncio.ensure_future(leases.ended(path))
     present = asyncio.ensure_future(exporter.present())
+    try:
+        path = f"namespaces/{leases.namespace}/leases/{lease.name}"
+        return await until_ended(use, leases.ended(path), what="lease")
+    finally:
+        present.cancel()
+        await asyncio.gather(present, return_exceptions=True)
+
+
+async def until_ended(use: Awaitable[int], ended: Awaitable[str], *, what: str) -> int:
+    """The exit code of ``use``, or another one if ``ended`` says first why there is no target."""
+    working, ending = asyncio.ensure_future(use), asyncio.ensure_future(ended)
     try:
         await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        click.echo(f"bullpen: the lease has ended: {ending.result()}", err=True)
+        click.echo(f"bullpen: the {what} has ended: {ending.result()}", err=True)
         return Exit.LEASE_ENDED
     finally:
-        for task in (working, ending, present):
+        for task in (working, ending):
             task.cancel()
-        await asyncio.gather(working, ending, present, return_exceptions=True)
+        await asyncio.gather(working, ending, return_exceptions=True)
 
 
 def environment_of(known: ClientConfig, lease: HeldLease, socket: Path) -> dict[str, str]:
