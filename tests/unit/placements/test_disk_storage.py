@@ -168,6 +168,34 @@ async def test_a_damaged_file_is_reported_and_kept(
     assert path.exists()
 
 
+async def test_the_tool_looks_at_a_disk_again_only_when_it_was_changed(
+    storage: LocalDiskStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.create(KEY, UID, Create(size_bytes=8 * MIB))
+    calls: list[str] = []
+    real = disk_storage._tool
+
+    async def counted(*arguments: str) -> bytes:
+        calls.append(arguments[0])
+        return await real(*arguments)
+
+    monkeypatch.setattr(disk_storage, "_tool", counted)
+    for _ in range(3):
+        found = await storage.look(KEY, UID)
+        assert found is not None and found.virtual_bytes == 8 * MIB
+    assert calls == []
+
+    path = Layout(tmp_path).disk(KEY, UID)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    for _ in range(3):
+        await storage.look(KEY, UID)
+    assert calls == ["info"]
+
+    path.unlink()
+    assert await storage.look(KEY, UID) is None
+    assert calls == ["info"]
+
+
 async def test_a_file_deleted_by_hand_comes_back_from_the_machine_that_has_it(
     storage: LocalDiskStorage, tmp_path: Path
 ) -> None:
@@ -254,6 +282,7 @@ async def test_a_killed_tool_is_no_damage_of_the_disk(
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\nkill -ABRT $$\n")
     tool.chmod(0o755)
+    os.utime(Layout(tmp_path).disk(KEY, UID))  # So that the tool is asked again.
     with monkeypatch.context() as patched:
         patched.setattr(os, "defpath", f"{tool.parent}:{os.defpath}")
         with pytest.raises(StorageFailed, match="signal 6"):

@@ -32,6 +32,9 @@ TOOL_SECONDS_MAX = 3600.0
 COPIES_MAX = 2
 """Copies made at the same time: they compete for one disk."""
 
+FileVersion = tuple[int, ...] | None
+"""What changes when anybody writes to a file: inode, sizes, times; None if it is gone."""
+
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
@@ -43,6 +46,7 @@ class LocalDiskStorage:
         self._layout = Layout(data)
         self._artifacts = ArtifactCache(self._layout.cache)
         self._copies = asyncio.Semaphore(COPIES_MAX)
+        self._seen: dict[Path, tuple[FileVersion, StoredDisk]] = {}
 
     def prepare(self) -> None:
         """Create the directory, and remove what an earlier process did not complete."""
@@ -58,12 +62,25 @@ class LocalDiskStorage:
         """
         path = self._layout.disk(key, uid)
         if not path.exists() and not self._relinked(path, (key[0], attached_to)):
+            self._seen.pop(path, None)
             return None
+        return await self._stored(path)
+
+    async def _stored(self, path: Path) -> StoredDisk:
+        """What a file holds; ``qemu-img`` is asked again only when the file was changed."""
+        version = _version(path)
+        seen = self._seen.get(path)
+        if seen is not None and seen[0] == version:
+            return seen[1]
         try:
-            info = await self._info(path)
+            size = int((await self._info(path))["virtual-size"])
+            found = StoredDisk(virtual_bytes=size, allocated_bytes=_allocated(path))
         except Refused as error:
-            return StoredDisk(virtual_bytes=0, allocated_bytes=_allocated(path), problem=str(error))
-        return _stored(path, info)
+            found = StoredDisk(
+                virtual_bytes=0, allocated_bytes=_allocated(path), problem=str(error)
+            )
+        self._seen[path] = (version, found)
+        return found
 
     def _relinked(self, path: Path, target: Key) -> bool:
         link = self._layout.attached(target, path.name)
@@ -87,7 +104,7 @@ class LocalDiskStorage:
                 raise _failed(error) from None
             finally:
                 temporary.unlink(missing_ok=True)
-        return _stored(path, await self._info(path))
+        return await self._stored(path)
 
     async def _fill(self, temporary: Path, step: Create) -> None:
         source = await self._source(step)
@@ -140,11 +157,12 @@ class LocalDiskStorage:
             self._reserve(0)
             await _tool("resize", "-q", "-f", "qcow2", str(path), str(size_bytes))
             _sync(path)
-        return _stored(path, await self._info(path))
+        return await self._stored(path)
 
     async def delete(self, key: Key, uid: str) -> None:
         """Delete the content; absent is a success."""
         path = self._layout.disk(key, uid)
+        self._seen.pop(path, None)
         try:
             path.unlink(missing_ok=True)
             path.with_name(path.name + TEMPORARY).unlink(missing_ok=True)
@@ -161,8 +179,12 @@ class LocalDiskStorage:
         return found
 
 
-def _stored(path: Path, info: dict[str, Any]) -> StoredDisk:
-    return StoredDisk(virtual_bytes=int(info["virtual-size"]), allocated_bytes=_allocated(path))
+def _version(path: Path) -> FileVersion:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_blocks, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _allocated(path: Path) -> int:
