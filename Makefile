@@ -19,7 +19,8 @@ setup: ## Install everything needed, and nothing else
 demo: setup ## Show the service doing its main job, then clean up
 	@$(BIN)/bullpen demo
 
-check: setup lint types imports unit ## The fast half: lint, types, imports, unit tests
+check: setup ## The fast half: lint, types, imports, unit tests
+	@$(MAKE) --no-print-directory -j 2 lint types imports unit
 
 browser: setup ## What the tests of the dashboard need besides: Chromium, and packages of npm
 	@scripts/setup browser

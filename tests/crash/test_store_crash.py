@@ -17,7 +17,7 @@ from store_values import checksum
 from bullpen.store.base import Change, Entry, Verb
 from bullpen.store.sqlite import SqliteStore
 
-ROUNDS = 200
+ROUNDS = 100
 SEED = 20_260_101
 WRITING_SECONDS_MAX = 0.15
 CHILD = Path(__file__).with_name("store_child.py")

@@ -140,9 +140,20 @@ def test_no_object_at_an_extreme_stops_the_service(service: Service, resource: R
         assert accepted, "nothing was accepted, so nothing was tried"
         restart(service, api)
         decides_about_leases(api, resource.plural)
+        delete_all(api, resource)
     said = _since(service.log, begin)
     found = [line[:300] for line in said.splitlines() if any(text in line for text in DEFECTS)]
     assert not found, "\n".join(found[:20])
+
+
+def delete_all(api: Api, resource: Resource) -> None:
+    """Delete the odd ones: the next kind is not tried beside what this one still causes."""
+    _, found = api("GET", path_of(resource))
+    for item in found["items"]:
+        name = item["metadata"]["name"]
+        if name.startswith("odd-"):
+            code, answer = api("DELETE", path_of(resource, name))
+            assert code in (200, 202, 404), f"{name}: {answer}"
 
 
 def decides_about_leases(api: Api, name: str) -> None:

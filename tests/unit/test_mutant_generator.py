@@ -52,6 +52,7 @@ def test_what_only_describes_the_code_is_left_alone(source: str) -> None:
     assert mutants(source) == []
 
 
+@pytest.mark.slow
 def test_a_sample_is_the_same_for_the_same_seed_and_can_be_parsed() -> None:
     sample, root = GENERATOR["sample"], ROOT / "src" / "bullpen"
     chosen = sample(root, 50, seed=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 BUSY_SERVICE = """
 import asyncio, subprocess, sys
 from bullpen.cli.main import leave_forks_alone
@@ -43,6 +45,7 @@ uvloop.run(main())
 """
 
 
+@pytest.mark.slow
 def test_programs_started_beside_grpc_calls_are_not_aborted() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", BUSY_SERVICE],
