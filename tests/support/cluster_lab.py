@@ -60,6 +60,14 @@ class Process:
         except OSError:
             return False
 
+    @property
+    def role(self) -> str:
+        """What it says that it does or waits for; empty if it does not answer."""
+        try:
+            return self.ask("/readyz")[1].strip()
+        except OSError:
+            return ""
+
     def requests(self) -> Counter[tuple[str, str]]:
         """What it has asked of the API server and was given, by verb and resource."""
         found: Counter[tuple[str, str]] = Counter()
@@ -120,10 +128,10 @@ class ClusterLab(Service):
         path.write_text(yaml.safe_dump(config))
         return path
 
-    def controller(self, name: str) -> Process:
+    def controller(self, name: str, *, pod: str = "") -> Process:
         return self.launch(
             name, "controller", "--port", str(self.port), "--login-port", "-1",
-            "--watch-namespace", self.namespace,
+            "--watch-namespace", self.namespace, "--pod", pod,
         )  # fmt: skip
 
     def router(self, name: str) -> Process:
@@ -143,7 +151,7 @@ class ClusterLab(Service):
 
         def look() -> bool:
             living = [p for p in self.processes.values() if p.process.poll() is None]
-            found[:] = [p for p in living if p.name.startswith("controller") and p.ready]
+            found[:] = [p for p in living if p.role.startswith("leading")]
             return bool(found)
 
         eventually(look, seconds=seconds, what="a leader")

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from bullpen.api.pod import LEADER
 from support.cluster_lab import TAKE_OVER_SECONDS_MAX, ClusterLab, Process, Stopwatch
 from support.pressing import shell
 from support.real_service import eventually
@@ -28,22 +29,27 @@ WRITES_MAX = 7
 
 def forced_change_of_leader(lab: ClusterLab) -> None:
     """Two controllers and a router; the leader is killed while a target is in use."""
-    lab.controller("controller-a")
+    apply(lab, pod("controller-a"), pod("controller-b"))
+    lab.controller("controller-a", pod="controller-a")
     first = lab.leader()
-    second, router = lab.controller("controller-b"), lab.router("router-1")
+    eventually(lambda: labelled(lab) == ["controller-a"], what="the label of the leader")
+    second = lab.controller("controller-b", pod="controller-b")
+    router = lab.router("router-1")
     eventually(lambda: router.ready, what="the router")
     client = lab.create_client("alice", lab.namespace)
     config = lab.create_exporter("e1", {"board": "x"}, namespace=lab.namespace)
     with lab.exporter(config), shell(lab, client, "board=x") as opened:
         assert opened.press()
         held = leases(lab)
-        assert second.ask("/readyz")[0] == 503
-        assert second.ask("/healthz")[0] == 200
+        eventually(lambda: second.role.startswith("standby"), what="a standby")
+        assert second.ready, "or the Deployment never becomes available"
+        assert labelled(lab) == ["controller-a"]
         first.end(signal.SIGKILL)
         watch = Stopwatch()
         assert opened.press(), "the stream must not need a controller"
         assert lab.leader(TAKE_OVER_SECONDS_MAX) is second
         print(f"\nthe standby leads {watch.seconds:.1f} s after its leader was killed")
+        eventually(lambda: labelled(lab) == ["controller-b"], what="the label of the new leader")
         assert opened.press()
         assert leases(lab) == held, "no lease is lost or doubled"
         # jmp gives its lease back once, and only if it has found the new leader by then.
@@ -57,11 +63,13 @@ def forced_change_of_leader(lab: ClusterLab) -> None:
 
 def handed_over(lab: ClusterLab, leader: Process) -> None:
     """A leader that is told to stop lets the next one lead at once."""
-    standby = lab.controller("controller-c")
-    eventually(lambda: standby.answers and not standby.ready, what="a standby")
-    assert leader.end() == 0
+    apply(lab, pod("controller-c"))
+    standby = lab.controller("controller-c", pod="controller-c")
+    eventually(lambda: standby.role.startswith("standby"), what="a standby")
     watch = Stopwatch()
+    assert leader.end() == 0
     assert lab.leader() is standby
+    eventually(lambda: labelled(lab) == ["controller-c"], what="the label of the new leader")
     print(f"the standby leads {watch.seconds:.1f} s after its leader was told to stop")
     time.sleep(RECONNECT_SECONDS)
 
@@ -101,6 +109,23 @@ def stolen_leadership(lab: ClusterLab) -> None:
     )  # fmt: skip
     assert leader.process.wait(15) == 1
     assert "thief holds it now" in leader.log.read_text()
+
+
+def pod(name: str) -> dict[str, Any]:
+    """A Pod for a process to label; the process itself runs beside the cluster."""
+    container = {"name": "sleep", "image": "localhost/none"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], "nodeName": "nowhere"},
+    }
+
+
+def labelled(lab: ClusterLab) -> list[str]:
+    """The Pods that the Service of the controller would select."""
+    found = get(lab, "pods", "-l", f"{LEADER}=bullpen-controller")
+    return [item["metadata"]["name"] for item in found["items"]]
 
 
 def leases(lab: ClusterLab) -> list[tuple[str, str, bool]]:

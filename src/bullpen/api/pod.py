@@ -20,6 +20,9 @@ from bullpen.api.resources import RESOURCES, Resource, Resources
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "bullpen"
 
+LEADER = "bullpen.dev/leader"
+"""Label of the Pod whose process leads; its value is the name of the leadership."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Struct):

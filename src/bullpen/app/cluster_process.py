@@ -22,6 +22,7 @@ from bullpen.app.health import Health
 from bullpen.app.httpserver import bind, serving
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.kubeconfig import Access, Surroundings
+from bullpen.cluster.leader_label import LeaderLabel
 from bullpen.cluster.leadership import Leadership
 from bullpen.cluster.objects import ClusterObjects, Scope
 from bullpen.errors import Refused
@@ -180,17 +181,21 @@ async def lead(
     leadership: Leadership,
     joined: Joined,
     work: Callable[[], AbstractAsyncContextManager[str]],
+    *,
+    label: LeaderLabel | None = None,
 ) -> None:
     """Stand by, then work until asked to stop, or until another replica leads.
 
-    ``work`` yields a description once it is ready.
+    ``work`` yields a description once it is ready. ``label`` is for leaders that a Service selects.
     """
+    if label is not None:
+        await before_stop(label.remove(), joined.stop)
     if not await before_stop(leadership.acquire(), joined.stop):
         return
     begun = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         keeping = tasks.create_task(leadership.keep())
-        working = tasks.create_task(_work(joined, work, begun))
+        working = tasks.create_task(_work(joined, work, begun, label))
         await joined.stop.wait()
         if not begun.is_set():
             # The work waits for something that is no longer needed.
@@ -201,13 +206,19 @@ async def lead(
 
 
 async def _work(
-    joined: Joined, work: Callable[[], AbstractAsyncContextManager[str]], begun: asyncio.Event
+    joined: Joined,
+    work: Callable[[], AbstractAsyncContextManager[str]],
+    begun: asyncio.Event,
+    label: LeaderLabel | None,
 ) -> None:
     async with work() as said:
         begun.set()
         joined.health.ready = said
+        if label is not None:
+            await before_stop(label.move_here(), joined.stop)
         await joined.stop.wait()
-        joined.health.ready, joined.health.waiting = "", "stopping"
+        joined.health.ready = ""
+        joined.health.wait_for("stopping")
 
 
 async def before_stop(act: Coroutine[Any, Any, object], stop: asyncio.Event) -> bool:

@@ -29,6 +29,7 @@ from bullpen.app.process import Shares
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.audit.events import NoAudit
+from bullpen.cluster.leader_label import LeaderLabel
 from bullpen.datadir import certificates
 from bullpen.datadir.certificates import Pair, TlsFiles, hosts_of
 from bullpen.datadir.keys import SharedKeys
@@ -39,6 +40,7 @@ from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 
 NAME = "bullpen-controller"
+"""The leadership, and the value of the label of the leader's Pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,9 @@ class ControllerSettings:
 
     login_port: int = 8086
     """A negative port disables login discovery."""
+
+    pod: str = ""
+    """The Pod of this process, which is labelled while it leads; empty outside a Pod."""
 
     tls: TlsFiles | None = None
     """An external certificate; without one, our own authority issues it."""
@@ -77,6 +82,9 @@ async def run(settings: ControllerSettings, *, announce: Callable[[str], None]) 
             leadership_of(NAME, here, sources.clock),
             here,
             lambda: _serving(settings, here, sources, announce),
+            label=LeaderLabel(
+                here.objects, namespace=here.namespace, pod=settings.pod, leadership=NAME
+            ),
         )
 
 

@@ -28,12 +28,20 @@ class Health:
         self.waiting = "starting"
         """What the process waits for until then."""
 
-        self.collectors = CollectorRegistry()
-        self.collectors.register(_Readiness(lambda: bool(self.ready)))
+        self.standby = False
+        """Whether it waits only because another replica leads."""
 
-    def wait_for(self, text: str) -> None:
-        """Set what keeps the process from being ready."""
-        self.waiting = text
+        self.collectors = CollectorRegistry()
+        self.collectors.register(_Readiness(self))
+
+    def wait_for(self, text: str, *, standby: bool = False) -> None:
+        """Set what the process waits for; a standby is ready."""
+        self.waiting, self.standby = text, standby
+
+    @property
+    def answers_ready(self) -> bool:
+        """What ``/readyz`` says."""
+        return bool(self.ready) or self.standby
 
     def count_requests(self, requests: Counter[tuple[str, str, int]]) -> None:
         """Also export the counts of requests to the API server."""
@@ -69,19 +77,21 @@ class Health:
             return 200, b"ok\n", b"text/plain"
         if path == "/readyz":
             said = f"{self.ready or self.waiting}\n".encode()
-            return (200 if self.ready else 503), said, b"text/plain"
+            return (200 if self.answers_ready else 503), said, b"text/plain"
         if path == "/metrics":
             return 200, generate_latest(self.collectors), METRICS_TYPE
         return 404, b"there are /healthz, /readyz and /metrics\n", b"text/plain"
 
 
 class _Readiness(Collector):
-    def __init__(self, ready: Callable[[], bool]) -> None:
-        self._ready = ready
+    def __init__(self, health: Health) -> None:
+        self._health = health
 
     def collect(self) -> Iterator[Metric]:
-        text = "1 if this process is active, 0 if it is starting or a standby."
-        yield GaugeMetricFamily("bullpen_ready", text, value=float(self._ready()))
+        text = "1 if this process does its work or is a standby, 0 if it cannot."
+        yield GaugeMetricFamily("bullpen_ready", text, value=float(self._health.answers_ready))
+        text = "1 if this process does its work, 0 if it is starting or a standby."
+        yield GaugeMetricFamily("bullpen_active", text, value=float(bool(self._health.ready)))
 
 
 class _Requests(Collector):

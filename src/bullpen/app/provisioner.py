@@ -76,7 +76,7 @@ async def _working(
     announce: Callable[[str], None],
 ) -> AsyncIterator[str]:
     """Everything a leader does; yields a description once it is ready."""
-    here.health.waiting = f"waiting for ConfigMap {authority.NAME}, which the controller creates"
+    here.health.wait_for(f"waiting for ConfigMap {authority.NAME}, which the controller creates")
     namespace = settings.join.watch_namespace or here.namespace
     ca_pem = await _authority(settings, here.objects, namespace)
     async with _placement(settings, plugin, here.objects, sources) as placement:

@@ -41,12 +41,19 @@ from bullpen.cli.process_options import (
     type=click.IntRange(-1, 65535),
     help="Port of the login discovery; -1 disables it.",
 )
+@click.option(
+    "--pod",
+    default="",
+    envvar="BULLPEN_POD",
+    help="The Pod of this process, which gets a label while it leads [default: none].",
+)
 @served_over_tls
 @config_option
 def controller(
     port: int,
     endpoint: str,
     login_port: int,
+    pod: str,
     config: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -66,6 +73,7 @@ def controller(
         port=port,
         endpoint=endpoint,
         login_port=login_port,
+        pod=pod,
         tls=tls_from(tls_cert, tls_key, tls_ca),
         config=load(config),
     )

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Protocol
 
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.meta import ObjectMeta
@@ -49,6 +49,10 @@ class Timing:
 TIMING = Timing()
 
 
+class Tell(Protocol):
+    def __call__(self, text: str, *, standby: bool = False) -> None: ...
+
+
 class _Lost(Unavailable):
     """The leadership is lost, as opposed to an API server that does not answer."""
 
@@ -81,13 +85,13 @@ class Leadership:
         identity: str,
         clock: Clock,
         address: str = "",
-        tell: Callable[[str], None] = lambda text: None,
+        tell: Tell = lambda text, *, standby=False: None,
         timing: Timing = TIMING,
     ) -> None:
         """``identity`` must be unique among all replicas and their restarts.
 
         ``address`` is where other replicas can check that we run; ``tell`` is called with what we
-        wait for.
+        wait for, and whether it is only for another leader to end.
         """
         self.name = name
         self._objects = objects
@@ -126,9 +130,9 @@ class Leadership:
                 return
             gone = await self._wait()
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, *, standby: bool = False) -> None:
         """Report what we wait for; it is logged once."""
-        self._tell(text)
+        self._tell(text, standby=standby)
         if text != self._told:
             log.info("waiting for leadership", extra={"key": self.name, "cause": text})
             self._told = text
@@ -138,10 +142,12 @@ class Leadership:
         seconds = self._timing.retry.total_seconds()
         begun = asyncio.get_running_loop().time()
         gone = bool(self._leader) and await self._watch.gone(self._leader, seconds=seconds)
+        if gone or self._watch.hung_up:
+            # A leader that was told to stop releases the Lease before it hangs up.
+            return gone
         spent = asyncio.get_running_loop().time() - begun
-        if not gone:
-            await asyncio.sleep(max(0.0, seconds - spent))
-        return gone
+        await asyncio.sleep(max(0.0, seconds - spent))
+        return False
 
     async def keep(self) -> None:
         """Renew until cancelled; raises ``Unavailable`` as soon as the leadership is lost."""
@@ -185,7 +191,7 @@ class Leadership:
         vanished = gone and found.metadata.annotations.get(ADDRESS) == self._leader
         if not vanished and not may_take(found.spec, self._identity, idle=idle):
             self._leader = found.metadata.annotations.get(ADDRESS, "")
-            self._say(f"standby: {found.spec.holder_identity} is the leader")
+            self._say(f"standby: {found.spec.holder_identity} is the leader", standby=True)
             return None
         taken = await self._objects.update(self._ours(found))
         log.info(
@@ -256,19 +262,28 @@ class LeadershipWatch:
         self._met = False
         """Whether a process ever answered there."""
 
+        self.hung_up = False
+        """Whether the connection ended during the last look."""
+
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def gone(self, address: str, *, seconds: float) -> bool:
-        """Whether the process that answered at ``address`` is gone; watches for ``seconds``."""
+        """Whether the process that answered at ``address`` is gone; watches for ``seconds``.
+
+        One that only hung up is not gone: the next look tells whether it still listens.
+        """
+        self.hung_up = False
         if address != self._address:
             self.leave()
             self._address, self._met = address, False
         if self._streams is None:
             await self._connect()
-        if self._streams is not None and not await self._ended(seconds):
-            return False
-        self.leave()
-        return self._met and await self._refuses()
+        if self._streams is None:
+            return self._met and await self._refuses()
+        self.hung_up = await self._ended(seconds)
+        if self.hung_up:
+            self.leave()
+        return False
 
     def leave(self) -> None:
         if self._streams is not None:

@@ -33,14 +33,13 @@ COMMENTS = {
     "imagePullSecrets": "A list of objects with a name.",
     "allNamespaces": "Manage labs in every namespace, or only in the namespace of the release.",
     "config": "Settings of the service; docs/reference/settings.md.",
-    "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only. "
-    "An old leader leads on for handoverSeconds while new ones start.",
+    "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only.",
     "router": "endpoint may contain $(BULLPEN_ROUTER_NAME), such as bullpen-router-0.",
     "provisioners": "Each gets a Deployment.",
     "provisioner": "Settings of all provisioners.",
     "certManager": "Use cert-manager for TLS; otherwise the processes create their own authority.",
     "networkPolicies": "targetEgress limits connections from targets; the default allows all.",
-    "podDisruptionBudgets": "For the routers.",
+    "podDisruptionBudgets": "For the controllers and the routers.",
     "serviceMonitor": "For Prometheus' operator.",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bullpen.api.paths import Document
-from bullpen.api.pod import MANAGED_BY, MANAGER
+from bullpen.api.pod import LEADER, MANAGED_BY, MANAGER
 from bullpen.install.values import GRPC, HTTP, LOGIN, ROUTER, Values, label, name_of, selector
 from bullpen.install.workloads import TLS_SECRET
 
@@ -13,6 +13,7 @@ CERTIFICATES = "cert-manager.io/v1"
 def services(values: Values) -> list[Document]:
     """The controller's leader, the routers by name, and every process with metrics."""
     controller = _service(values, "controller", {"grpc": GRPC, "login": LOGIN})
+    controller["spec"]["selector"] |= {LEADER: name_of("controller")}
     controller["metadata"]["annotations"] = values.get("controller.service.annotations")
     controller["spec"]["type"] = values.get("controller.service.type")
     router = _service(values, "router", {"router": ROUTER})
@@ -86,18 +87,15 @@ def _policy(values: Values, name: str, labels: Document, rules: Document) -> Doc
 
 
 def budgets(values: Values) -> list[Document]:
-    """Routers carry streams, so only one at a time may be evicted.
-
-    Controllers and provisioners have no budget: only their leader is Ready, so a budget would
-    block the eviction of the leader and the drain of its node for ever.
-    """
+    """Routers carry streams, and a leader needs a standby: one at a time may be evicted."""
     return [
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
-            "metadata": label(values, name_of("router"), "router"),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector("router")}},
+            "metadata": label(values, name_of(process), process),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(process)}},
         }
+        for process in ("controller", "router")
     ]
 
 

@@ -86,6 +86,7 @@ HOME: dict[str, Grants] = {
     "controller": {
         ("coordination.k8s.io", "leases"): (*READ, "create", "update"),
         ("", "secrets"): ("get", "create"),
+        ("", "pods"): ("get", "list", "patch"),
     },
     "provisioner": {("coordination.k8s.io", "leases"): (*READ, "create", "update")},
     "router": {

@@ -34,7 +34,6 @@ DEFAULTS: Document = {
     "controller": {
         "replicas": 2,
         "endpoint": "",
-        "handoverSeconds": 20,
         "service": {"type": "ClusterIP", "annotations": {}},
         "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "1Gi"}},
         "nodeSelector": {},

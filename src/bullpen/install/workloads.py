@@ -1,10 +1,8 @@
 """The processes: controller and provisioners with a standby each, routers with stable names.
 
-Of a controller's replicas only the leader is Ready, so that its Service selects it. A
-rollout that waited for the others would never finish, so all replicas may be replaced at
-once. The old leader receives its signal some time after its deletion: until then it leads
-and still receives calls, while the new replicas start and stand by. The first of them takes
-over when the old leader releases the leadership.
+A standby is Ready. The leader labels its own Pod, and its Service selects that label. In a
+rollout the new replicas first start and stand by, then the old ones are stopped together: the
+leadership changes once.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ TLS_SECRET = "bullpen-tls"
 STOP_SECONDS = 30
 """Time from the stop signal to the kill."""
 
-AT_ONCE: Document = {
+NEW_FIRST: Document = {
     "type": "RollingUpdate",
-    "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": "100%"},
+    "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "100%"},
 }
 
 
@@ -57,12 +55,11 @@ def controller(values: Values) -> list[Document]:
         env=[
             _variable("BULLPEN_ENDPOINT", controller_endpoint(values)),
             _variable("BULLPEN_CONFIG", CONFIG),
+            _named_by("BULLPEN_POD", "metadata.name"),
             *_tls(values),
         ],
         ports={"grpc": GRPC, "login": LOGIN},
     )
-    wait = ["sleep", values.as_json("controller.handoverSeconds")]
-    container["lifecycle"] = {"preStop": {"exec": {"command": wait}}}
     return [
         _deployment(
             values,
@@ -70,7 +67,7 @@ def controller(values: Values) -> list[Document]:
             "controller",
             container,
             replicas=values.get("controller.replicas"),
-            grace=values.plus("controller.handoverSeconds", STOP_SECONDS),
+            grace=STOP_SECONDS,
         )
     ]
 
@@ -163,7 +160,7 @@ def _deployment(
         "metadata": label(values, name_of(name), process),
         "spec": {
             "replicas": replicas,
-            "strategy": AT_ONCE,
+            "strategy": NEW_FIRST,
             "selector": {"matchLabels": labels},
             "template": template,
         },

@@ -94,11 +94,14 @@ class TestHealth:
         await health({"path": path, "method": method}, receive, send)
         return sent[0]["status"], sent[1]["body"].decode()
 
-    async def test_who_stands_by_is_alive_but_not_ready(self) -> None:
+    async def test_a_standby_is_ready_and_one_that_does_not_know_the_leader_is_not(self) -> None:
         health = Health()
-        health.waiting = "standing by"
         assert await self.ask(health, "/healthz") == (200, "ok\n")
-        assert await self.ask(health, "/readyz") == (503, "standing by\n")
+        assert await self.ask(health, "/readyz") == (503, "starting\n")
+        health.wait_for("standby: a is the leader", standby=True)
+        assert await self.ask(health, "/readyz") == (200, "standby: a is the leader\n")
+        health.wait_for("the leader is unknown: no answer")
+        assert await self.ask(health, "/readyz") == (503, "the leader is unknown: no answer\n")
         health.ready = "leading"
         assert await self.ask(health, "/readyz") == (200, "leading\n")
 
@@ -108,6 +111,7 @@ class TestHealth:
         _, text = await self.ask(health, "/metrics")
         assert 'bullpen_api_requests_total{code="200",resource="secrets",verb="get"} 3.0' in text
         assert "bullpen_ready 0.0" in text
+        assert "bullpen_active 0.0" in text
 
     async def test_anything_else_is_not_there(self) -> None:
         assert (await self.ask(Health(), "/secrets"))[0] == 404

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.app.cluster_process import Joined, lead
 from bullpen.app.health import Health
-from bullpen.cluster.leadership import Leadership, LeadershipWatch, Timing, may_take
+from bullpen.cluster.leadership import Leadership, LeadershipWatch, Tell, Timing, may_take
 from bullpen.errors import Unavailable, Unreachable
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
@@ -57,7 +57,7 @@ def claim(
     identity: str,
     *,
     address: str = "",
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = lambda text, *, standby=False: None,
     timing: Timing = QUICK,
 ) -> Leadership:
     return Leadership(
@@ -108,13 +108,17 @@ class TestTaking:
         assert found.spec.lease_transitions in (0, None)
 
     async def test_who_cannot_ask_says_so(self, objects: Home) -> None:
-        said: list[str] = []
+        said: list[tuple[str, bool]] = []
+
+        def tell(text: str, *, standby: bool = False) -> None:
+            said.append((text, standby))
+
         leader = claim(objects, "a")
         await leader.acquire()
         await leader.release()
         objects.down = True
-        assert not await within(0.1, claim(objects, "b", tell=said.append).acquire())
-        assert set(said) == {"the leader is unknown: nobody answers"}
+        assert not await within(0.1, claim(objects, "b", tell=tell).acquire())
+        assert set(said) == {("the leader is unknown: nobody answers", False)}
 
     async def test_what_is_released_is_taken_at_the_next_look(self, objects: Home) -> None:
         first, second = claim(objects, "a"), claim(objects, "b")
@@ -225,6 +229,8 @@ class TestVigil:
         watch = LeadershipWatch()
         async with somebody() as (address, _):
             assert not await watch.gone(address, seconds=0.05)
+        assert not await watch.gone(address, seconds=10)
+        assert watch.hung_up, "so that the Lease is looked at first"
         assert await watch.gone(address, seconds=10)
         assert await watch.gone(address, seconds=10), "and stays so"
 
@@ -233,7 +239,9 @@ class TestVigil:
             watch = LeadershipWatch()
             assert not await watch.gone(address, seconds=0.05)
             hang_up()
-            assert not await watch.gone(address, seconds=0.5)
+            for _ in range(2):
+                assert not await watch.gone(address, seconds=0.5)
+            assert not watch.hung_up
             watch.leave()
 
     async def test_who_was_never_seen_is_never_gone(self) -> None:
@@ -300,6 +308,7 @@ class TestLeading:
             await asyncio.sleep(0.1)
             assert not here.health.ready
             assert here.health.waiting == "standby: a is the leader"
+            assert here.health.answers_ready, "a Deployment with a standby is healthy"
             here.stop.set()
         assert (await held(objects)).spec.holder_identity == "a"
 

@@ -15,6 +15,8 @@ from cel_expr_python import cel
 from click.testing import CliRunner
 
 from bullpen.api.cel import holds
+from bullpen.api.pod import LEADER
+from bullpen.app import controller
 from bullpen.cli.install import manifests as command
 from bullpen.cli.main import cli
 from bullpen.errors import BadRequest
@@ -228,7 +230,7 @@ def test_services_select_what_exists_and_name_its_ports(name: str) -> None:
         wanted = {
             label: value
             for label, value in service["spec"]["selector"].items()
-            if not label.startswith("statefulset.")
+            if not label.startswith("statefulset.") and label != LEADER
         }
         chosen = [t for t in templates if wanted.items() <= t["metadata"]["labels"].items()]
         assert chosen, service["metadata"]["name"]
@@ -238,13 +240,33 @@ def test_services_select_what_exists_and_name_its_ports(name: str) -> None:
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
 
 
-def test_only_the_routers_have_a_budget_because_only_leaders_are_ready() -> None:
+def test_controllers_and_routers_are_evicted_one_at_a_time() -> None:
     budgets = [d for d in objects("nothing") if d["kind"] == "PodDisruptionBudget"]
-    assert [b["metadata"]["name"] for b in budgets] == ["bullpen-router"]
-    for document in objects("nothing"):
-        if document["kind"] == "Deployment":
-            rolling = document["spec"]["strategy"]["rollingUpdate"]
-            assert rolling["maxUnavailable"] == "100%", "or a rollout waits for a standby for ever"
+    assert [b["metadata"]["name"] for b in budgets] == ["bullpen-controller", "bullpen-router"]
+    assert {b["spec"]["maxUnavailable"] for b in budgets} == {1}
+
+
+def test_a_rollout_starts_the_new_replicas_before_it_stops_the_old_ones() -> None:
+    deployments = [d for d in objects("nothing") if d["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for document in deployments:
+        rolling = document["spec"]["strategy"]["rollingUpdate"]
+        assert rolling == {"maxUnavailable": 0, "maxSurge": "100%"}
+
+
+def test_the_service_of_the_controller_selects_the_label_that_its_leader_sets() -> None:
+    found = [d for d in objects("nothing") if d["kind"] == "Service"]
+    service = next(d for d in found if d["metadata"]["name"] == "bullpen-controller")
+    assert service["spec"]["selector"][LEADER] == controller.NAME
+    deployment = next(
+        d
+        for d in objects("nothing")
+        if d["kind"] == "Deployment" and d["metadata"]["name"] == "bullpen-controller"
+    )
+    template = deployment["spec"]["template"]
+    assert LEADER not in template["metadata"]["labels"], "a standby must not be selected"
+    names = {v["name"]: v for v in template["spec"]["containers"][0]["env"]}
+    assert names["BULLPEN_POD"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
 
 
 def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it_and_device_classes() -> None:

@@ -182,7 +182,8 @@ async def test_the_tool_looks_at_a_disk_again_only_when_it_was_changed(
     monkeypatch.setattr(disk_storage, "_tool", counted)
     for _ in range(3):
         found = await storage.look(KEY, UID)
-        assert found is not None and found.virtual_bytes == 8 * MIB
+        assert found is not None
+        assert found.virtual_bytes == 8 * MIB
     assert calls == []
 
     path = Layout(tmp_path).disk(KEY, UID)

@@ -165,7 +165,7 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
         "command": ["python3", str(names.LAUNCHER), str(names.LAUNCHER_SOCKET)],
         "env": [{"name": "TMPDIR", "value": str(names.SHARED / names.TEMPORARY)}],
         "resources": _resources(workload),
-        "startupProbe": _probe("-S", names.LAUNCHER_SOCKET),
+        "startupProbe": _probe("-S", names.LAUNCHER_SOCKET, "the machine is not ready yet"),
         "securityContext": container_security(),
         "volumeMounts": [_mount("shared", names.SHARED)],
     }
@@ -196,7 +196,7 @@ def _exporter(workload: Workload, settings: PodSettings) -> Document:
             {"name": "HOME", "value": str(names.WORK)},
         ],
         "resources": EXPORTER_RESOURCES if runtime else _resources(workload),
-        "startupProbe": _probe("-e", names.READY),
+        "startupProbe": _probe("-e", names.READY, "the exporter is not ready yet"),
         "terminationMessagePolicy": "File",
         "securityContext": container_security(),
         "volumeMounts": mounts,
@@ -282,10 +282,13 @@ def _mount(name: str, path: object, *, read_only: bool = False) -> Document:
     return {"name": name, "mountPath": str(path), **({"readOnly": True} if read_only else {})}
 
 
-def _probe(kind: str, path: object) -> Document:
-    """Checks until the file exists, then never again: hundreds of Pods share a node."""
+def _probe(kind: str, path: object, missing: str) -> Document:
+    """Checks until the file exists, then never again: hundreds of Pods share a node.
+
+    ``missing`` is what its warnings say until then.
+    """
     return {
-        "exec": {"command": ["test", kind, str(path)]},
+        "exec": {"command": ["sh", "-c", f"test {kind} {path} || {{ echo {missing}; exit 1; }}"]},
         "periodSeconds": 1,
         "timeoutSeconds": 5,
         "failureThreshold": PROBES_MAX,
