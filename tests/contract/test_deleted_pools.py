@@ -11,11 +11,11 @@ from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import meta_of
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
 from bullpen.api.virtualtargetpool import (
     MemberMetadata,
     MemberTemplate,
-    ScaleDownPolicy,
     VirtualTargetPool,
     VirtualTargetPoolSpec,
 )

@@ -12,7 +12,12 @@ from bullpen.registry.options import PatchType
 from bullpen.store.base import Store
 from support.registry_helpers import Lab, document, resource
 
-POOL = resource("virtualtarget.jumpstarter.dev/v1alpha1", "VirtualTargetPool")
+POOLS = {
+    kind: resource("virtualtarget.jumpstarter.dev/v1alpha1", kind)
+    for kind in ("VirtualTargetPool", "ExporterSet")
+}
+COUNTS = {"VirtualTargetPool": "replicas", "ExporterSet": "maxReplicas"}
+"""The field that the scale subresource writes."""
 
 
 @pytest.fixture
@@ -22,13 +27,18 @@ async def lab(store: Store) -> Lab:
     return made
 
 
-def pool(policy: str) -> Document:
-    spec = {
-        "replicas": 3,
-        "scaleDownPolicy": policy,
-        "template": {"spec": {"virtualTargetClassName": "qemu"}},
-    }
-    return document(POOL, "a", spec=spec)
+def pool(kind: str, policy: str) -> Document:
+    spec: Document = {COUNTS[kind]: 3, "scaleDownPolicy": policy}
+    if kind == "ExporterSet":
+        labels = {"board": "a"}
+        spec |= {
+            "virtualTargetClassName": "qemu",
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}},
+        }
+    else:
+        spec["template"] = {"spec": {"virtualTargetClassName": "qemu"}}
+    return document(POOLS[kind], "a", spec=spec)
 
 
 WAYS: dict[str, tuple[PatchType | None, str]] = {
@@ -41,37 +51,53 @@ WAYS: dict[str, tuple[PatchType | None, str]] = {
 }
 
 
-async def scale(lab: Lab, way: str, replicas: int) -> None:
-    kind, subresource = WAYS[way]
-    options: dict[str, Any] = {"subresource": subresource, "field_manager": "scaler"}
-    if kind is None:
-        found = decode(lab.registry.get(POOL, "default", "a", subresource=subresource))
-        found["spec"]["replicas"] = replicas
-        await lab.update(POOL, found, **options)
+async def scale(lab: Lab, kind: str, way: str, count: int) -> None:
+    patch_type, subresource = WAYS[way]
+    found_in, options = POOLS[kind], {"subresource": subresource, "field_manager": "scaler"}
+    field = "replicas" if subresource else COUNTS[kind]
+    if patch_type is None:
+        found = decode(lab.registry.get(found_in, "default", "a", subresource=subresource))
+        found["spec"][field] = count
+        await lab.update(found_in, found, **options)
         return
     name = {"kind": "Scale", "apiVersion": "autoscaling/v1"} if subresource else {}
-    whole = {"apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": {"name": "a"}}
-    identity = name or (whole if kind is PatchType.APPLY else {})
-    force = {"force": True} if kind is PatchType.APPLY else {}
-    patch = {**identity, "spec": {"replicas": replicas}}
-    await lab.patch(POOL, "a", kind, patch, **options, **force)
+    whole = {"apiVersion": found_in.api_version, "kind": kind, "metadata": {"name": "a"}}
+    identity = name or (whole if patch_type is PatchType.APPLY else {})
+    force = {"force": True} if patch_type is PatchType.APPLY else {}
+    patch = {**identity, "spec": {field: count}}
+    await lab.patch(found_in, "a", patch_type, patch, **options, **force)
 
 
+def count(lab: Lab, kind: str) -> Any:
+    return lab.get(POOLS[kind], "a")["spec"][COUNTS[kind]]
+
+
+@pytest.mark.parametrize("kind", POOLS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_explicit_pool_refuses_a_lower_count_and_names_the_way_that_works(
-    lab: Lab, way: str
+    lab: Lab, kind: str, way: str
 ) -> None:
-    await lab.create(POOL, pool("Explicit"))
-    with pytest.raises(Invalid, match="bullpen scale-down"):
-        await scale(lab, way, 2)
-    assert lab.get(POOL, "a")["spec"]["replicas"] == 3
-    await scale(lab, way, 4)
-    assert lab.get(POOL, "a")["spec"]["replicas"] == 4
+    await lab.create(POOLS[kind], pool(kind, "Explicit"))
+    with pytest.raises(Invalid, match=f"bullpen scale-down {kind.lower()}/NAME"):
+        await scale(lab, kind, way, 2)
+    assert count(lab, kind) == 3
+    await scale(lab, kind, way, 4)
+    assert count(lab, kind) == 4
 
 
+@pytest.mark.parametrize("kind", POOLS)
 @pytest.mark.parametrize("way", WAYS)
-async def test_other_pools_take_any_count_through_every_way(lab: Lab, way: str) -> None:
-    await lab.create(POOL, pool("NewestFirst"))
-    for replicas in (5, 1, 0):
-        await scale(lab, way, replicas)
-        assert lab.get(POOL, "a")["spec"]["replicas"] == replicas
+async def test_other_pools_take_any_count_through_every_way(lab: Lab, kind: str, way: str) -> None:
+    await lab.create(POOLS[kind], pool(kind, "NewestFirst"))
+    for wanted in (5, 1):
+        await scale(lab, kind, way, wanted)
+        assert count(lab, kind) == wanted
+
+
+async def test_a_set_from_before_the_policy_can_shrink(lab: Lab) -> None:
+    made = pool("ExporterSet", "NewestFirst")
+    del made["spec"]["scaleDownPolicy"]
+    await lab.create(POOLS["ExporterSet"], made)
+    assert lab.get(POOLS["ExporterSet"], "a")["spec"]["scaleDownPolicy"] == "NewestFirst"
+    await scale(lab, "ExporterSet", "scale, by patch", 2)
+    assert count(lab, "ExporterSet") == 2

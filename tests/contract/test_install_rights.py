@@ -26,6 +26,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
 from bullpen.api.virtualtarget import (
     RestartPolicy,
@@ -38,8 +39,6 @@ from bullpen.api.virtualtargetpool import (
     MemberTemplate,
     OnScaleDown,
     Reclaim,
-    Removal,
-    ScaleDownPolicy,
     VirtualTargetPool,
     VirtualTargetPoolSpec,
 )
@@ -71,6 +70,7 @@ PROCESSES = {
     "bullpen.controllers.pools.exporterset_reconciler": ("provisioner",),
     "bullpen.controllers.targets.instance_reconciler": ("provisioner",),
     "bullpen.controllers.pools.lasting_pool_reconciler": ("provisioner",),
+    "bullpen.controllers.pools.removals": ("provisioner",),
     "bullpen.controllers.targets.disk_reconciler": ("provisioner",),
     "bullpen.controllers.targets.target_reconciler": ("provisioner",),
     "bullpen.placements.pod.placement": ("provisioner",),
@@ -93,7 +93,6 @@ UNSEEN: dict[str, dict[Right, str]] = {
         ("virtualtarget.jumpstarter.dev", "exportersets/finalizers", "update"): "the same",
         ("virtualtarget.jumpstarter.dev", "virtualtargets/finalizers", "update"): "the same",
         ("virtualtarget.jumpstarter.dev", "virtualtargetpools/finalizers", "update"): "the same",
-        ("jumpstarter.dev", "exporters", "get"): "when a member's name may be taken",
         ("", "configmaps", "get"): "the controller's authority, read at the start",
         **{
             (group, resource, verb): "of providers, which have stories of their own"
@@ -182,7 +181,12 @@ def _tell_of_pools(used: dict[str, set[Right]]) -> None:
         await world.release("one")
         await world.until(lambda: world.lease("one").status.ended)
         await world.until(lambda: world.available(2))
-        await world.edit_set(max_replicas=1, min_replicas=1, min_available_replicas=0)
+        await world.edit_set(max_replicas=3, min_replicas=1, min_available_replicas=0)
+        (first, *_) = world.members()
+        removal = Removal(name=first.metadata.name, uid=first.metadata.uid)
+        await world.edit_set(max_replicas=2, removals=(removal,))
+        await world.until(lambda: first.metadata.uid not in world.uids())
+        await world.edit_set(max_replicas=1)
         await world.sleep(900)
         await world.remove(ExporterSet, "qemu")
         await world.until(lambda: not world.pod_names())

@@ -11,14 +11,10 @@ from test_lasting_pools import RETAIN, drivers, edit, pool, ready, root, targets
 
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import (
-    Removal,
-    ScaleDownPolicy,
-    VirtualTargetPool,
-    VirtualTargetPoolSpec,
-)
+from bullpen.api.virtualtargetpool import VirtualTargetPool, VirtualTargetPoolSpec
 from bullpen.core.conditions import get
 from bullpen.errors import LabError
 from bullpen.provisioners.fake import Faults

@@ -10,6 +10,7 @@ import pytest
 
 from bullpen.api.exporterset import Driver
 from bullpen.api.meta import ObjectMeta
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
 from bullpen.api.virtualtarget import RestartPolicy, TargetDisk, VirtualTarget, VirtualTargetSpec
 from bullpen.api.virtualtargetclass import VirtualTargetClass
@@ -22,8 +23,6 @@ from bullpen.api.virtualtargetpool import (
     MemberTemplate,
     OnScaleDown,
     Reclaim,
-    Removal,
-    ScaleDownPolicy,
     UpdateStrategy,
     UpdateType,
     VirtualTargetPool,

@@ -10,8 +10,9 @@ import pytest
 from test_lasting_pools import edit, lease, make, names, pool, ready, targets
 
 from bullpen.api.resources import RESOURCES
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import ScaleDownPolicy, VirtualTargetPool
+from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.apiserver.routes import ObjectRoute, route
 from bullpen.apiserver.scaledown import ScaleDowns
 from bullpen.errors import BadRequest, Conflict, NotFound
@@ -130,6 +131,23 @@ def test_a_leased_member_is_refused_or_leaves_when_it_is_idle() -> None:
     World().run(story)
 
 
+def test_a_member_that_leaves_when_idle_takes_no_further_lease() -> None:
+    """Waiting leases could else keep it for ever, one after the other."""
+
+    async def story(world: World) -> None:
+        await make(world, 1)
+        held = await lease(world, "job")
+        await world.ask("next")
+        await remove(world, held, whenIdle=True)
+        await world.always(lambda: held in names(world), seconds=30)
+        assert not world.lease("job").status.ended
+        await world.release("job")
+        await world.until(lambda: not names(world))
+        assert not world.got("next")
+
+    World().run(story)
+
+
 def test_a_hundred_removals_from_eight_callers_lose_and_double_nothing() -> None:
     async def story(world: World) -> None:
         await make(world, 100)
@@ -155,7 +173,7 @@ def test_a_hundred_removals_from_eight_callers_lose_and_double_nothing() -> None
     "path",
     [
         PATH.replace("subresources.", ""),
-        PATH.replace("virtualtargetpools", "exportersets"),
+        PATH.replace("virtualtargetpools", "virtualtargets"),
         PATH.replace("v1alpha1", "v9"),
         f"{PATH}/more",
     ],

@@ -27,8 +27,16 @@ def test_the_line_of_every_pipeline_takes_a_target_and_gives_it_back(service: Se
 def test_the_ceiling_moves_by_the_scale_subresource(service: Service) -> None:
     page = (HOW_TO / "autoscale.md").read_text()
     service.kubectl("apply", "-f", str(ROOT / "examples" / "uboot-pool.yaml"))
-    scale, pause = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    scale, pause, remove = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert service.run("bash", "-euc", scale).stdout.endswith("8")
+
+    def members() -> str:
+        return service.kubectl("get", "exporters", "-o", "name").stdout
+
+    eventually(lambda: "uboot-1" in members(), seconds=60, what="the member that is removed")
+    said = service.run("bash", "-euc", remove).stdout
+    assert "uboot-1 leaves exporterset" in said
+    assert said.rstrip().endswith("has a count of 7")
     service.run("bash", "-euc", pause)
     service.kubectl("delete", "-f", str(ROOT / "examples" / "uboot-pool.yaml"))
     eventually(lambda: not service.get("exporters")["items"], seconds=30, what="an empty lab")

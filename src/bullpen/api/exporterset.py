@@ -12,6 +12,7 @@ from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import metadata_causes, selector_causes, selector_in
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.scale_down import REMOVALS, Removal, ScaleDownPolicy, explicit_rule
 from bullpen.api.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.errors import Cause
 from bullpen.kit import durations
@@ -119,6 +120,7 @@ class ExporterSetSpec(Struct):
             message="selector cannot be changed; delete the set and create another one",
             field_path=".selector",
         ),
+        explicit_rule("exporterset", "maxReplicas", unlimited=True),
     )
 
     min_replicas: int = field(
@@ -143,7 +145,16 @@ class ExporterSetSpec(Struct):
     paused: bool = field(
         default=False,
         metadata=about(
-            "Stop the pool: no member is started, and members without a lease are removed."
+            "Stop the pool: no member is started, and members without a lease are removed,"
+            " unless scaleDownPolicy is Explicit."
+        ),
+    )
+    scale_down_policy: ScaleDownPolicy = field(
+        default=ScaleDownPolicy.NEWEST_FIRST,
+        metadata=about(
+            "Which members go first when the pool shrinks; Explicit: only those named in a"
+            " removal.",
+            defaulted=True,
         ),
     )
     scale_down_cooldown: timedelta = field(
@@ -169,6 +180,7 @@ class ExporterSetSpec(Struct):
         )
     )
     template: Template = field(metadata=about("What the set's exporters look like.", required=True))
+    removals: tuple[Removal, ...] = field(default=(), metadata=REMOVALS)
 
 
 def _count(description: str) -> dict[str, object]:

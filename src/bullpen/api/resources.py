@@ -339,6 +339,7 @@ RESOURCES = Resources(
             ExporterSet,
             "exportersets",
             status=True,
+            named_removal=True,
             scale=Scale(
                 spec=("spec", "maxReplicas"),
                 status=("status", "replicas"),

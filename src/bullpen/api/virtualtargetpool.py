@@ -13,6 +13,7 @@ from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import Condition, ObjectMeta
 from bullpen.api.metadata_checks import metadata_causes
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.scale_down import REMOVALS, Removal, ScaleDownPolicy, explicit_rule
 from bullpen.api.virtualdisk import VirtualDiskSpec, size_causes
 from bullpen.api.virtualtarget import (
     DISKS_MAX,
@@ -43,7 +44,6 @@ FREE_SINCE = f"{RESERVED_PREFIX}free-since"
 REPLICAS_MAX = 1_000
 """Members of one pool. A larger number is more often a slip than a wish, and hurts the others."""
 
-REMOVALS_MAX = 1_000
 REVISIONS_MAX = 10
 NUMBER_LENGTH_MAX = 10
 """Digits of the number at the end of a member's or retained disk's name."""
@@ -53,18 +53,6 @@ POOL_NAME_LENGTH_MAX = 63 - 1 - NUMBER_LENGTH_MAX
 
 MEMBER_ANNOTATIONS_BYTES_MAX = 1_024
 """What the controller adds to the annotations of a member, at most."""
-
-EXPLICIT_SHRINK = (
-    "scaleDownPolicy Explicit removes members by name only: POST the names to the scaledownwith"
-    " subresource, or run bullpen scale-down virtualtargetpool/NAME --with TARGET"
-)
-"""Why lowering the count of an Explicit pool is refused."""
-
-
-class ScaleDownPolicy(StrEnum):
-    NEWEST_FIRST = "NewestFirst"
-    OLDEST_FIRST = "OldestFirst"
-    EXPLICIT = "Explicit"
 
 
 class OnScaleDown(StrEnum):
@@ -182,17 +170,6 @@ class UpdateStrategy(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal(Struct):
-    """A member that was removed by name, until it is gone."""
-
-    name: str = field(metadata=about("Name of the VirtualTarget.", required=True, max_length=63))
-    uid: str = field(metadata=about("Its uid.", required=True, min_length=1, max_length=64))
-    when_idle: bool = field(
-        default=False, metadata=about("Wait for the end of a lease that holds it.")
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualTargetPoolSpec(Struct):
     """Number and content of the members."""
 
@@ -212,14 +189,7 @@ class VirtualTargetPoolSpec(Struct):
             " cannot share a disk",
             field_path=".template.spec.disks",
         ),
-        Rule(
-            rule="(self.scaleDownPolicy != 'Explicit' && oldSelf.scaleDownPolicy != 'Explicit')"
-            " || self.replicas >= oldSelf.replicas"
-            " || oldSelf.replicas - self.replicas <= (has(self.removals) ? size(self.removals) : 0)"
-            " - (has(oldSelf.removals) ? size(oldSelf.removals) : 0)",
-            message=EXPLICIT_SHRINK,
-            field_path=".replicas",
-        ),
+        explicit_rule("virtualtargetpool", "replicas"),
     )
 
     replicas: int = field(
@@ -256,15 +226,7 @@ class VirtualTargetPoolSpec(Struct):
             "Disks that every member has for itself.", list_keys=("name",), max_items=DISKS_MAX
         ),
     )
-    removals: tuple[Removal, ...] = field(
-        default=(),
-        metadata=about(
-            "Members on their way out by name; the count was lowered in the same write. Use the"
-            " scaledownwith subresource, which checks them.",
-            list_keys=("uid",),
-            max_items=REMOVALS_MAX,
-        ),
-    )
+    removals: tuple[Removal, ...] = field(default=(), metadata=REMOVALS)
 
 
 def _count(description: str) -> dict[str, object]:

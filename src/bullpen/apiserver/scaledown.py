@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from bullpen.api import codec
 from bullpen.api.exporter import Exporter
+from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.objects import meta_of
 from bullpen.api.paths import Document, decode
 from bullpen.api.resources import RESOURCES
+from bullpen.api.scale_down import REMOVALS_MAX
 from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import REMOVALS_MAX, VirtualTargetPool
+from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.apiserver.discovery import REMOVAL_KIND
 from bullpen.apiserver.routes import ObjectRoute
 from bullpen.core.pools import named_removal
-from bullpen.core.pools.named_removal import Removed
+from bullpen.core.pools.named_removal import Named, Pool, Removed
 from bullpen.errors import BadRequest, Conflict, NotFound
 from bullpen.registry.options import WriteOptions
 from bullpen.registry.registry import Registry
@@ -29,39 +34,53 @@ ATTEMPTS_MAX = 10
 PAUSE_SECONDS = 0.01
 MANAGER = "scaledownwith"
 
+_MEMBERS: Mapping[type[Kind], type[Kind]] = {
+    ExporterSet: Exporter,
+    VirtualTargetPool: VirtualTarget,
+}
+"""The kind of the members, by the kind of the pool."""
+
 
 class ScaleDowns:
     """Answers requests, one per pool at a time."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._busy: dict[tuple[str, str], asyncio.Lock] = {}
+        self._busy: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
+        """By pool, while a request for it is answered."""
 
     async def answer(self, route: ObjectRoute, body: Document, *, dry_run: bool) -> Document:
         """Remove the members that ``body`` names, and lower the count by as many."""
-        names, when_idle, dry = _parsed(body)
-        key = route.namespace or "", route.name
+        named, when_idle, dry = _parsed(body)
+        key = route.resource.plural, route.namespace or "", route.name
         async with self._busy.setdefault(key, asyncio.Lock()):
             for attempt in range(ATTEMPTS_MAX):
-                done = self._decided(route, names, when_idle=when_idle)
+                done = self._decided(route, named, when_idle=when_idle)
                 if not done.leaving or dry_run or dry or await self._written(route, done.pool):
                     return _answer(route, done, dry_run=dry_run or dry)
                 await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
         raise Conflict(f"{route.name} changed {ATTEMPTS_MAX} times meanwhile; try again")
 
-    def _decided(self, route: ObjectRoute, names: tuple[str, ...], *, when_idle: bool) -> Removed:
-        namespace = route.namespace or ""
+    def _decided(self, route: ObjectRoute, named: tuple[Named, ...], *, when_idle: bool) -> Removed:
+        namespace, names = route.namespace or "", {each.name for each in named}
         before = decode(self._registry.get(route.resource, namespace, route.name))
-        pool = codec.decode(VirtualTargetPool, before)
+        pool: Pool = (
+            codec.decode(ExporterSet, before)
+            if route.resource.value is ExporterSet
+            else codec.decode(VirtualTargetPool, before)
+        )
+        exporters = self._found(Exporter, namespace, names)
+        # Leases are assigned to Exporters, which have the names of the targets.
+        held = ((e.metadata.name, e.status.lease_ref) for e in exporters)
         return named_removal.removed(
             pool,
-            names,
-            self._targets(namespace, names),
-            leases=self._leases(namespace, names),
+            named,
+            self._metadata(type(pool), namespace, names),
+            leases={name: lease.name for name, lease in held if lease is not None},
             when_idle=when_idle,
         )
 
-    async def _written(self, route: ObjectRoute, pool: VirtualTargetPool) -> bool:
+    async def _written(self, route: ObjectRoute, pool: Pool) -> bool:
         """Write the removals and the count at once; False if the pool has changed since."""
         options = WriteOptions(field_manager=MANAGER)
         try:
@@ -72,17 +91,13 @@ class ScaleDowns:
             return False
         return True
 
-    def _targets(self, namespace: str, names: tuple[str, ...]) -> Mapping[str, VirtualTarget]:
-        found = self._found(VirtualTarget, namespace, names)
-        return {target.metadata.name: target for target in found}
+    def _metadata(
+        self, pool: type[Kind], namespace: str, names: set[str]
+    ) -> Mapping[str, ObjectMeta]:
+        found = map(meta_of, self._found(_MEMBERS[pool], namespace, names))
+        return {meta.name: meta for meta in found}
 
-    def _leases(self, namespace: str, names: tuple[str, ...]) -> Mapping[str, str]:
-        """The leases that hold the targets, from their Exporters, where they are assigned."""
-        found = self._found(Exporter, namespace, names)
-        held = ((e.metadata.name, e.status.lease_ref) for e in found)
-        return {name: lease.name for name, lease in held if lease is not None}
-
-    def _found(self, kind: type[K], namespace: str, names: tuple[str, ...]) -> Iterator[K]:
+    def _found(self, kind: type[K], namespace: str, names: set[str]) -> Iterator[K]:
         """The objects of these names that exist."""
         resource = RESOURCES.of(kind)
         for name in names:
@@ -99,7 +114,7 @@ def _answer(route: ObjectRoute, done: Removed, *, dry_run: bool) -> Document:
         "kind": REMOVAL_KIND,
         "metadata": {"name": route.name, "namespace": route.namespace},
         "status": {
-            "replicas": done.pool.spec.replicas,
+            "replicas": done.count,
             "leaving": list(done.leaving),
             "alreadyLeaving": list(done.already),
             "dryRun": dry_run,
@@ -107,15 +122,31 @@ def _answer(route: ObjectRoute, done: Removed, *, dry_run: bool) -> Document:
     }
 
 
-def _parsed(body: Document) -> tuple[tuple[str, ...], bool, bool]:
-    """The names, whenIdle and dryRun of a request."""
-    names, when_idle, dry = body.get("targets"), body.get("whenIdle", False), body.get("dryRun", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadRequest('targets: give a list of names, such as {"targets": ["runners-3"]}')
-    if len(names) > REMOVALS_MAX:
+def _parsed(body: Document) -> tuple[tuple[Named, ...], bool, bool]:
+    """The members, whenIdle and dryRun of a request."""
+    given, when_idle, dry = body.get("targets"), body.get("whenIdle", False), body.get("dryRun", [])
+    if not isinstance(given, list):
+        raise BadRequest(_TARGETS)
+    if len(given) > REMOVALS_MAX:
         raise BadRequest(f"targets: at most {REMOVALS_MAX} at a time")
     if not isinstance(when_idle, bool):
         raise BadRequest("whenIdle: must be true or false")
     if dry not in ([], ["All"]):
         raise BadRequest('dryRun: must be ["All"] or absent')
-    return tuple(names), when_idle, bool(dry)
+    return tuple(map(_named, given)), when_idle, bool(dry)
+
+
+def _named(given: Any) -> Named:
+    """A member: its name, or its name and uid."""
+    if isinstance(given, str):
+        return Named(name=given)
+    name, uid = (given.get("name"), given.get("uid", "")) if isinstance(given, dict) else ("", "")
+    if not isinstance(name, str) or not name or not isinstance(uid, str):
+        raise BadRequest(_TARGETS)
+    return Named(name=name, uid=uid)
+
+
+_TARGETS = (
+    'targets: give a list of names, such as {"targets": ["runners-3"]}, or of names and uids,'
+    ' such as {"targets": [{"name": "runners-3", "uid": "…"}]}'
+)

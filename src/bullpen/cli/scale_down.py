@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.cli import manifests
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.options import connected, namespaced
@@ -20,11 +19,15 @@ from bullpen.cli.options import connected, namespaced
 def scale_down(
     target: str, api: Api, namespace: str, names: str, when_idle: bool, dry_run: bool
 ) -> None:
-    """Remove members of TARGET (virtualtargetpool/NAME) and lower its count by as many."""
+    """Remove members of TARGET and lower its count by as many.
+
+    TARGET is virtualtargetpool/NAME or exporterset/NAME; the count of an ExporterSet is its
+    maxReplicas.
+    """
     word, slash, name = target.partition("/")
     resource = resource_named(word)
-    if not slash or not name or resource.kind != VirtualTargetPool.kind:
-        raise click.UsageError("write TARGET as virtualtargetpool/NAME")
+    if not slash or not name or not resource.named_removal:
+        raise click.UsageError("write TARGET as virtualtargetpool/NAME or exporterset/NAME")
     given = [each.strip() for each in names.split(",") if each.strip()]
     path = path_of(resource, namespace, name, "scaledownwith")
     found = api.request(

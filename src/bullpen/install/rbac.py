@@ -55,7 +55,8 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "exporters"): (*READ, "create", "update", "delete"),
         # Admission on some clusters requires this right to set blockOwnerDeletion.
         (JUMPSTARTER, "exporters/finalizers"): ("update",),
-        (VIRTUAL, "exportersets"): READ,
+        # Removals by name are dropped from the spec when the members are gone.
+        (VIRTUAL, "exportersets"): (*READ, "update"),
         (VIRTUAL, "providerconfigs"): (*READ, "update"),
         (VIRTUAL, "providerconfigs/status"): ("update",),
         # A finalizer keeps what is needed to delete the machines of a provider.

@@ -324,7 +324,12 @@ def test_subresources(kind: str) -> None:
         (
             "ExporterSet",
             "spec",
-            ["self.minReplicas <=", "self.minAvailableReplicas <=", "oldSelf.selector"],
+            [
+                "self.minReplicas <=",
+                "self.minAvailableReplicas <=",
+                "oldSelf.selector",
+                "oldSelf.maxReplicas",
+            ],
         ),
         (
             "ExporterSet",

@@ -75,6 +75,7 @@ from support.api_documents import EXPORTER_SET, LEASE, json_values
                     "minReplicas": 2,
                     "maxReplicas": 4,
                     "minAvailableReplicas": 0,
+                    "scaleDownPolicy": "NewestFirst",
                     "scaleDownCooldown": "5m",
                     "recycleStrategy": "ExitAndReplace",
                 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import json
 import re
@@ -17,6 +18,7 @@ import yaml
 
 from bullpen.api.resources import RESOURCES
 from bullpen.cli.main import cli
+from bullpen.errors import Unreachable
 from bullpen.install.parts import manifests
 from support.k8s_helm import ROOT
 from support.k8s_schemas import RELEASES, is_elsewhere, problems
@@ -105,7 +107,8 @@ def test_our_own_commands_have_the_options_that_are_used(page: Path, tmp_path: P
         command = cli.get_command(context, name)
         assert command is not None, name
         given = [a.replace("values.yaml", str(tmp_path / "values.yaml")) for a in arguments]
-        command.make_context(name, given, parent=context)
+        with contextlib.suppress(Unreachable):  # all options were known; there is no service here
+            command.make_context(name, given, parent=context)
 
 
 @pages

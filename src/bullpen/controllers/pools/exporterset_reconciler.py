@@ -22,6 +22,7 @@ from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status, in_batches
 from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.controllers.pools.pool_observer import Look, PoolObserver
+from bullpen.controllers.pools.removals import forget_removals
 from bullpen.controllers.targets.blueprints import Blueprint, owner_of
 from bullpen.controllers.views import Views
 from bullpen.core.leases.requests import Supply
@@ -168,6 +169,11 @@ class ExporterSetReconciler:
         if relabels := refusals.permitted(refused, bare, now=now):
             work.append(self._relabels(look, relabels))
         attempts = await _joined(work)
+        if plan.gone:
+            views = self._views
+            await forget_removals(
+                self._objects, views.sets, views.exporters, Exporter, owner, plan.gone
+            )
         return _Result.of(plan, attempts, (*plan.refusals, refused) if refused else plan.refusals)
 
     async def _attempts(self, look: Look, group: Sequence[Action]) -> list[Attempt]:

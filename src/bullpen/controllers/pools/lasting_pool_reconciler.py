@@ -26,9 +26,10 @@ from bullpen.api.virtualtargetpool import (
     POOL_UID,
     VirtualTargetPool,
 )
-from bullpen.controllers.object_edit import change, change_status, in_batches, together
+from bullpen.controllers.object_edit import change_status, in_batches, together
 from bullpen.controllers.pools.lasting_index import OwnedIndex, controller_uid
 from bullpen.controllers.pools.pass_pause import PassPauses
+from bullpen.controllers.pools.removals import forget_removals
 from bullpen.controllers.views import Views
 from bullpen.core.pools import lasting_disks, lasting_pool, lasting_status, refusals
 from bullpen.core.pools.lasting_disks import Assignment, CreateDisk, DeleteDisk, EditDisk
@@ -156,7 +157,9 @@ class LastingPoolReconciler:
                 for action, error in zip(group, errors, strict=False)
             ]
         if plan.gone:
-            await self._forget_removals(seen.pool, plan.gone)
+            await forget_removals(
+                self._objects, self._pools, self._targets, VirtualTarget, seen.pool, plan.gone
+            )
         return attempts
 
     async def _perform(self, seen: LastingPool, action: Action) -> None:
@@ -199,13 +202,6 @@ class LastingPoolReconciler:
                 self._disks.observe(await self._objects.update(edited))
             case _:
                 assert_never(action)
-
-    async def _forget_removals(self, pool: VirtualTargetPool, gone: Sequence[str]) -> None:
-        def edit(found: VirtualTargetPool) -> VirtualTargetPool:
-            kept = tuple(each for each in found.spec.removals if each.uid not in gone)
-            return replace(found, spec=replace(found.spec, removals=kept))
-
-        await change(self._objects, self._pools, pool, edit)
 
     def _report(
         self,

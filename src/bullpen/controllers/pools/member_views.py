@@ -46,6 +46,9 @@ class _MemberView:
 
     revision: str = ""
     boot_timeout: timedelta = timedelta(0)
+    removals: frozenset[str] = frozenset()
+    """Uids of members that were removed by name."""
+
     unchecked: dict[str, None] = field(default_factory=dict)
     """Members whose labels have not been checked."""
 
@@ -106,11 +109,18 @@ class MemberViews:
         instance_view.listen(self._stir)
 
     def members(
-        self, uid: str, *, revision: str, boot_timeout: timedelta = timedelta(0), now: datetime
+        self,
+        uid: str,
+        *,
+        revision: str,
+        boot_timeout: timedelta = timedelta(0),
+        removals: frozenset[str] = frozenset(),
+        now: datetime,
     ) -> MemberIndex:
         """The current members of one set; unchanged until the next call.
 
-        ``boot_timeout`` is that of its class; 0 for the service's own.
+        ``boot_timeout`` is that of its class, 0 for the service's own; ``removals`` has the uids
+        of the members that were removed by name.
         """
         view = self._by_uid.get(uid)
         if view is None:
@@ -118,6 +128,14 @@ class MemberViews:
         if boot_timeout != view.boot_timeout:
             view.boot_timeout = boot_timeout
             view.changed |= dict.fromkeys(view.entries)
+        if removals != view.removals:
+            moved = removals ^ view.removals
+            view.removals = removals
+            view.changed |= {
+                name: None
+                for name, entry in view.entries.items()
+                if entry.exporter.metadata.uid in moved
+            }
         for name in view.due(revision, now, self._wall.epoch):
             entry = view.entries.get(name)
             if entry is None:
@@ -174,6 +192,7 @@ class MemberViews:
             leased=self._is_leased(exporter),
             unleased_since=self._wall.of(self._started if unleased is None else unleased),
             reset_at=None if unleased is None else self._wall.of(unleased),
+            leaving=exporter.metadata.uid in view.removals,
             stale=self._instance_view.is_stale(exporter, token),
         )
         boot_max = view.boot_timeout or self._patience.boot_max

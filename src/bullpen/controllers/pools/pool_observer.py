@@ -132,6 +132,8 @@ class PoolObserver:
             available_min=spec.min_available_replicas,
             cooldown=spec.scale_down_cooldown,
             paused=spec.paused,
+            policy=spec.scale_down_policy,
+            removals=tuple(removal.uid for removal in spec.removals),
             on_demand=made is not None and made.on_demand,
             members=state.members,
             waiting=len(share.waiting),
@@ -192,6 +194,7 @@ class PoolObserver:
             members=self.member_views.members(
                 owner.metadata.uid,
                 revision=revision,
+                removals=frozenset(removal.uid for removal in owner.spec.removals),
                 boot_timeout=made.boot_timeout if made is not None else timedelta(0),
                 now=now,
             ),

@@ -16,12 +16,12 @@ from enum import StrEnum
 from itertools import count, islice
 
 from bullpen.api import codec
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.api.virtualtarget import UpdateApproval, VirtualTarget, VirtualTargetSpec
 from bullpen.api.virtualtargetpool import (
     POOL_NAME,
     POOL_UID,
     TEMPLATE_HASH,
-    ScaleDownPolicy,
     UpdateType,
     VirtualTargetPool,
     member_name,
@@ -177,7 +177,8 @@ def member_labels(pool: VirtualTargetPool) -> dict[str, str]:
 def plan(seen: LastingPool, *, now: datetime) -> LastingPlan:
     """The steps that bring the pool to its count and its members to its template.
 
-    1. Members removed by name go once no lease holds them.
+    1. Members removed by name are deleted; one that a lease holds is kept by its finalizer
+       until the lease ends, and takes no other.
     2. Below the count, the missing members are created under names that were never used.
     3. Above it, members without a lease go: those that are not ready first, then by policy;
        an Explicit pool removes none.
@@ -208,7 +209,7 @@ def _removed_by_name(seen: LastingPool) -> tuple[Delete, ...]:
     return tuple(
         Delete(name=m.name, rule=Rule.REMOVED_BY_NAME, message="removed by name")
         for m in seen.members
-        if m.uid in out and not m.ending and not m.leased
+        if m.uid in out and not m.ending
     )
 
 

@@ -103,5 +103,6 @@ def is_usual(member: Member) -> bool:
         member.phase is Phase.READY
         and member.stage is Stage.UP
         and member.current
+        and not member.leaving
         and member.due is None
     )

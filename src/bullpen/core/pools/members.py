@@ -117,7 +117,11 @@ PATIENCE = Patience()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     name: str
+    uid: str = ""
     phase: Phase
+    leaving: bool = False
+    """Removed by name: it goes, at the latest when its lease ends."""
+
     leased: bool = False
     idle: bool = False
     """The member is ready, has no lease and reports that it is available."""
@@ -162,6 +166,9 @@ class Sighting:
     reset_at: datetime | None = None
     """When its last lease ended, if this process saw that."""
 
+    leaving: bool = False
+    """It was removed by name."""
+
     stale: bool = False
     """The instance runs with a token that is no longer valid."""
 
@@ -190,7 +197,9 @@ def member(
     idle = free and presence.idle(seen.exporter)
     return Member(
         name=meta.name,
+        uid=meta.uid,
         phase=verdict.phase,
+        leaving=seen.leaving,
         leased=seen.leased,
         idle=idle,
         current=meta.labels.get(REVISION) == revision and not seen.stale,

@@ -57,7 +57,7 @@ def rollout_of(member_index: MemberIndex, start_history: StartHistory, *, now: d
     it, one old member makes room; no other goes before the new one has started.
     """
     failures = start_history.failures
-    supply = [m for m in member_index.unusual if m.phase in SUPPLY]
+    supply = [m for m in member_index.unusual if m.phase in SUPPLY and not m.leaving]
     outdated = [m for m in supply if not m.current and not m.leased]
     # A member that is not ready, for whatever reason, is as good as one that was removed.
     coming = any(
@@ -82,7 +82,7 @@ def rollout_of(member_index: MemberIndex, start_history: StartHistory, *, now: d
     )
 
 
-def drain_order(members: Iterable[Member]) -> list[Member]:
-    """Cheapest to lose first: not ready, then outdated, then newest."""
-    newest = sorted(members, key=lambda m: (m.created, len(m.name), m.name), reverse=True)
-    return sorted(newest, key=lambda m: (m.phase is Phase.READY, m.current))
+def drain_order(members: Iterable[Member], *, newest_first: bool = True) -> list[Member]:
+    """Cheapest to lose first: not ready, then outdated, then by age."""
+    by_age = sorted(members, key=lambda m: (m.created, len(m.name), m.name), reverse=newest_first)
+    return sorted(by_age, key=lambda m: (m.phase is Phase.READY, m.current))

@@ -5,8 +5,8 @@ This module decides. It does not act: no await, no I/O, no clock, no random numb
 the returned actions.
 
 Two guarantees hold for every plan. A pool never exceeds its ceiling, including members that
-are being removed. A member that a lease holds is never drained, and is deleted only if its
-instance no longer runs.
+are being removed. A member that a lease holds is drained only if it was removed by name, which
+lets its lease go on, and is deleted only if its instance no longer runs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.core.pools import member_names, refusals, start_throttle
 from bullpen.core.pools.member_index import MemberIndex, MemberSubset
 from bullpen.core.pools.members import SUPPLY, Member, Phase
@@ -44,6 +45,7 @@ class Rule(StrEnum):
     SURPLUS = "Surplus"
     CEILING = "AboveCeiling"
     PAUSED = "Paused"
+    REMOVED_BY_NAME = "RemovedByName"
     DRAINED = "Drained"
     SPENT = "Spent"
     CRASHED = "Crashed"
@@ -71,6 +73,10 @@ class Pool:
     cooldown: timedelta = timedelta(minutes=5)
     paused: bool = False
     """Nothing is started, and what no lease holds is removed."""
+
+    policy: ScaleDownPolicy = ScaleDownPolicy.NEWEST_FIRST
+    removals: tuple[str, ...] = ()
+    """Uids of members that were removed by name."""
 
     on_demand: bool = False
     """Members are created for leases only: neither floor nor warm buffer."""
@@ -159,6 +165,9 @@ class Plan:
 
     surplus: Surplus | None
     created: int
+    gone: tuple[str, ...] = ()
+    """Uids of removals whose members are gone: they are no longer recorded."""
+
     wake_at: datetime | None
 
     @property
@@ -180,15 +189,17 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
     3. Members of an old template or class that no lease holds are replaced: starting members
        at once, the others one by one.
     4. Above the ceiling, the excess is drained at once; above target, the members that were
-       surplus for a full cooldown. The ceiling of a paused pool is 0.
+       surplus for a full cooldown. The ceiling of a paused pool is 0. An Explicit pool drains
+       none of them.
+    5. Members removed by name are drained at once.
 
     An operation that the API server refused is tried again on one member, when its pause is
     over.
     """
     member_index = pool.member_index
     rollout = _rollout(pool, member_index, now)
-    unborn = {m.name for m in rollout.unborn}
-    supply = _supply(member_index, but=unborn)
+    leaving = [m for m in member_index.unusual if m.leaving]
+    supply = _supply(member_index, but={m.name for m in (*rollout.unborn, *leaving)})
     sizes = Sizes.of(
         supply,
         needed=pool.claimed + pool.waiting,
@@ -209,7 +220,8 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
     excess, surplus = _surplus(pool, supply, replaced, sizes, rollout.spare(replaced), now)
     deletes = [_delete(m) for m in member_index.unusual if _is_over(m)]
     outdated = [_drain(m, Rule.ROLLOUT, _OUTDATED) for m in (*rollout.unborn, *replaced)]
-    allowed = _permitted(pool, (deletes, creates, (*outdated, *excess)), now)
+    named = [_drain(m, Rule.REMOVED_BY_NAME, _NAMED) for m in leaving if m.phase in SUPPLY]
+    allowed = _permitted(pool, (deletes, creates, (*named, *outdated, *excess)), now)
     refused = refusals.of(allowed.refusals, Create.__name__)
     if refused is not None:
         hold = refusals.hold(refused)
@@ -224,6 +236,7 @@ def plan(pool: Pool, *, now: datetime) -> Plan:
         refusals=allowed.refusals,
         surplus=pool.surplus if allowed.withheld & set(excess) else surplus,
         created=_created(pool, [a for a in allowed.actions if isinstance(a, Create)]),
+        gone=tuple(uid for uid in pool.removals if uid not in {m.uid for m in leaving}),
         wake_at=_wake_at(pool, member_index, surplus, start_history, now),
     )
     _check(pool, member_index, made)
@@ -342,6 +355,9 @@ def _surplus(
     moment ago is not drained because another one has been idle for long. A member that has
     never been ready is not surplus: its boot would be wasted, and the next lease boot another.
     """
+    if pool.policy is ScaleDownPolicy.EXPLICIT:
+        # Not remembered either: another policy begins with a full cooldown.
+        return (), None
     count = len(supply) - len(replaced)
     above = 0 if sizes.ceiling is None else max(0, count - sizes.ceiling)
     # Above the ceiling, members that are not ready go first.
@@ -352,7 +368,9 @@ def _surplus(
     ripe = least if before is not None and times.shifted(before.since, pool.cooldown) <= now else 0
     order: list[Member] = []
     if above or ripe:
-        order = drain_order(m for m in supply if not m.leased and m not in replaced)
+        newest = pool.policy is ScaleDownPolicy.NEWEST_FIRST
+        idle = (m for m in supply if not m.leased and m not in replaced)
+        order = drain_order(idle, newest_first=newest)
         ready = [m for m in order[above:] if m.phase is not Phase.STARTING]
         order = [*order[:above], *ready]
     rule = Rule.PAUSED if pool.paused else Rule.CEILING
@@ -394,6 +412,7 @@ _LOST = "Lost"
 """Cause of a member whose instance ended with its host; ``ExitReason.LOST`` of instances."""
 
 _OUTDATED = "created from an older template or class"
+_NAMED = "removed by name; no new lease gets it"
 _MEANINGS = {
     Rule.DRAINED: "disabled, and no lease holds it",
     Rule.CRASHED: "it failed after it had been ready",
@@ -434,7 +453,8 @@ def _check(pool: Pool, member_index: MemberIndex, made: Plan) -> None:
     if creates and pool.replicas_max is not None:
         assert len(member_index) + creates <= pool.replicas_max, "the ceiling would be exceeded"
     touched = {action.name for action in made.actions}
-    members = [m for m in map(member_index.get, touched) if m is not None]
+    taken = {action.name for action in made.actions if action.rule is not Rule.REMOVED_BY_NAME}
+    members = [m for m in map(member_index.get, taken) if m is not None]
     held = [m for m in members if m.leased and m.phase not in _GONE]
     assert not held, "a member that a lease holds would be taken away"
     assert len(touched) == len(made.actions), "one member would be changed twice"

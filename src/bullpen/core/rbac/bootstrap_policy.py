@@ -107,7 +107,7 @@ _LASTING = ("virtualdisks", "virtualtargets", "virtualtargetpools")
 _POOLS = ("exportersets", "virtualtargetpools")
 _REPORTED = ("exportersets", "providerconfigs", *_LASTING)
 _DECLARED = (*_REPORTED, "virtualtargetclasses")
-_NAMED_REMOVAL = "virtualtargetpools/scaledownwith"
+_NAMED_REMOVAL = tuple(f"{name}/scaledownwith" for name in _POOLS)
 _LAB = ("clients", "exporteraccesspolicies", "exporters", "leases")
 
 CLUSTER_ROLES = (
@@ -155,7 +155,7 @@ CLUSTER_ROLES = (
             _rule(JUMPSTARTER, "clients", "exporters", "leases", verbs=WRITE),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
             _rule(DEVICE, "deviceclaims", verbs=WRITE),
-            _rule(f"subresources.{VIRTUAL}", _NAMED_REMOVAL, verbs=("create",)),
+            _rule(f"subresources.{VIRTUAL}", *_NAMED_REMOVAL, verbs=("create",)),
         ),
         labels=_aggregate_to("edit"),
     ),
@@ -178,7 +178,7 @@ CLUSTER_ROLES = (
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=READ),
             _rule(VIRTUAL, *(f"{name}/status" for name in _REPORTED), verbs=READ),
             _rule(VIRTUAL, *(f"{name}/scale" for name in _POOLS), verbs=("patch", "update")),
-            _rule(f"subresources.{VIRTUAL}", _NAMED_REMOVAL, verbs=("create",)),
+            _rule(f"subresources.{VIRTUAL}", *_NAMED_REMOVAL, verbs=("create",)),
         ),
     ),
     _role("bullpen:reader", _reader_rules()),
