@@ -9,9 +9,11 @@ import pytest
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import SET_UID
 from bullpen.api.meta import LabelSelector
+from bullpen.api.virtualtarget import Identity
 from bullpen.core.pools.members import REVISION
 from bullpen.errors import Invalid
 from bullpen.kit.selectors import parse_labels
+from bullpen.provisioners.fake import Faults
 from support.pool_world import NAMESPACE, World
 
 
@@ -54,6 +56,51 @@ def test_members_from_before_the_label_get_it_and_keep_their_template() -> None:
             assert old.metadata.labels[REVISION] == "older"
 
     World().run_without_service(story)
+
+
+def test_a_member_has_an_identity_of_its_own_that_restarts_keep() -> None:
+    async def story(world: World) -> None:
+        async with world.service():
+            await world.make_class()
+            await world.make_set(min_available_replicas=2)
+            await world.until(lambda: world.available(2))
+            before = _identities(world)
+            assert len(set(before.values())) == 2
+            assert {identity.mac[:3] for identity in before.values() if identity} == {"02:"}
+        async with world.service():
+            await world.sleep(30)
+            assert _identities(world) == before
+            # The same name is another machine.
+            for name in world.names():
+                await world.remove(Exporter, name)
+            await world.until(lambda: world.available(2) and not {*before} & world.uids())
+            assert not {*before.values()} & {*_identities(world).values()}
+
+    World().run_without_service(story)
+
+
+def test_a_machine_that_is_asked_for_again_has_the_identity_of_before() -> None:
+    """The backend lost it before it was ready, so that the same member gets another one."""
+
+    async def story(world: World) -> None:
+        await world.make_class()
+        world.provisioner.faults = Faults(boot_seconds=(60.0, 60.0))
+        await world.make_set(min_replicas=1)
+        async with world.service():
+            await world.until(lambda: len(world.instances()) == 1)
+            before = _identities(world)
+        world.provisioner._machines.clear()
+        async with world.service():
+            await world.until(lambda: len(world.instances()) == 1)
+            assert _identities(world) == before
+
+    World().run_without_service(story)
+
+
+def _identities(world: World) -> dict[str, Identity | None]:
+    """What the machines were started with, by the uid of the member."""
+    machines = world.provisioner._machines.values()
+    return {machine.spec.owner_uid: machine.spec.profile.identity for machine in machines}
 
 
 def test_the_selector_of_a_set_cannot_be_changed() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bullpen.api import codec, exporterset
 from bullpen.api.core import Secret
@@ -207,10 +207,13 @@ class Blueprints:
 
     def spec(self, exporter: Exporter, made: Profile, token: str) -> InstanceSpec:
         """The spec of the instance behind ``exporter``. Contains secrets."""
-        namespace = exporter.metadata.namespace
+        namespace, uid = exporter.metadata.namespace, exporter.metadata.uid
+        if made.identity is None:
+            # A member keeps its identity over restarts, and none has that of an earlier member.
+            made = replace(made, identity=profiles.identity(uid))
         return InstanceSpec(
             key=key_of(exporter),
-            owner_uid=exporter.metadata.uid,
+            owner_uid=uid,
             profile=made,
             connection=Connection(
                 endpoint=exporter.status.endpoint,

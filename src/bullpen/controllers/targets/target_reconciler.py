@@ -96,7 +96,7 @@ class TargetReconciler:
     def _observe(self, target: VirtualTarget) -> TargetView:
         namespace, key = target.metadata.namespace, key_of(target)
         attached = {name: self._disks.get(namespace, name) for name in disks.names(target)}
-        identity = target.status.identity or lasting_targets.identity(target.metadata.uid)
+        identity = target.status.identity or profiles.identity(target.metadata.uid)
         blueprint = self._blueprints.of_target(target, attached, identity)
         exporter = self._views.exporters.get(*key)
         provisioner = blueprint.profile.provisioner if blueprint.profile is not None else ""

@@ -7,8 +7,6 @@ holds it, unless the lease is named in the annotation that permits it.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,7 +17,6 @@ from bullpen.api.virtualtarget import (
     DURING_LEASE,
     RESERVED_PREFIX,
     RESTART,
-    Identity,
     RestartPolicy,
     Restarts,
     TargetPhase,
@@ -48,9 +45,6 @@ HELD_RETRY = timedelta(seconds=5)
 
 REFUSED_RETRY = timedelta(minutes=1)
 MESSAGE_LENGTH_MAX = 500
-
-_IDENTITIES = uuid.UUID("6f0d4f0e-31b1-5d0c-9f43-5b2c8a5b7a10")
-"""Namespace of the UUIDs of machines."""
 
 _FOREIGN_LABELS = "jumpstarter.dev/"
 """Labels that an exporter reports about itself when it registers."""
@@ -181,16 +175,6 @@ class Verdict:
 
     ended: Restarts | None = None
     """The record of ends, after this pass."""
-
-
-def identity(uid: str) -> Identity:
-    """The identity of a machine, from the uid of its target: the same every time."""
-    digest = hashlib.sha256(uid.encode()).digest()
-    # The second bit of the first byte says that the address is administered locally.
-    mac = ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
-    return Identity(
-        uuid=str(uuid.uuid5(_IDENTITIES, uid)), mac=mac, serial=f"BP{digest[5:13].hex().upper()}"
-    )
 
 
 def owned_by(exporter: Exporter, target: VirtualTarget) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -52,6 +53,9 @@ TEMPLATE_KEYS = "exporterset.jumpstarter.dev/template-keys"
 
 REVISION_LENGTH = 10
 
+_IDENTITIES = uuid.UUID("6f0d4f0e-31b1-5d0c-9f43-5b2c8a5b7a10")
+"""Namespace of the UUIDs of machines."""
+
 NOT_IN_REVISION = frozenset(
     {
         "labels",
@@ -66,7 +70,7 @@ NOT_IN_REVISION = frozenset(
         "files",
     }
 )
-"""Fields of a profile that change no member, change it in place, or that no set has."""
+"""Fields of a profile that change no member, change it in place, or that no whole set has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,8 @@ class Profile:
     """A lasting machine: on from its start, and left as it is between leases."""
 
     identity: Identity | None = None
+    """Of one machine; None in the profile of a whole set."""
+
     disks: tuple[ProfileDisk, ...] = ()
     """Lasting disks and shared images, in boot order."""
 
@@ -239,6 +245,16 @@ def target_profile(
     boot_disk = given["disks"][:1]
     start_revision = digest({**given, "disks": boot_disk})
     return replace(made, revision=digest(given), start_revision=start_revision)
+
+
+def identity(uid: str) -> Identity:
+    """The identity of a machine, from the uid of its target or member: the same at every start."""
+    digest = hashlib.sha256(uid.encode()).digest()
+    # The second bit of the first byte says that the address is administered locally.
+    mac = ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
+    return Identity(
+        uuid=str(uuid.uuid5(_IDENTITIES, uid)), mac=mac, serial=f"BP{digest[5:13].hex().upper()}"
+    )
 
 
 def _profile_disk(disk: TargetDisk, attached: Mapping[str, VirtualDisk | None]) -> ProfileDisk:

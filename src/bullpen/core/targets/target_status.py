@@ -8,7 +8,7 @@ from datetime import datetime
 from bullpen.api.meta import Condition
 from bullpen.api.virtualtarget import DURING_LEASE, RESTART, Restarts, VirtualTargetStatus
 from bullpen.core.conditions import condition
-from bullpen.core.targets import disks, lasting_targets
+from bullpen.core.targets import disks, lasting_targets, profiles
 from bullpen.core.targets.lasting_targets import ChangeDisks, Start, TargetView, Verdict
 
 
@@ -23,7 +23,7 @@ def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTarge
         old,
         observed_generation=target.metadata.generation,
         phase=verdict.phase,
-        identity=old.identity or lasting_targets.identity(target.metadata.uid),
+        identity=old.identity or profiles.identity(target.metadata.uid),
         exporter=target.metadata.name if seen.owned else "",
         lease=seen.lease if seen.owned else "",
         written_revision=revision,
