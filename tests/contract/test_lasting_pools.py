@@ -365,7 +365,7 @@ def test_hazard_1_targets_outside_the_pool_are_never_touched() -> None:
 class TestRetainedDisks:
     """Gaps 8 to 11: what becomes of a disk whose member is gone."""
 
-    def test_the_disk_freed_last_is_reused_first(self) -> None:
+    def test_gap_11_the_disk_freed_last_is_reused_first(self) -> None:
         async def story(world: World) -> None:
             await make(world, 3, virtual_disk_templates=(root(RETAIN),))
             assert sorted(disks(world)) == ["p-root-0", "p-root-1", "p-root-2"]

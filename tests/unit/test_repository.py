@@ -211,6 +211,17 @@ def test_each_of_upstreams_twenty_gaps_has_a_test() -> None:
     assert found == set(range(1, 21))
 
 
+def test_each_hazard_of_pools_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "pool-hazards.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| .* \|$", page, re.MULTILINE)
+    assert rows == [*map(str, range(1, 16)), *map(str, range(1, 6))]
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for row in re.findall(r"^\| \d+ \|.*$", page, re.MULTILINE):
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named, row
+        assert [name for name in named if f"def {name}(" not in text] == [], row
+
+
 def test_every_mutant_can_be_made() -> None:
     """Its line has a home of its own; one that is no longer there would break nothing."""
     found = runpy.run_path(str(ROOT / "scripts" / "mutants"))["MUTANTS"]
