@@ -180,6 +180,26 @@ def test_a_target_stops_starts_and_goes_with_everything_it_had() -> None:
     World().run(story)
 
 
+def test_a_target_says_where_its_machine_is_while_there_is_one() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await make(world)
+        await world.until(lambda: ready(world))
+        exporter = world.views.exporters.get(NAMESPACE, "vm")
+        assert exporter is not None
+
+        def place() -> tuple[str, str, tuple[str, ...]]:
+            status = target(world).status
+            return status.host, status.provider_id, status.addresses
+
+        assert place() == ("fake", f"fake-{exporter.metadata.uid}", ("192.0.2.1",))
+        await edit(world, running=False)
+        await world.until(lambda: phase(world) == "Stopped")
+        assert place() == ("", "", ())
+
+    World().run(story)
+
+
 def test_a_target_runs_again_after_a_restart_of_the_service_and_of_the_host() -> None:
     async def story(world: World) -> None:
         async with world.service():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,7 @@ def test_a_target_keeps_machine_disk_and_identity(lab: Service) -> None:
     apply(lab, disk("root"), target("vm", "root"))
     until_ready(lab, "vm")
     first, identity = machine(lab), status(lab, "vm")["identity"]
+    assert status(lab, "vm")["host"] == platform.node()
     line = machines(lab)[first]
     assert argument(line, "-uuid") == identity["uuid"]
     assert any(f"mac={identity['mac']}" in part for part in line)

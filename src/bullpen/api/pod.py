@@ -86,6 +86,7 @@ class PodStatus(Struct):
     )
     reason: str = field(default="", metadata=about("Why, in CamelCase."))
     message: str = field(default="", metadata=about("Human-readable message."))
+    pod_ip: str = field(default="", metadata=about("Its address in the cluster.", name="podIP"))
     conditions: tuple[PodCondition, ...] = field(
         default=(), metadata=about("Latest observations.", list_keys=("type",))
     )

@@ -99,6 +99,9 @@ class FakeProvisioner:
             owner_uid=spec.owner_uid,
             provisioner=NAME,
             phase=InstancePhase.BOOTING,
+            host="fake",
+            provider_id=f"fake-{spec.owner_uid}",
+            addresses=("192.0.2.1",),
         )
         machine = self._machines[spec.key] = _Machine(spec, instance)
         self._later(machine, self._between(self.faults.boot_seconds), self._boot)

@@ -173,3 +173,9 @@ def test_a_token_of_a_creation_depends_on_lab_exporter_and_uid() -> None:
     }
     assert len(tokens) == 8
     assert {len(token) for token in tokens} == {64}, "the most that EC2 takes"
+
+
+def test_an_instance_has_the_providers_id_and_the_address_of_its_machine() -> None:
+    found = machine(address="198.51.100.7")
+    made = backends.instance(found, None, provisioner="p", known=True, silent_for=timedelta(0))
+    assert (made.provider_id, made.addresses) == (found.id, ("198.51.100.7",))

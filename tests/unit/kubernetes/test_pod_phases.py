@@ -364,3 +364,10 @@ def test_every_status_has_a_meaning_and_an_end_is_an_end(status: dict[str, Any])
         assert found.phase is EXITED
     if found.phase is EXITED:
         assert found.detail
+
+
+def test_an_instance_says_which_node_runs_its_pod_and_under_which_address() -> None:
+    given = pod({"phase": "Running", "podIP": "10.1.2.3"}, node="worker-1")
+    found = phases.instance(given)
+    assert (found.host, found.provider_id) == ("worker-1", given.metadata.uid)
+    assert found.addresses == ("10.1.2.3",)

@@ -237,6 +237,8 @@ def instance(
         provisioner=provisioner,
         phase=InstancePhase.BOOTING,
         detail=machine.detail,
+        provider_id=machine.id,
+        addresses=(machine.address,) if machine.address else (),
     )
     own = exporter if exporter is not None and exporter.owner_uid == machine.owner_uid else None
     if own is not None and own.reason is not None:

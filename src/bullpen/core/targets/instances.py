@@ -92,6 +92,15 @@ class Instance:
     warning: str = ""
     """For operators: in which way it runs worse than it could, such as without KVM."""
 
+    host: str = ""
+    """The host that runs it, if known."""
+
+    provider_id: str = ""
+    """The backend's own name for it, if it has one."""
+
+    addresses: tuple[str, ...] = ()
+    """Network addresses, as far as the backend knows them."""
+
     def __post_init__(self) -> None:
         assert (self.reason is None) == (self.phase is not InstancePhase.EXITED)
         assert not self.held or self.phase is InstancePhase.BOOTING

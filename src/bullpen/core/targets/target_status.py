@@ -17,12 +17,16 @@ def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTarge
     target, old = seen.target, seen.target.status
     starts = isinstance(verdict.step, Start)
     absent = seen.instance is None and seen.listed and seen.available
+    host, provider_id, addresses = _place(seen, absent=absent)
     made = seen.profile
     revision = made.revision if made is not None else old.written_revision
     return replace(
         old,
         observed_generation=target.metadata.generation,
         phase=verdict.phase,
+        host=host,
+        provider_id=provider_id,
+        addresses=addresses,
         identity=old.identity or profiles.identity(target.metadata.uid),
         exporter=target.metadata.name if seen.owned else "",
         lease=seen.lease if seen.owned else "",
@@ -36,6 +40,14 @@ def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTarge
         restarts=verdict.ended if verdict.ended is not None else _kept_ends(seen),
         conditions=_conditions(seen, verdict, now),
     )
+
+
+def _place(seen: TargetView, *, absent: bool) -> tuple[str, str, tuple[str, ...]]:
+    """Host, provider's id and addresses of the machine; as before while it cannot be seen."""
+    found, old = seen.instance, seen.target.status
+    if found is not None:
+        return found.host, found.provider_id, found.addresses
+    return ("", "", ()) if absent else (old.host, old.provider_id, old.addresses)
 
 
 def _opened(seen: TargetView, verdict: Verdict) -> tuple[str, ...]:

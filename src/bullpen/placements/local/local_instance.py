@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class LocalInstance:
             provisioner=state.provisioner,
             phase=InstancePhase.BOOTING,
             detail=detail,
+            host=platform.node(),
         )
         self.spawned = False
         """The zygote was asked to fork it."""

@@ -86,6 +86,9 @@ def instance(pod: Pod) -> Instance:
         reason=state.reason,
         held=state.held,
         detail=state.detail[:DETAIL_LENGTH_MAX],
+        host=str(pod.spec.get("nodeName", "")),
+        provider_id=pod.metadata.uid,
+        addresses=(pod.status.pod_ip,) if pod.status.pod_ip else (),
     )
 
 
