@@ -13,7 +13,7 @@ from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.offers import NEVER
 from bullpen.core.leases import bookings, lifecycle, scheduler
-from bullpen.core.leases.requests import Request
+from bullpen.core.leases.requests import Lab, Request
 from bullpen.core.pools import sizes
 from bullpen.kit.clock import VirtualClock
 from bullpen.runtime.loop import ReconcileLoop
@@ -180,10 +180,10 @@ def test_a_board_that_is_booked_and_stands_idle_until_then_is_found(
 
 
 def test_a_request_that_overtakes_an_older_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def newest_first(request: Request) -> tuple[float, int, str]:
+    def newest_first(lab: Lab, request: Request) -> tuple[float, int, str]:
         return (-request.since.timestamp(), -request.sequence, request.name)
 
-    monkeypatch.setattr(Request, "turn", property(newest_first))
+    monkeypatch.setattr(Lab, "turn", newest_first)
     assert broken_promise(QUIET) == "equal requests are served in order"
 
 

@@ -18,6 +18,9 @@ GROUP_VERSION = "device.jumpstarter.dev/v1alpha1"
 
 SELECTORS_MAX = 32
 
+DEFAULT_COST = 1
+"""What an hour of an exporter counts for in the fair share if no class says otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CelSelector(Struct):
@@ -74,7 +77,7 @@ class DeviceClassSpec(Struct):
         ),
     )
     cost: int = field(
-        default=1,
+        default=DEFAULT_COST,
         metadata=about(
             "What an hour of one device counts for in the fair share.",
             minimum=0,

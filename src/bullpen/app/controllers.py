@@ -153,7 +153,7 @@ def lease_retention(lab: Lab) -> Controller[str]:
 
     return Controller(
         reconciler=LeaseRetentionReconciler(
-            lab.objects, lab.views, retention=lab.settings.retention, clock=lab.clock
+            lab.objects, lab.views, lab.labs, retention=lab.settings.retention, clock=lab.clock
         ),
         watches=(from_the_start,),
     )
@@ -170,6 +170,7 @@ def claims(lab: Lab) -> Controller[str]:
             retention=lab.settings.retention,
             clock=lab.clock,
             events=lab.events,
+            leases_due=lab.supply_changed,
         ),
         watches=(partial(watch_claims, lab.views, lab.labs, lab.presence_changed.listen),),
         subject=lambda namespace: lab.views.namespaces.get("", namespace),

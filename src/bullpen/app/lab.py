@@ -180,10 +180,11 @@ class Lab:
             connected=self._is_online if role is Role.POOLS else self.connections.connected,
             idle_timeout=settings.idle_timeout,
             unmatched_wait=settings.unmatched_wait,
+            claims=role is not Role.POOLS,
         )
         self.connections.listen(self.labs.connection_changed)
         self.supply_changed: Trigger[str] = Trigger()
-        """Namespaces whose waiting leases must be told something new about pools."""
+        """Namespaces whose waiting leases must be decided again: pools or claims changed."""
 
         self.presence_changed: Trigger[Key] = Trigger()
         """Exporters that connected, disconnected or reported their state."""

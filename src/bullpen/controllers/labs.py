@@ -11,13 +11,18 @@ from datetime import datetime, timedelta
 
 from bullpen.api.accesspolicy import ExporterAccessPolicy
 from bullpen.api.client import Client
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclass import DEFAULT_COST, DeviceClass
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
+from bullpen.core.claims.lab_inventory import cost_of
 from bullpen.core.lab_index import LabIndex
 from bullpen.core.leases import access, lifecycle
 from bullpen.core.leases.access import Approval, Policies
+from bullpen.core.leases.fair_share import Spell
+from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.requests import Request, Want
 from bullpen.core.matcher import device_of, matcher_of
 from bullpen.runtime.informer import Key, Newest, key_of
@@ -34,12 +39,16 @@ class Labs:
         connected: Callable[[Key], bool],
         idle_timeout: timedelta | None = None,
         unmatched_wait: timedelta = timedelta(0),
+        claims: bool = True,
     ) -> None:
         """``connected``: whether an exporter is connected.
 
         ``idle_timeout``: how long leases may be without a connection, if no policy says so.
         ``unmatched_wait``: how long a lease waits for something that matches it.
+        ``claims``: whether this process decides about leases, and so knows claims and classes.
         """
+        self._claims = views[DeviceClaim] if claims else None
+        self._classes = views[DeviceClass] if claims else None
         self.leases = Newest(objects, Lease, views.leases)
         self._views = views
         self._connected = connected
@@ -81,7 +90,9 @@ class Labs:
         spec, meta = lease.spec, lease.metadata
         several = ((x.metadata.name, x.spec) for x in (lease, *others) if others)
         client = self._views.clients.get(meta.namespace, spec.client_ref.name)
-        asked = meta.creation_timestamp
+        asked, claim = meta.creation_timestamp, self._claim_of(lease)
+        if claim is not None:
+            asked = claim.metadata.creation_timestamp
         assert asked is not None
         return Request(
             name=meta.name,
@@ -95,7 +106,34 @@ class Labs:
             allow_disabled=spec.allow_disabled,
             duration=lifecycle.lasts(lease, now=now),
             patient=now < lifecycle.unmatched_until(lease, self._unmatched_wait),
+            priority=claim.spec.priority if claim is not None else 0,
+            claim=claim_uid(lease),
         )
+
+    def _claim_of(self, lease: Lease) -> DeviceClaim | None:
+        """The claim that a lease serves: it waits in the place of its claim."""
+        uid = claim_uid(lease)
+        if not uid or self._claims is None:
+            return None
+        names = (r.name for r in lease.metadata.owner_references if r.uid == uid)
+        found = self._claims.get(lease.metadata.namespace, next(names))
+        return found if found is not None and found.metadata.uid == uid else None
+
+    def recall(self, lease: Lease, *, now: datetime) -> None:
+        """Count an ended lease that ended before this process started."""
+        begin, end, held = lease.status.begin_time, lease.status.end_time, lease.status.exporter_ref
+        if begin is None or end is None or held is None:
+            return
+        namespace = lease.metadata.namespace
+        spell = Spell(begin=begin, end=end, cost=self._cost(namespace, held.name))
+        self.of(namespace).fair_share.used(lifecycle.holder(lease), spell, now=now)
+
+    def _cost(self, namespace: str, exporter: str) -> float:
+        """What an hour of the exporter counts for in the fair share."""
+        classes = self._classes.all() if self._classes is not None else ()
+        costly = [known for known in classes if known.spec.cost != DEFAULT_COST]
+        found = self._views.exporters.get(namespace, exporter) if costly else None
+        return cost_of(found, costly) if found is not None else DEFAULT_COST
 
     def approval(self, lease: Lease, exporter: Exporter, *, now: datetime) -> Approval:
         """The approval under which a lease holds the exporter already assigned to it."""
@@ -146,7 +184,13 @@ class Labs:
         lease = new or old
         assert lease is not None
         namespace, name = key_of(lease)
-        self.of(namespace).put_lease(name, old, new, late=self.leases.live)
+        self.of(namespace).put_lease(
+            name,
+            old,
+            new,
+            late=self.leases.live,
+            cost=lambda exporter: self._cost(namespace, exporter),
+        )
         # Whether an exporter can be taken away depends on the lease that holds it.
         if lease.status.exporter_ref is not None and _is_spot(old) != _is_spot(new):
             self.connection_changed((namespace, lease.status.exporter_ref.name))
@@ -161,6 +205,8 @@ class Labs:
         """A client's rights depend on its labels, and all its leases on its existence."""
         client = new or old
         assert client is not None
+        if new is None:
+            self.of(client.metadata.namespace).fair_share.forget(client.metadata.name)
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
             self.of(client.metadata.namespace).rights_changed(client.metadata.name)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from bullpen.api.lease import Lease
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import lifecycle
+from bullpen.core.leases.fair_share import FairShare, Spell
 from bullpen.core.leases.lease_group import LeaseGroups
 from bullpen.core.leases.quotas import Usage
 from bullpen.core.leases.requests import Bookings, RequestIndex
@@ -52,6 +53,9 @@ class LabIndex:
         """Open leases that are assigned together."""
 
         self.offers = OfferIndex()
+        self.fair_share = FairShare()
+        """What the clients have used of late."""
+
         self.requests = RequestIndex()
         """Waiting leases whose begin time has come, as the last pass saw them."""
 
@@ -177,8 +181,20 @@ class LabIndex:
 
     # Written by ``controllers.labs``
 
-    def put_lease(self, name: str, old: Lease | None, new: Lease | None, *, late: bool) -> None:
-        """A lease is now ``new``; None if deleted. ``late``: it appeared after the start."""
+    def put_lease(
+        self,
+        name: str,
+        old: Lease | None,
+        new: Lease | None,
+        *,
+        late: bool,
+        cost: Callable[[str], float] = lambda exporter: 1.0,
+    ) -> None:
+        """A lease is now ``new``; None if deleted. ``late``: it appeared after the start.
+
+        ``cost``: what an hour of an exporter counts for in the fair share.
+        """
+        self._count_use(name, old, new, cost)
         if new is None or new.status.ended:
             self.arrived.pop(name, None)
         elif old is None and late:
@@ -192,6 +208,20 @@ class LabIndex:
         else:
             self.ended.pop(name, None)
         self._put_open(name, None if over else new)
+
+    def _count_use(
+        self, name: str, old: Lease | None, new: Lease | None, cost: Callable[[str], float]
+    ) -> None:
+        """Count what a client has used when its lease gets or loses an exporter."""
+        before, after = held_by(old), held_by(new)
+        if before == after:
+            return
+        if before is not None:
+            ended = new.status.end_time if new is not None else None
+            self.fair_share.let_go(before[0], name, now=ended or self._taken_at)
+        if after is not None:
+            client, exporter, begin = after
+            self.fair_share.hold(client, name, Spell(begin=begin, cost=cost(exporter)))
 
     def put_exporter(self, name: str, exporter: Exporter | None, *, connected: bool) -> None:
         """An exporter has changed; None if it was deleted."""
@@ -342,6 +372,16 @@ def is_waiting(lease: Lease) -> bool:
 def wanted_by(lease: Lease | None) -> Matcher | None:
     """What a lease asks for while it waits; None if it does not wait."""
     return None if lease is None or not is_waiting(lease) else matcher_of(lease.spec)
+
+
+def held_by(lease: Lease | None) -> tuple[str, str, datetime] | None:
+    """The client that has an exporter by the lease, the exporter, and since when; None if none."""
+    if lease is None or lease.status.ended:
+        return None
+    held, begin = lease.status.exporter_ref, lease.status.begin_time
+    if held is None or begin is None:
+        return None
+    return lifecycle.holder(lease), held.name, begin
 
 
 def holder_of(exporter: Exporter) -> str:

@@ -227,8 +227,9 @@ class Claims:
         causes = resource.validate(resource.default(codec.encode(claim)))
         if causes:
             raise Invalid("; ".join(f"{cause.field}: {cause.message}" for cause in causes))
-        lab = self._claim_labs.of(client.metadata.namespace)
-        return dry_run(lab, claim, now=self._clock.now(), waited=waited)
+        now = self._clock.now()
+        lab = self._claim_labs.of(client.metadata.namespace, now=now)
+        return dry_run(lab, claim, now=now, waited=waited)
 
 
 def _check_owner(client: Client, claim: DeviceClaim) -> None:

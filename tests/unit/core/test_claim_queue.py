@@ -9,7 +9,6 @@ import pytest
 
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_queue import (
-    HALF_LIFE,
     Book,
     Decision,
     Holder,
@@ -21,7 +20,6 @@ from bullpen.core.claims.claim_queue import (
     WaitingClaim,
     WaitReason,
     affected,
-    debt,
     decide,
 )
 from bullpen.core.claims.inventory import Inventory, Use
@@ -72,18 +70,12 @@ def test_priority_then_fair_share_then_age_decides() -> None:
         waiting("young", age_s=10, tenant="modest"),
         waiting("urgent", age_s=1, tenant="busy", priority=5),
     ]
-    found = ask(lab(devices(2)), *claims, debts={"busy": 9.0, "modest": 1.0})
+    handicaps = {"busy": 20 * MINUTE, "modest": MINUTE}
+    found = ask(lab(devices(2)), *claims, handicaps=handicaps)
     assert list(found) == ["urgent", "young", "old"]
     assert set(started(found)) == {"urgent", "young"}
     by_age = ask(lab(devices(1)), *claims[:2])
     assert set(started(by_age)) == {"old"}
-
-
-def test_past_use_counts_half_after_a_half_life() -> None:
-    recent = debt([(EPOCH - HOUR, EPOCH, 2.0)], now=EPOCH)
-    assert recent == pytest.approx(2.0, rel=0.02)
-    earlier = debt([(EPOCH - HALF_LIFE - HOUR, EPOCH - HALF_LIFE, 2.0)], now=EPOCH)
-    assert earlier == pytest.approx(recent / 2)
 
 
 def test_a_claim_gets_all_or_nothing_and_two_never_hold_half_each() -> None:
@@ -116,7 +108,10 @@ def test_a_gang_behind_small_claims_starts_when_its_reservation_comes() -> None:
     gang, small = waiting("gang", 2, age_s=60), waiting("small", hours=3)
     found = ask(inventory, gang, small)
     assert found["gang"] == Wait(
-        claim="gang", reason=WaitReason.NOT_AVAILABLE, starts=EPOCH + 2 * HOUR
+        claim="gang",
+        reason=WaitReason.NOT_AVAILABLE,
+        starts=EPOCH + 2 * HOUR,
+        devices=("d00000", "d00001"),
     )
     # One device is free in between; what would run too long does not get it.
     later = using(lab(devices(2)), held("d00001", "b", 2))
@@ -154,7 +149,12 @@ def test_a_later_alternative_is_taken_only_when_it_is_due() -> None:
     ladder = claim(request("r", one("kind == 'hw'"), one("kind == 'vm'", after_s=300)))
     patient = waiting("c", terms=ladder)
     found = ask(inventory, patient)
-    assert found["c"] == Wait(claim="c", reason=WaitReason.NOT_AVAILABLE, starts=EPOCH + 5 * MINUTE)
+    assert found["c"] == Wait(
+        claim="c",
+        reason=WaitReason.NOT_AVAILABLE,
+        starts=EPOCH + 5 * MINUTE,
+        devices=("vm",),
+    )
     assert started(ask(inventory, patient, now=EPOCH + 5 * MINUTE)) == {"c": ("vm",)}
 
 
@@ -212,7 +212,10 @@ def test_impossible_claims_use_up_no_reservation() -> None:
     impossible = [waiting(f"no-{n}", 3 + n, age_s=99) for n in range(20)]
     found = ask(inventory, *impossible, waiting("gang", 2), waiting("small", age_s=-9, hours=3))
     assert found["gang"] == Wait(
-        claim="gang", reason=WaitReason.NOT_AVAILABLE, starts=EPOCH + 2 * HOUR
+        claim="gang",
+        reason=WaitReason.NOT_AVAILABLE,
+        starts=EPOCH + 2 * HOUR,
+        devices=("d00000", "d00001"),
     )
     assert {d.reason for n, d in found.items() if n.startswith("no-") and isinstance(d, Wait)} == {
         WaitReason.UNSATISFIABLE

@@ -6,7 +6,7 @@ leases gives all of them their exporters or none (``core.leases.lease_group``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -22,10 +22,18 @@ from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.claims import claim_lifecycle
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
-from bullpen.core.claims.claim_pass import ClaimIndexes, ClaimLab, Hold, Serve, decide_claims
+from bullpen.core.claims.claim_pass import (
+    ClaimIndexes,
+    ClaimLab,
+    Hold,
+    Serve,
+    decide_claims,
+    reservation,
+)
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
+from bullpen.core.leases.requests import Request
 from bullpen.errors import AlreadyExists, Conflict, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
@@ -57,8 +65,12 @@ class ClaimReconciler:
         retention: timedelta,
         clock: Clock,
         events: Events,
+        leases_due: Callable[[str], None],
     ) -> None:
-        """``quotas``: the limits of one client. ``retention``: how long ended claims are kept."""
+        """``quotas``: the limits of one client. ``retention``: how long ended claims are kept.
+
+        ``leases_due`` starts a pass over the waiting leases of a namespace.
+        """
         self._objects = objects
         self._views = views
         self._claims = views[DeviceClaim]
@@ -71,6 +83,7 @@ class ClaimReconciler:
         self._retention = retention
         self._clock = clock
         self._events = events
+        self._leases_due = leases_due
 
     async def reconcile(self, namespace: str) -> Outcome:
         now, began = self._clock.now(), self._clock.steady()
@@ -102,14 +115,22 @@ class ClaimReconciler:
         if not waiting:
             self._indexes.pop(namespace, None)
             self._pause_until.pop(namespace, None)
+            self._reserve(namespace, ())
             return ()
         began = self._clock.steady()
-        lab = self._claim_labs.of(namespace, tuple(waiting))
+        lab = self._claim_labs.of(namespace, tuple(waiting), now=now)
         indexes = self._indexes.setdefault(namespace, ClaimIndexes())
         decisions = decide_claims(lab, now=now, indexes=indexes)
+        self._reserve(namespace, (reservation(lab, decision) for decision in decisions))
         ended = self._clock.steady()
         self._pause_until[namespace] = ended + min(PAUSE_FACTOR * (ended - began), PAUSE_MAX)
         return decisions
+
+    def _reserve(self, namespace: str, reserved: Iterable[Request | None]) -> None:
+        """Keep what claims are to get from leases that go after them."""
+        index = self._labs.of(namespace).requests
+        if index.reserve(request for request in reserved if request is not None):
+            self._leases_due(namespace)
 
     # What claims have
 
@@ -255,9 +276,12 @@ class ClaimLabs:
         self._labs = labs
         self._quotas = quotas
 
-    def of(self, namespace: str, claims: tuple[DeviceClaim, ...] = ()) -> ClaimLab:
+    def of(
+        self, namespace: str, claims: tuple[DeviceClaim, ...] = (), *, now: datetime
+    ) -> ClaimLab:
         """``claims``: those that wait."""
         views, index = self._views, self._labs.of(namespace)
+        tenants = {claim.spec.client_ref.name for claim in claims}
         return ClaimLab(
             claims=claims,
             clients={c.metadata.name: c.metadata.labels for c in views.clients.all(namespace)},
@@ -269,6 +293,7 @@ class ClaimLabs:
             policies=self._labs.policies(namespace),
             quotas=self._quotas,
             active=index.active_by_client(),
+            handicaps=index.fair_share.handicaps(tenants, now=now),
         )
 
 

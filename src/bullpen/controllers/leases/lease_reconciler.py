@@ -189,11 +189,11 @@ class LeaseReconciler:
             supplies=supplies,
             bookings=lab.bookings(now),
         )
-        new = self._decided(whole, requests.newcomers(), lab.waiting)
+        new = self._decided(whole, requests.newcomers(), lab, now)
         at_once = [decision for decision in new if isinstance(decision, Assign)]
         requests.served(decision.request for decision in at_once)
         await self._carry_out(at_once, lab, now)
-        await self._carry_out(self._decided(whole, requests.take(), lab.waiting), lab, now)
+        await self._carry_out(self._decided(whole, requests.take(), lab, now), lab, now)
 
     def _queue(self, lab: LabIndex, name: str, now: datetime) -> None:
         """Update the queue with one lease that changed or became due.
@@ -215,12 +215,19 @@ class LeaseReconciler:
                 lab.requests.remove(name)
 
     def _decided(
-        self, lab: Lab, requests: tuple[Request, ...], waiting: Mapping[str, Lease]
+        self, whole: Lab, requests: tuple[Request, ...], lab: LabIndex, now: datetime
     ) -> tuple[Decision, ...]:
         # A lease that this pass has just ended is still in the index.
-        asking = tuple(asked for asked in requests if asked.name in waiting)
-        leases = {asked.name: waiting[asked.name] for asked in asking}
-        return self._decide(replace(lab, requests=asking), leases) if asking else ()
+        asking = tuple(asked for asked in requests if asked.name in lab.waiting)
+        if not asking:
+            return ()
+        leases = {asked.name: lab.waiting[asked.name] for asked in asking}
+        booked = whole.bookings.requests if whole.bookings is not None else ()
+        handicaps: dict[str, timedelta] = {}
+        if len(asking) + len(booked) > 1:
+            clients = {request.client for request in (*asking, *booked)}
+            handicaps = lab.fair_share.handicaps(clients, now=now)
+        return self._decide(replace(whole, requests=asking, handicaps=handicaps), leases)
 
     def _decide(self, lab: Lab, leases: Mapping[str, Lease]) -> tuple[Decision, ...]:
         """Decide the assignments. A request that cannot be decided does not block the others."""

@@ -1,17 +1,19 @@
 """Deletes ended leases whose retention is over.
 
 No view holds ended leases, so they are read from the API, page by page and rarely. An ended
-lease may be kept for longer than its retention by the time between two such readings.
+lease may be kept for longer than its retention by the time between two such readings. The first
+reading also recalls what clients used before the process started, for the fair share.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from bullpen.api.lease import ENDED_LABEL, Lease
 from bullpen.api.objects import Objects
+from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, together
 from bullpen.controllers.views import Views
 from bullpen.core.leases import lifecycle
@@ -42,10 +44,14 @@ class LeaseRetentionReconciler:
     name = "lease-retention"
 
     def __init__(
-        self, objects: Objects, views: Views, *, retention: timedelta, clock: Clock
+        self, objects: Objects, views: Views, labs: Labs, *, retention: timedelta, clock: Clock
     ) -> None:
         self._objects = objects
         self._view = views.leases
+        self._labs = labs
+        self._started: datetime | None = clock.now()
+        """When this process started; None when what was used before has been recalled."""
+
         self._retention = retention
         self._clock = clock
         self._pause = pause(retention)
@@ -63,9 +69,19 @@ class LeaseRetentionReconciler:
         ended = self._objects.pages(Lease, labels=ENDED_LABEL)
         async with contextlib.aclosing(ended) as pages:
             async for page in pages:
+                self._recall(page)
                 deleted += await self._look_at(page)
+        self._started = None
         if deleted:
             log.info("ended leases deleted", extra={"key": "", "leases": deleted})
+
+    def _recall(self, page: tuple[Lease, ...]) -> None:
+        if self._started is None:
+            return
+        now = self._clock.now()
+        for lease in page:
+            if lease.status.end_time is not None and lease.status.end_time < self._started:
+                self._labs.recall(lease, now=now)
 
     async def _look_at(self, page: tuple[Lease, ...]) -> int:
         """Delete what is over; returns how many that were."""

@@ -6,8 +6,8 @@ at only to say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -44,6 +44,8 @@ from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.quotas import Quotas, Usage
+from bullpen.core.leases.requests import Request, Want
+from bullpen.core.matcher import Matcher
 from bullpen.kit import times
 
 EXPLAINED_MAX = 32
@@ -56,6 +58,9 @@ _Described = tuple[
 ]
 
 _Labels = Mapping[str, Mapping[str, str]]
+
+SETTLING_MAX = timedelta(minutes=1)
+"""How long an exporter is expected to need after its last lease. A plan, not a limit."""
 
 UNKNOWN_RETRY = timedelta(minutes=1)
 """When a claim is tried again whose answer was not found within the work budget."""
@@ -83,6 +88,9 @@ class ClaimLab:
     active: Mapping[str, int]
     """By client, the leases that have exporters or are getting them."""
 
+    handicaps: Mapping[str, timedelta] = field(default_factory=dict)
+    """By client, by how much recent use delays its claims in the queue."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serve:
@@ -100,6 +108,10 @@ class Hold:
     reason: str
     message: str
     wake_at: datetime | None = None
+    kept: tuple[str, ...] = ()
+    """Exporters that are kept for it from ``starts`` on."""
+
+    starts: datetime | None = None
 
 
 class ClaimIndexes:
@@ -155,6 +167,34 @@ def decide_claims(
     return tuple(_Pass(lab, now, indexes or ClaimIndexes()).run())
 
 
+def reservation(lab: ClaimLab, decision: Serve | Hold) -> Request | None:
+    """What is kept from leases that go after the claim, as a booking; None if nothing is.
+
+    A claim that is served keeps its exporters until its leases have them.
+    """
+    claim, client = decision.claim, decision.claim.spec.client_ref.name
+    since = claim.metadata.creation_timestamp
+    assert since is not None
+    match decision:
+        case Serve(answer=answer):
+            begin, devices = since, answer.devices
+        case Hold(starts=datetime() as begin, kept=devices) if devices:
+            pass
+        case _:
+            return None
+    return Request(
+        name=claim.metadata.name,
+        client=client,
+        client_labels=lab.clients[client],
+        wants=tuple(Want(matcher=Matcher(exporter=name), name=name) for name in devices),
+        since=since,
+        duration=claim.spec.duration,
+        begin=begin,
+        priority=claim.spec.priority,
+        claim=claim.metadata.uid,
+    )
+
+
 def dry_run(lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta) -> Explanation:
     """What a claim would get if it had waited so long and no other claim waited."""
     return _Pass(lab, now, ClaimIndexes()).explained(claim, waited)
@@ -164,7 +204,7 @@ class _Pass:
     def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes) -> None:
         self._lab, self._now, self._indexes = lab, now, indexes
         self._classes = tuple(class_definition(found) for found in lab.classes)
-        self._inventory = _offered(lab)
+        self._inventory = _offered(lab, now)
         indexes.start(lab)
         self._allocator = indexes.allocator("offered", self._inventory, self._classes)
         self._explained = 0
@@ -208,7 +248,11 @@ class _Pass:
         )
 
     def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
-        queue = Queue(claims=tuple(claims.values()), uses=self._inventory.uses)
+        queue = Queue(
+            claims=tuple(claims.values()),
+            uses=self._inventory.uses,
+            handicaps=self._lab.handicaps,
+        )
         return decide(self._allocator, queue, now=self._now)
 
     def _refusal(self, claim: DeviceClaim) -> Hold | None:
@@ -278,7 +322,14 @@ class _Pass:
             return Hold(claim=claim, reason=reason.value, message=text)
         retry = times.shifted(self._now, UNKNOWN_RETRY) if reason is WaitReason.UNKNOWN else None
         message = self._message(asked)
-        return Hold(claim=claim, reason=reason.value, message=message, wake_at=retry)
+        return Hold(
+            claim=claim,
+            reason=reason.value,
+            message=message,
+            wake_at=retry,
+            kept=decision.devices,
+            starts=decision.starts,
+        )
 
     def _reserved(self, claim: DeviceClaim, begin: datetime) -> Hold:
         text = f"it begins at {times.text(begin)}"
@@ -335,7 +386,7 @@ class _Pass:
         return self._indexes.allocator("with pools", whole, self._classes)
 
 
-def _offered(lab: ClaimLab) -> Inventory:
+def _offered(lab: ClaimLab, now: datetime) -> Inventory:
     """The exporters as the scheduler of leases sees them: what it would not assign is not free."""
     found = inventory_of(lab.exporters, lab.leases)
     devices = tuple(
@@ -343,7 +394,8 @@ def _offered(lab: ClaimLab) -> Inventory:
         for device in found.devices
     )
     used = {use.device for use in found.uses}
-    uses = (*found.uses, *_other_uses(lab.exporters, lab.offers, used))
+    soon = times.shifted(now, SETTLING_MAX)
+    uses = (*found.uses, *_other_uses(lab.exporters, lab.offers, used, soon))
     return replace(found, devices=devices, uses=uses)
 
 
@@ -353,9 +405,12 @@ def _offline(lab: ClaimLab, name: str) -> bool:
 
 
 def _other_uses(
-    exporters: Iterable[Exporter], offers: OfferIndex, used: Sequence[str] | set[str]
+    exporters: Iterable[Exporter], offers: OfferIndex, used: Set[str], soon: datetime
 ) -> Iterator[Use]:
-    """Exporters that are being assigned, or have not finished with their last lease."""
+    """Exporters that are being assigned, or have not finished with their last lease.
+
+    ``soon``: when the latter are expected to have finished, unless they are stuck.
+    """
     for exporter in exporters:
         name = exporter.metadata.name
         offer = offers.get(name)
@@ -364,4 +419,5 @@ def _other_uses(
         if holder_of(exporter):
             yield Use(device=name, holder=holder_of(exporter))
         elif not offer.idle:
-            yield Use(device=name, holder="the end of the last lease")
+            until = None if offer.stuck else soon
+            yield Use(device=name, holder="the end of the last lease", until=until)

@@ -1,7 +1,7 @@
 """One pass over all waiting claims: who starts now, who waits for what, who is ended for whom.
 
-Claims are served by priority, then by the fair share of their tenants, then by age. Within a
-pass devices only become fewer, so terms that failed once are not tried again.
+Claims are served by priority, then by age less the handicap of their tenants. Within a pass
+devices only become fewer, so terms that failed once are not tried again.
 
 A begin time is a reservation: it is booked when the claim is first seen, and a claim that
 would still run then does not get the booked devices. The first claims that cannot start are
@@ -11,7 +11,6 @@ fitted in before it. So a claim for many devices does not wait behind endless sm
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,8 @@ from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.work import BUDGET
+from bullpen.core.leases import fair_share
+from bullpen.core.leases.fair_share import NO_HANDICAP
 from bullpen.kit import times
 
 SHADOWS_MAX = 8
@@ -38,9 +39,6 @@ VICTIMS_MAX = 64
 
 MOMENTS_MAX = 64
 """Times that are tried for the reservation of one claim, beyond a bisection."""
-
-HALF_LIFE = timedelta(days=1)
-"""After so long, past use counts half in the fair share."""
 
 HELD_AT_LEAST = timedelta(minutes=5)
 """A holder is not ended before it had its devices for so long."""
@@ -136,6 +134,9 @@ class Wait:
     starts: datetime | None = None
     """When it is expected to start; known for the first claims of the queue."""
 
+    devices: tuple[str, ...] = ()
+    """What is kept for it from then on."""
+
 
 Decision = Start | Book | Preempt | Wait
 
@@ -150,22 +151,8 @@ class Queue:
     reservations: tuple[Reservation, ...] = ()
     """Begin times that were booked in earlier passes."""
 
-    debts: Mapping[str, float] = field(default_factory=dict)
-    """For each tenant what it has used of late; see ``debt``."""
-
-
-def debt(uses: Iterable[tuple[datetime, datetime, float]], *, now: datetime) -> float:
-    """Device-hours of a tenant, weighted by cost, that lose half their weight in ``HALF_LIFE``.
-
-    ``uses``: begin, end and cost per hour of each device that it had.
-    """
-    rate = math.log(2) / (HALF_LIFE / timedelta(hours=1))
-    total = 0.0
-    for begin, end, cost in uses:
-        newest = (now - min(end, now)) / timedelta(hours=1)
-        oldest = (now - min(begin, now)) / timedelta(hours=1)
-        total += cost * (math.exp(-rate * newest) - math.exp(-rate * oldest)) / rate
-    return total
+    handicaps: Mapping[str, timedelta] = field(default_factory=dict)
+    """For each tenant by how much recent use delays its claims; see ``core.leases.fair_share``."""
 
 
 def decide(
@@ -212,9 +199,10 @@ class _Pass:
     def run(self) -> tuple[Decision, ...]:
         return tuple(self._decide(claim) for claim in sorted(self._queue.claims, key=self._turn))
 
-    def _turn(self, claim: WaitingClaim) -> tuple[int, float, datetime, str]:
-        debt = self._queue.debts.get(claim.tenant, 0.0)
-        return (-claim.priority, debt, claim.since, claim.name)
+    def _turn(self, claim: WaitingClaim) -> tuple[int, datetime, str]:
+        """The order of leases too, see ``core.leases.requests``."""
+        handicap = self._queue.handicaps.get(claim.tenant, NO_HANDICAP)
+        return (-claim.priority, fair_share.delayed(claim.since, handicap), claim.name)
 
     def _decide(self, claim: WaitingClaim) -> Decision:
         booked = self._booked.get(claim.name)
@@ -323,7 +311,12 @@ class _Pass:
             if answer is not None:
                 self._shadows += 1
                 self._fence(claim, answer, moment)
-                return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE, starts=moment)
+                return Wait(
+                    claim=claim.name,
+                    reason=WaitReason.NOT_AVAILABLE,
+                    starts=moment,
+                    devices=answer.devices,
+                )
         return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
 
     def _served_at(self, claim: WaitingClaim, moment: datetime, *, alone: bool) -> bool:

@@ -7,7 +7,7 @@ DevicePool adds what no Exporter shows; its counters belong to it alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from bullpen.api.device_cel import checked_expression
@@ -20,14 +20,14 @@ from bullpen.api.deviceclaim import (
     DeviceToleration,
     ExactRequest,
 )
-from bullpen.api.deviceclass import DeviceClass, DeviceSelector
+from bullpen.api.deviceclass import DEFAULT_COST, DeviceClass, DeviceSelector
 from bullpen.api.devicepool import AttributeValue, DevicePool, PoolDevice
 from bullpen.api.exporter import Exporter
 from bullpen.api.exporterset import SET_NAME
 from bullpen.api.lease import Lease
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
-from bullpen.core.claims.criteria import ClassDefinition
+from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
 from bullpen.core.claims.inventory import (
     Amounts,
     Attribute,
@@ -180,6 +180,18 @@ def class_definition(found: DeviceClass) -> ClassDefinition:
         labels=found.metadata.labels,
         classes=None if grouped is None else grouped.selector(),
     )
+
+
+def cost_of(exporter: Exporter, classes: Sequence[DeviceClass]) -> float:
+    """What an hour of the exporter counts for in the fair share: the highest cost of its classes.
+
+    Groups of classes do not count.
+    """
+    leaves = [found for found in classes if found.spec.class_selector is None]
+    index = InventoryIndex(Inventory(devices=(device_of(exporter),)))
+    criteria = CriteriaIndex(index, (class_definition(leaf) for leaf in leaves))
+    matching = (c.spec.cost for c in leaves if criteria.of_class(c.metadata.name).devices)
+    return max(matching, default=DEFAULT_COST)
 
 
 def terms_of(spec: DeviceClaimSpec) -> Terms:

@@ -3,7 +3,7 @@
 A request that is booked for later needs an exporter then. A request that was made after it and
 would still hold that exporter does not get it; a shorter one is fitted in before. Nothing is
 kept for good: every pass chooses again, so a booking moves when its exporter is needed and
-another one will do.
+another one will do. Claims that wait choose their exporters themselves and name them.
 
 A better right wins, as everywhere in the queue: a booking keeps nothing from requests with
 a higher priority, and a booking with spot access nothing from regular ones.
@@ -170,8 +170,14 @@ class Fences:
         return offer is not None and self._outranks(booking, request, end, offer)
 
     def _outranks(self, booking: _Booking, request: Request, end: datetime, device: Device) -> bool:
-        """Whether the booking was made first and begins before the request would be over."""
-        if booking.fence.begin >= end or booking.request.turn >= request.turn:
+        """Whether the booking goes first and begins before the request would be over.
+
+        What a claim reserved is kept from others, not from its own leases.
+        """
+        own = bool(request.claim) and booking.request.claim == request.claim
+        if own or booking.fence.begin >= end:
+            return False
+        if self._lab.turn(booking.request) >= self._lab.turn(request):
             return False
         if not self._lab.policies.enforced:
             return True
@@ -287,7 +293,7 @@ def concerned(lab: Lab) -> Sequence[Request]:
     soon = [booked for booked in lab.bookings.requests if booked.begin and booked.begin < last]
     if not soon:
         return ()
-    soon.sort(key=lambda booked: (booked.begin, booked.turn))
+    soon.sort(key=lambda booked: _order(lab, booked))
     matchers = {want.matcher for request in lab.requests for want in request.wants}
     frontier, rest, found = list(matchers), soon[:BOOKINGS_MAX], []
     while frontier:
@@ -296,7 +302,14 @@ def concerned(lab: Lab) -> Sequence[Request]:
         rest = [booked for booked in rest if booked.name not in names]
         found += near
         frontier = [want.matcher for booked in near for want in booked.wants]
-    return sorted(found, key=lambda booked: (booked.begin, booked.turn))
+    return sorted(found, key=lambda booked: _order(lab, booked))
+
+
+def _order(lab: Lab, booked: Request) -> tuple[bool, datetime, tuple[int, datetime, int, str]]:
+    """Sort key of bookings: those that name their exporters can be placed nowhere else."""
+    assert booked.begin is not None
+    named = all(want.matcher.exporter for want in booked.wants)
+    return (not named, booked.begin, lab.turn(booked))
 
 
 def _may_share(booked: Request, matchers: Sequence[Matcher]) -> bool:

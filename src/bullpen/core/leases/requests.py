@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from bullpen.core.exporters.offers import Offer, OfferIndex
-from bullpen.core.leases import access
+from bullpen.core.leases import access, fair_share
 from bullpen.core.leases.access import Approval, Policies
+from bullpen.core.leases.fair_share import NO_HANDICAP
 from bullpen.core.matcher import Device, Matcher
 
 
@@ -74,10 +75,11 @@ class Request:
     patient: bool = False
     """Whether it waits although nothing matches: its exporter or pool may be about to appear."""
 
-    @property
-    def turn(self) -> tuple[datetime, int, str]:
-        """Sort key of requests with equal rights: the order in which they were made."""
-        return (self.since, self.sequence, self.name)
+    priority: int = 0
+    """Of requests with equal rights, those of a higher one go first."""
+
+    claim: str = ""
+    """The uid of the claim that it serves; empty for a lease of its own."""
 
     @property
     def due(self) -> datetime:
@@ -132,6 +134,14 @@ class Lab:
     supplies: tuple[Supply, ...] = field(default=())
     bookings: Bookings | None = None
     """None if nothing is booked."""
+
+    handicaps: Mapping[str, timedelta] = field(default_factory=dict)
+    """By client, by how much recent use delays its requests in the queue; absent for nothing."""
+
+    def turn(self, request: Request) -> tuple[int, datetime, int, str]:
+        """Sort key of requests with equal rights: priority, then age less handicap."""
+        since = fair_share.delayed(request.since, self.handicaps.get(request.client, NO_HANDICAP))
+        return (-request.priority, since, request.sequence, request.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +224,9 @@ class RequestIndex:
         self._booked: dict[str, Request] = {}
         """Requests whose begin time has not come."""
 
+        self._reserved: dict[str, Request] = {}
+        """What claims that wait are to get, by claim."""
+
         self._index = _GroupIndex()
         self._policies = access.OPEN
         self._supplies: tuple[Supply, ...] = ()
@@ -244,13 +257,20 @@ class RequestIndex:
             self.remove(request.name)
             self._booked[request.name] = request
 
+    def reserve(self, reserved: Iterable[Request]) -> bool:
+        """Set what claims that wait are to get; returns whether requests must be decided again."""
+        before, self._reserved = self._reserved, {request.claim: request for request in reserved}
+        gone = [_Group(old) for old in before.values() if self._reserved.get(old.claim) != old]
+        self._mark(g for g in self._groups.values() if any(old.may_share(g) for old in gone))
+        return bool(gone)
+
     @property
     def booked(self) -> tuple[Request, ...]:
-        return tuple(self._booked.values())
+        return (*self._booked.values(), *self._reserved.values())
 
     def ends_changed(self, offer: Offer) -> None:
         """The lease that has the exporter ends at another time, so bookings may move."""
-        if self._booked:
+        if self._booked or self._reserved:
             self._mark(g for g in self._index.near(offer) if g.matches(offer))
 
     def remove(self, name: str) -> None:

@@ -1,17 +1,17 @@
 """Which request gets which exporters: one decision over all waiting requests.
 
 Everything is read at one revision and decided together, so the outcome does not depend on
-the order in which requests are visited. Requests are served first come, first served, within
-what policies allow: rights of higher priority are served first, equal rights by age. A
-request gets every exporter it needs or none, and nothing that is booked for another one before
-it would be over. A request that cannot be served now is told why, and its place in the queue.
+the order in which requests are visited. Rights of higher priority are served first. Among equal
+rights the priority of claims decides, then age less the handicap of the client, so that without
+recent use requests are served first come, first served. A request gets every exporter it needs
+or none, and nothing that is booked for another one before it would be over. A request that
+cannot be served now is told why, and its place in the queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from itertools import chain, islice
 
@@ -61,7 +61,7 @@ def schedule(lab: Lab) -> tuple[Decision, ...]:
     decisions: list[Decision] = []
     places = _Places()
     booked = fences(lab) if lab.bookings is not None else None
-    for asked, request in sorted(queue, key=lambda item: _turn(*item)):
+    for asked, request in sorted(queue, key=lambda item: (item[0].rank, lab.turn(item[1]))):
         kept = booked.kept_from(request) if booked is not None else frozenset()
         chosen = asked.free_set(taken | kept if kept else taken)
         if chosen is None and kept and booked is not None:
@@ -240,11 +240,6 @@ def _sorted(options: Iterator[_Option]) -> list[_Option]:
 
 def _rank(approval: Approval) -> tuple[bool, int]:
     return (approval.spot, -approval.priority)
-
-
-def _turn(asked: _Candidates, request: Request) -> tuple[tuple[bool, int], datetime, int, str]:
-    """Sort key of the queue: non-spot rights first, then priority, then age, then name."""
-    return (asked.rank, *request.turn)
 
 
 def _evictable(option: _Option) -> bool:
