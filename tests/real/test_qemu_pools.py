@@ -52,18 +52,26 @@ def test_a_lease_boots_a_board_nobody_used_before(lab: Service) -> None:
     eventually(lambda: not directories(lab), seconds=20, what="every directory gone")
 
 
-def test_from_zero_to_the_ceiling_and_back_to_zero(lab: Service) -> None:
+def test_from_zero_to_the_ceiling_and_back_to_zero(lab: Service, tmp_path: Path) -> None:
     apply_set(lab, "burst", maxReplicas=3)
     until(lab, "burst", replicas=0)
-    shells = [shell(lab, "burst", "sleep", "4") for _ in range(4)]
-    until(lab, "burst", leasedReplicas=3, replicas=3)
-    assert condition(lab, "burst", "ScalingLimited")["status"] == "True"
-    waiting = lab.bullpen("status", "-o", "json").stdout
-    assert "burst" in waiting
-    codes = [process.wait(60) for process in shells]
-    for process in shells:
-        assert process.stdout is not None
-        process.stdout.close()
+    seen = tmp_path / "seen"
+    held = f"until [ -e {seen} ]; do sleep 0.2; done"
+    shells = [shell(lab, "burst", "sh", "-c", held) for _ in range(4)]
+    try:
+        until(lab, "burst", leasedReplicas=3, replicas=3)
+        eventually(
+            lambda: condition(lab, "burst", "ScalingLimited")["status"] == "True",
+            what="the fourth client waiting",
+        )
+        waiting = lab.bullpen("status", "-o", "json").stdout
+        assert "burst" in waiting
+    finally:
+        seen.touch()
+        codes = [process.wait(120) for process in shells]
+        for process in shells:
+            assert process.stdout is not None
+            process.stdout.close()
     assert codes == [0, 0, 0, 0]
     until(lab, "burst", replicas=0)
     assert not directories(lab)
