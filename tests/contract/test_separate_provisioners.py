@@ -57,7 +57,7 @@ class Apart:
                 lab = self._lab(sources, Role.POOLS, (provisioner,))
                 await stack.enter_async_context(lab.running(controllers.POOLS))
             lab = self._lab(sources, Role.LEASES)
-            self.distant = lab.supplies()
+            self.distant = lab.supplies
             lab.supply_changed.listen(self.told.append)
             await stack.enter_async_context(lab.running((controllers.credentials,)))
             yield

@@ -134,7 +134,7 @@ def leases(lab: Lab) -> Controller[str]:
             lab.labs,
             clock=lab.clock,
             events=lab.events,
-            supplies=lab.supplies(),
+            supplies=lab.supplies,
         ),
         watches=(
             partial(watch_namespaces, lab.views, lab.labs),
@@ -171,6 +171,7 @@ def claims(lab: Lab) -> Controller[str]:
             clock=lab.clock,
             events=lab.events,
             leases_due=lab.supply_changed,
+            supplies=lab.supplies,
         ),
         watches=(partial(watch_claims, lab.views, lab.labs, lab.presence_changed.listen),),
         subject=lambda namespace: lab.views.namespaces.get("", namespace),

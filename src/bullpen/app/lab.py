@@ -232,6 +232,7 @@ class Lab:
             retry=self.retry,
         )
 
+    @cached_property
     def supplies(self) -> Callable[[str], tuple[Supply, ...]]:
         """Finds what pools and lasting targets could provide to the leases of a namespace."""
         targets = TargetSupplies(self.views, supply_changed=self.supply_changed)

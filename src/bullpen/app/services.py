@@ -20,6 +20,7 @@ from bullpen.services.callers import Callers, Claim
 from bullpen.services.claims import Claims
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
+from bullpen.services.extensions import Extensions
 from bullpen.services.grpc.claims import ClaimServicer
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
@@ -59,10 +60,12 @@ class Services:
         gatekeeper = Gatekeeper(
             lab.labs, settings.quotas, monotonic=asyncio.get_running_loop().time
         )
+        extensions = Extensions(lab.labs, lab.supplies, clock=clock)
         leases = Leases(
             lab.objects,
             views,
             gatekeeper=gatekeeper,
+            extensions=extensions,
             signals=lab.signals,
             clock=clock,
             ids=lab.ids,
@@ -103,6 +106,8 @@ class Services:
                     views,
                     lab.labs,
                     gatekeeper=gatekeeper,
+                    extensions=extensions,
+                    supplies=lab.supplies,
                     quotas=settings.quotas,
                     signals=lab.signals,
                     clock=clock,

@@ -332,6 +332,11 @@ class LabIndex:
         booked = self.requests.booked
         return Bookings(requests=booked, ends=self.ends, now=now) if booked else None
 
+    def scheduled(self, now: datetime) -> Bookings | None:
+        """What is booked by a begin time; None if nothing is."""
+        booked = self.requests.scheduled
+        return Bookings(requests=booked, ends=self.ends, now=now) if booked else None
+
     def _moments(self, lease: Lease) -> list[datetime]:
         """When time alone may change something about an open lease."""
         begins = unmatched = None

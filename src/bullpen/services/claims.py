@@ -20,10 +20,12 @@ from bullpen.controllers.claims.claim_reconciler import ClaimLabs
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views
+from bullpen.core.claims import claim_lifecycle
 from bullpen.core.claims.claim_pass import dry_run
 from bullpen.core.claims.explanation import Explanation
-from bullpen.core.leases import access
+from bullpen.core.leases import access, lifecycle
 from bullpen.core.leases.quotas import Quotas
+from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import device_of
 from bullpen.errors import BadRequest, Forbidden, Invalid, NotFound
 from bullpen.kit.clock import Clock
@@ -31,6 +33,7 @@ from bullpen.kit.ids import Ids
 from bullpen.kit.names import dns_subdomain_problem
 from bullpen.runtime.informer import key_of
 from bullpen.services.dialing import Precondition
+from bullpen.services.extensions import Extensions
 from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
 
@@ -59,6 +62,8 @@ class Claims:
         labs: Labs,
         *,
         gatekeeper: Gatekeeper,
+        extensions: Extensions,
+        supplies: Callable[[str], tuple[Supply, ...]],
         quotas: Quotas,
         signals: Signals,
         clock: Clock,
@@ -69,7 +74,8 @@ class Claims:
         self._claims = views[DeviceClaim]
         self._labs = labs
         self._gatekeeper = gatekeeper
-        self._claim_labs = ClaimLabs(views, labs, quotas)
+        self._extensions = extensions
+        self._claim_labs = ClaimLabs(views, labs, quotas, supplies)
         self._signals = signals
         self._clock = clock
         self._ids = ids
@@ -163,9 +169,20 @@ class Claims:
         )
         if changed.duration > spec.duration:
             self._gatekeeper.check_duration(changed.duration)
+            self._check_bookings(replace(claim, spec=changed))
         if changed.duration > spec.duration or holder is not client:
             self._check_right(holder, claim, changed.duration)
         return changed
+
+    def _check_bookings(self, claim: DeviceClaim) -> None:
+        """A claim that has its targets keeps them only until others have booked them."""
+        leases = self._labs.of(claim.metadata.namespace).groups.of(claim.metadata.uid)
+        until = {
+            lease.metadata.name: lifecycle.expires_at(claim_lifecycle.following(lease, claim))
+            for lease in leases
+            if lease.status.exporter_ref is not None
+        }
+        self._extensions.check(claim.metadata.namespace, until)
 
     def _receiver(self, claim: DeviceClaim, to: str) -> Client:
         if not claim.status.members:

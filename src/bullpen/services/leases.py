@@ -30,6 +30,7 @@ from bullpen.kit.names import dns_subdomain_problem
 from bullpen.kit.selectors import Selector, parse_labels
 from bullpen.runtime.informer import key_of
 from bullpen.services.dialing import Precondition
+from bullpen.services.extensions import Extensions
 from bullpen.services.lease_requests import (
     Edit,
     LeaseRequest,
@@ -58,6 +59,7 @@ class Leases:
         views: Views,
         *,
         gatekeeper: Gatekeeper,
+        extensions: Extensions,
         signals: Signals,
         clock: Clock,
         ids: Ids,
@@ -65,6 +67,7 @@ class Leases:
         self._objects = objects
         self._views = views
         self._gatekeeper = gatekeeper
+        self._extensions = extensions
         self._signals = signals
         self._clock = clock
         self._ids = ids
@@ -198,6 +201,9 @@ class Leases:
         if lifecycle.longer(wanted, lease, now=now):
             self._gatekeeper.check_duration(lifecycle.lasts(wanted, now=now))
             self._check_right(holder, wanted, now)
+            if lease.status.exporter_ref is not None:
+                until = {lease.metadata.name: lifecycle.expires_at(wanted)}
+                self._extensions.check(lease.metadata.namespace, until)
         elif edit.client is not None:
             self._check_right(holder, wanted, now)
         return spec

@@ -33,7 +33,7 @@ from bullpen.core.claims.claim_pass import (
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
-from bullpen.core.leases.requests import Request
+from bullpen.core.leases.requests import Request, Supply
 from bullpen.errors import AlreadyExists, Conflict, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
@@ -66,16 +66,18 @@ class ClaimReconciler:
         clock: Clock,
         events: Events,
         leases_due: Callable[[str], None],
+        supplies: Callable[[str], tuple[Supply, ...]],
     ) -> None:
         """``quotas``: the limits of one client. ``retention``: how long ended claims are kept.
 
-        ``leases_due`` starts a pass over the waiting leases of a namespace.
+        ``leases_due`` starts a pass over the waiting leases of a namespace. ``supplies``: what its
+        pools could create.
         """
         self._objects = objects
         self._views = views
         self._claims = views[DeviceClaim]
         self._labs = labs
-        self._claim_labs = ClaimLabs(views, labs, quotas)
+        self._claim_labs = ClaimLabs(views, labs, quotas, supplies)
         self._indexes: dict[str, ClaimIndexes] = {}
         self._pause_until: dict[str, timedelta] = {}
         """By namespace, the steady time of the next pass."""
@@ -92,7 +94,7 @@ class ClaimReconciler:
         claims = [c for c in self._claims.all(namespace) if c.metadata.deletion_timestamp is None]
         claims.sort(key=key_of)
         open_claims = [claim for claim in claims if not claim.status.ended]
-        waiting = [claim for claim in open_claims if self._waits(claim)]
+        waiting = [claim for claim in open_claims if self._waits(claim, now)]
         others = {claim.metadata.uid for claim in waiting}
         acts = [self._settle(c, now) for c in open_claims if c.metadata.uid not in others]
         acts += [self._forget(claim, now) for claim in claims if claim.status.ended]
@@ -105,6 +107,7 @@ class ClaimReconciler:
         wakes = [times.shifted(now, CONFLICT_RETRY)] if errors else []
         wakes += [w for c in waiting if (w := claim_lifecycle.widens_at(c, now=now)) is not None]
         wakes += [d.wake_at for d in decisions if isinstance(d, Hold) and d.wake_at is not None]
+        wakes += [at for c in waiting if (at := claim_lifecycle.missed_at(c)) is not None]
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
@@ -137,11 +140,14 @@ class ClaimReconciler:
     def _leases(self, claim: DeviceClaim) -> tuple[Lease, ...]:
         return self._labs.of(claim.metadata.namespace).groups.of(claim.metadata.uid)
 
-    def _waits(self, claim: DeviceClaim) -> bool:
+    def _waits(self, claim: DeviceClaim, now: datetime) -> bool:
         leases = self._leases(claim)
         if claim.spec.release or claim_lifecycle.member_lost(claim, leases):
             return False
         if claim.status.members or claim_lifecycle.allocated(claim, leases):
+            return False
+        over = claim_lifecycle.missed_at(claim)
+        if over is not None and over <= now:
             return False
         return not claim_lifecycle.being_assigned(leases, self._holders(leases))
 
@@ -171,6 +177,9 @@ class ClaimReconciler:
                     lambda found: claim_lifecycle.following(found, claim),
                 )
             await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, now=now))
+        elif not claim_lifecycle.being_assigned(leases, self._holders(leases)):
+            text = "the time it was booked for passed before it could be served"
+            await self._end(claim, "Expired", text, now)
 
     async def _loss(self, claim: DeviceClaim) -> tuple[str, str]:
         """Why a claim with a lost member ends; empty if the view was only behind.
@@ -224,8 +233,8 @@ class ClaimReconciler:
                 told = claim_lifecycle.wait_of(found) if step is None else None
                 if told is not None:
                     await self._wait(claim, told.reason, told.message, now)
-            case Hold(reason=reason, message=message):
-                step = claim_lifecycle.next_step(found, ())
+            case Hold(reason=reason, message=message, booked=booked):
+                step = None if booked else claim_lifecycle.next_step(found, ())
                 await self._wait(claim, reason, message, now)
             case _:
                 assert_never(decision)
@@ -269,8 +278,15 @@ class ClaimReconciler:
 class ClaimLabs:
     """What decisions about claims look at, by namespace. Made before the views start."""
 
-    def __init__(self, views: Views, labs: Labs, quotas: Quotas) -> None:
+    def __init__(
+        self,
+        views: Views,
+        labs: Labs,
+        quotas: Quotas,
+        supplies: Callable[[str], tuple[Supply, ...]],
+    ) -> None:
         self._views = views
+        self._supplies = supplies
         self._classes = views[DeviceClass]
         self._pools = views[DevicePool]
         self._labs = labs
@@ -294,6 +310,8 @@ class ClaimLabs:
             quotas=self._quotas,
             active=index.active_by_client(),
             handicaps=index.fair_share.handicaps(tenants, now=now),
+            bookings=index.scheduled(now),
+            supplies=self._supplies(namespace),
         )
 
 

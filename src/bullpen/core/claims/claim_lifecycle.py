@@ -127,13 +127,20 @@ def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
             client_ref=spec.client_ref,
             exporter_ref=LocalObjectReference(name=member.device),
             duration=spec.duration,
+            begin_time=spec.begin_time,
         ),
     )
 
 
 def _name(claim: DeviceClaim, member: Member, number: int) -> str:
-    """A name that is the same in every pass, and differs for every claim, request and exporter."""
-    identity = "\0".join((claim.metadata.uid, member.request, str(number), member.device))
+    """A name that is the same in every pass, and differs for every claim, request and exporter.
+
+    What is booked for another time has another name too.
+    """
+    parts = [claim.metadata.uid, member.request, str(number), member.device]
+    if claim.spec.begin_time is not None:
+        parts += [times.text(claim.spec.begin_time), str(claim.spec.duration)]
+    identity = "\0".join(parts)
     tail = f"-{hashlib.sha256(identity.encode()).hexdigest()[:HASH_LENGTH]}"
     head = f"{claim.metadata.name}-{member.request}-{number}"
     return head[: DNS_SUBDOMAIN_LENGTH_MAX - len(tail)].rstrip("-.") + tail
@@ -143,6 +150,22 @@ def _alternative(claim: DeviceClaim, member: Member) -> str:
     """The name of the chosen alternative; empty if the request has none to choose from."""
     request = next(r for r in claim.spec.requests if r.name == member.request)
     return request.first_available[member.alternative].name if request.first_available else ""
+
+
+def books(lease: Lease, claim: DeviceClaim) -> bool:
+    """Whether a waiting lease of the claim is booked for the time and client of the claim."""
+    mine, asked = lease.spec, claim.spec
+    return (mine.begin_time, mine.duration, mine.client_ref) == (
+        asked.begin_time,
+        asked.duration,
+        asked.client_ref,
+    )
+
+
+def missed_at(claim: DeviceClaim) -> datetime | None:
+    """When the time is over for which a claim was booked; None if it has no begin time."""
+    spec = claim.spec
+    return times.shifted(spec.begin_time, spec.duration) if spec.begin_time is not None else None
 
 
 def following(lease: Lease, claim: DeviceClaim) -> Lease:

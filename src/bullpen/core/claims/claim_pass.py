@@ -16,7 +16,9 @@ from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.devicepool import DevicePool
 from bullpen.api.exporter import Exporter
 from bullpen.api.lease import Lease
+from bullpen.core.claims import claim_lifecycle
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.claim_bookings import ClaimBookings
 from bullpen.core.claims.claim_queue import (
     Book,
     Decision,
@@ -44,7 +46,7 @@ from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.quotas import Quotas, Usage
-from bullpen.core.leases.requests import Request, Want
+from bullpen.core.leases.requests import Bookings, Lab, Request, Supply, Want
 from bullpen.core.matcher import Matcher
 from bullpen.kit import times
 
@@ -91,13 +93,21 @@ class ClaimLab:
     handicaps: Mapping[str, timedelta] = field(default_factory=dict)
     """By client, by how much recent use delays its claims in the queue."""
 
+    bookings: Bookings | None = None
+    """Leases that are booked for later, those of claims among them; None if there are none."""
+
+    supplies: tuple[Supply, ...] = ()
+    """What pools could create, also for booked leases."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """The claim gets these exporters now."""
+    """The claim gets these exporters now, or at its begin time."""
 
     claim: DeviceClaim
     answer: Answer
+    begin: datetime | None = None
+    """When they are booked for; None for now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +122,8 @@ class Hold:
     """Exporters that are kept for it from ``starts`` on."""
 
     starts: datetime | None = None
+    booked: bool = False
+    """Its leases are booked and stay as they are."""
 
 
 class ClaimIndexes:
@@ -176,8 +188,8 @@ def reservation(lab: ClaimLab, decision: Serve | Hold) -> Request | None:
     since = claim.metadata.creation_timestamp
     assert since is not None
     match decision:
-        case Serve(answer=answer):
-            begin, devices = since, answer.devices
+        case Serve(answer=answer, begin=booked):
+            begin, devices = booked or since, answer.devices
         case Hold(starts=datetime() as begin, kept=devices) if devices:
             pass
         case _:
@@ -208,12 +220,22 @@ class _Pass:
         indexes.start(lab)
         self._allocator = indexes.allocator("offered", self._inventory, self._classes)
         self._explained = 0
+        booked = Lab(
+            offers=lab.offers,
+            requests=(),
+            policies=lab.policies,
+            supplies=lab.supplies,
+            bookings=lab.bookings,
+        )
+        self._bookings = ClaimBookings(booked, lab.leases)
 
     def run(self) -> Iterator[Serve | Hold]:
         waiting: dict[str, DeviceClaim] = {}
         for claim in self._lab.claims:
             refusal = self._refusal(claim)
-            if refusal is None:
+            if refusal is None and self._suffices(claim):
+                yield self._booked_hold(claim)
+            elif refusal is None:
                 waiting[claim.metadata.name] = claim
             else:
                 yield refusal
@@ -230,8 +252,11 @@ class _Pass:
             match decision:
                 case Start(answer=answer):
                     yield Serve(claim, answer)
-                case Book(begin=begin):
-                    yield self._reserved(claim, begin)
+                case Book(answer=answer, begin=begin):
+                    yield Serve(claim, answer, begin)
+                case Wait() if self._bookings.leases(claim):
+                    # Nothing better was found, so it keeps what it has booked.
+                    yield self._booked_hold(claim)
                 case Wait():
                     yield self._hold(claim, asked, decision)
                 case _:
@@ -248,10 +273,12 @@ class _Pass:
         )
 
     def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
+        own = {c.metadata.uid for c in self._lab.claims if c.metadata.name in claims}
         queue = Queue(
             claims=tuple(claims.values()),
             uses=self._inventory.uses,
             handicaps=self._lab.handicaps,
+            reservations=tuple(self._bookings.reservations(self._allocator.index, besides=own)),
         )
         return decide(self._allocator, queue, now=self._now)
 
@@ -271,13 +298,15 @@ class _Pass:
         active = dict(self._lab.active)
         over = []
         for decision in decisions:
-            if not isinstance(decision, Start):
+            if not isinstance(decision, Start | Book):
                 continue
             claim, size = waiting[decision.claim], len(decision.answer.members)
             client = claim.spec.client_ref.name
             if size > MEMBERS_MAX:
                 text = f"all that match are {size} devices; a claim has at most {MEMBERS_MAX}"
                 over.append(Hold(claim=claim, reason="TooManyDevices", message=text))
+            if size > MEMBERS_MAX or isinstance(decision, Book):
+                # What is booked counts when it begins.
                 continue
             problem = quotas.too_many_active(
                 self._lab.quotas,
@@ -331,9 +360,22 @@ class _Pass:
             starts=decision.starts,
         )
 
-    def _reserved(self, claim: DeviceClaim, begin: datetime) -> Hold:
-        text = f"it begins at {times.text(begin)}"
-        return Hold(claim=claim, reason=WaitReason.RESERVED.value, message=text, wake_at=begin)
+    def _suffices(self, claim: DeviceClaim) -> bool:
+        index = self._allocator.index
+        return claim.spec.begin_time is not None and self._bookings.suffices(
+            claim, index, allowed=self._allowed(claim, index)
+        )
+
+    def _booked_hold(self, claim: DeviceClaim) -> Hold:
+        begin, told = claim.spec.begin_time, claim_lifecycle.wait_of(self._bookings.leases(claim))
+        assert begin is not None
+        return Hold(
+            claim=claim,
+            reason=told.reason if told is not None else WaitReason.RESERVED.value,
+            message=told.message if told is not None else f"it begins at {times.text(begin)}",
+            wake_at=begin if begin > self._now else None,
+            booked=True,
+        )
 
     def _message(self, asked: WaitingClaim) -> str:
         """What is missing. Times are left out: each of them would be another write."""

@@ -11,8 +11,9 @@ a higher priority, and a booking with spot access nothing from regular ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bullpen.api.exporterset import SET_UID
@@ -50,6 +51,15 @@ class PoolPlaces:
     member: Device
     room: int | None
     """How many; None for any number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """An exporter that is kept for a booked request."""
+
+    request: Request
+    exporter: str
+    fence: Fence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +101,15 @@ class Fences:
 
         for request in booked:
             self._place(request)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """The exporters that are kept, for whom and for which time."""
+        return tuple(
+            Placement(request=booking.request, exporter=exporter, fence=booking.fence)
+            for exporter, bookings in self._placed.items()
+            for booking in bookings
+        )
 
     def kept_from(self, request: Request) -> frozenset[str]:
         """The exporters that the request must not get."""
@@ -277,6 +296,34 @@ def fences(lab: Lab) -> Fences | None:
     if not booked:
         return None
     return Fences(lab, (_places(lab, supply) for supply in lab.supplies), booked)
+
+
+def placements(lab: Lab) -> tuple[Placement, ...]:
+    """Where all bookings of the lab are placed, the next ones first."""
+    if lab.bookings is None:
+        return ()
+    booked = sorted(lab.bookings.requests, key=lambda booked: _order(lab, booked))[:BOOKINGS_MAX]
+    return Fences(lab, (_places(lab, supply) for supply in lab.supplies), booked).placements
+
+
+def hindered(lab: Lab, until: Mapping[str, datetime | None]) -> Placement | None:
+    """A booking that would lose its exporter if leases ended later; the first to begin.
+
+    ``until``: the new ends by the names of the leases, None for no end. A booking that finds
+    another exporter is not hindered.
+    """
+    if lab.bookings is None:
+        return None
+    ends = {name: end for name, end in lab.bookings.ends.items() if name not in until}
+    ends |= {name: end for name, end in until.items() if end is not None}
+    later = replace(lab, bookings=replace(lab.bookings, ends=ends))
+    kept = Counter(placed.request.name for placed in placements(later))
+    lost = []
+    for placed in placements(lab):
+        kept[placed.request.name] -= 1
+        if kept[placed.request.name] < 0:
+            lost.append(placed)
+    return min(lost, key=lambda x: (x.fence.begin, x.exporter), default=None)
 
 
 def ends_at(request: Request, now: datetime) -> datetime:

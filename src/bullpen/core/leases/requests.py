@@ -266,7 +266,13 @@ class RequestIndex:
 
     @property
     def booked(self) -> tuple[Request, ...]:
+        """What is kept from others: for begin times, and for claims that wait."""
         return (*self._booked.values(), *self._reserved.values())
+
+    @property
+    def scheduled(self) -> tuple[Request, ...]:
+        """Requests whose begin time has not come."""
+        return tuple(self._booked.values())
 
     def ends_changed(self, offer: Offer) -> None:
         """The lease that has the exporter ends at another time, so bookings may move."""
