@@ -27,8 +27,7 @@ browser: setup ## What the tests of the dashboard need besides: Chromium, and pa
 	@$(BIN)/python scripts/pages dev
 
 test: check browser ## Everything: the fast half, then whole labs, real processes, crashes and clients
-	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow or hypothesis) and not real" $(T)
-	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
+	$(PYTEST) -n 4 --dist loadgroup -m "lab or slow or hypothesis or real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 
 lint: setup ## Style and format
