@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -q
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format browser
+.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format test-tools
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -22,11 +22,11 @@ demo: setup ## Show the service doing its main job, then clean up
 check: setup ## The fast half: lint, types, imports, unit tests
 	@$(MAKE) --no-print-directory -j 2 lint types imports unit
 
-browser: setup ## What the tests of the dashboard need besides: Chromium, and packages of npm
-	@scripts/setup browser
+test-tools: setup ## What only tests need: Chromium, Prometheus, and packages of npm
+	@scripts/setup test-tools
 	@$(BIN)/python scripts/pages dev
 
-test: check browser ## Everything: the fast half, then whole labs, real processes, crashes and clients
+test: check test-tools ## Everything: the fast half, then whole labs, real processes, crashes and clients
 	$(PYTEST) -n 4 --dist loadgroup -m "lab or slow or hypothesis or real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 

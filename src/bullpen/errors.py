@@ -77,6 +77,13 @@ class Invalid(Rejected):
 
     reason = "Invalid"
 
+    def __init__(
+        self, message: str, *, causes: tuple[Cause, ...] = (), name: str = "", **facts: object
+    ) -> None:
+        super().__init__(message, causes=causes, **facts)
+        self.name = name
+        """The refused object; the path of a create does not have its name."""
+
 
 class Unauthorized(Rejected):
     reason = "Unauthorized"

@@ -543,7 +543,7 @@ def test_an_invalid_object_is_refused_and_the_field_is_named(
         "create", "--validate=false", "-f", "-", input=yaml.safe_dump(document), check=False
     )
     assert done.returncode == 1
-    assert "is invalid" in done.stderr
+    assert f'"{document["metadata"]["name"]}" is invalid' in done.stderr
     assert named in done.stderr
 
 

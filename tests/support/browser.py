@@ -23,7 +23,7 @@ WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium; Playwright's own is not downloaded."""
     path = shutil.which("chromium")
-    assert path is not None, "there is no chromium; run 'make browser'"
+    assert path is not None, "there is no chromium; run 'make test-tools'"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:

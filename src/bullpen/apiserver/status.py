@@ -41,13 +41,14 @@ def failure(
 ) -> Document:
     """The Status object for ``error``; kubectl branches on its ``reason``."""
     details: Document = {}
+    refused = error if isinstance(error, errors.Invalid) else None
+    name = name or (refused.name if refused is not None else "")
     if name:
         details["name"] = name
     if resource is not None:
         details["group"] = resource.group
         # Kubernetes puts the plural here for lookups and the kind for validation.
-        invalid = isinstance(error, errors.Invalid)
-        details["kind"] = resource.kind if invalid else resource.plural
+        details["kind"] = resource.kind if refused is not None else resource.plural
     if error.causes:
         details["causes"] = [
             {"reason": cause.reason, "message": cause.message, "field": cause.field}

@@ -23,6 +23,7 @@ from bullpen.app.cluster_process import (
 from bullpen.app.config import Config
 from bullpen.app.httpserver import serving
 from bullpen.app.lab import Keys, Lab, LabSettings, Role, scopes_of
+from bullpen.app.lease_metrics import LeaseMetrics
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import lab_metrics
 from bullpen.app.process import Shares
@@ -111,12 +112,16 @@ async def _serving(
         keys=identity.keys,
     )
     services = Services.of(lab)
+    counted = (
+        *lab_metrics(lab.views, providers=False),
+        LeaseMetrics(lab.views, clock=sources.clock),
+    )
     async with (
         lab.running(controllers.LEASES),
         grpc.serving(services.callers, services.controller, services.client, services.claims),
         _login(settings, identity, endpoint, namespace=home),
     ):
-        with here.health.counting(lab_metrics(lab.views, providers=False)):
+        with here.health.counting(counted):
             announce(f"Leading at {endpoint}.")
             yield f"leading at {endpoint}"
 

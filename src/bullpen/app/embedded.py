@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from prometheus_client.registry import Collector
 
 from bullpen import __version__
 from bullpen.api.resources import RESOURCES
@@ -26,10 +28,12 @@ from bullpen.app.dashboard import DashboardParts
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
+from bullpen.app.lease_metrics import LeaseMetrics
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
 from bullpen.app.placements import local_disks, local_placement, provisioner_of
 from bullpen.app.process import Shares
+from bullpen.app.router_metrics import RouterMetrics
 from bullpen.app.services import LabTokens, Services
 from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
@@ -134,6 +138,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         )
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
+        counted = (*lab_metrics(lab.views), LeaseMetrics(lab.views, clock=sources.clock))
         await process.run_beside("history of pools", dashboard.history.run)
         # The router starts only now: before it knows which leases have ended, it would admit their
         # tokens.
@@ -144,7 +149,9 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
             )
         )
         await process.serve_login(endpoints)
-        await process.serve_api(lab, services, access, dashboard, problem=lambda: placement.problem)
+        await process.serve_api(
+            lab, services, access, dashboard, counted, problem=lambda: placement.problem
+        )
         process.backups.service_ready()
         yield Running(
             registry=process.registry,
@@ -303,6 +310,7 @@ class _Process:
         services: Services,
         access: AccessIndex,
         dashboard: DashboardParts,
+        counted: Iterable[Collector],
         *,
         problem: Callable[[], str],
     ) -> None:
@@ -320,7 +328,7 @@ class _Process:
             problem=problem,
         )
         ports = ConnectionMetrics((*self.doors.values(), self.grpc.guard))
-        for metrics in (*lab_metrics(lab.views), ports):
+        for metrics in (*counted, RouterMetrics(self.router), ports):
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
             service.metrics.collectors.register(AuditMetrics(self.audit))

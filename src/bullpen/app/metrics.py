@@ -55,8 +55,8 @@ class PoolMetrics(Collector):
         )
         boots = GaugeMetricFamily(
             "bullpen_pool_boot_seconds",
-            "How long recent members took to become ready, by quantile.",
-            labels=(*LABELS, "quantile"),
+            "How long recent members took to become ready, by percentile.",
+            labels=(*LABELS, "percentile"),
         )
         wrong = GaugeMetricFamily(
             "bullpen_pool_boot_estimate_error_seconds",
@@ -76,12 +76,12 @@ class PoolMetrics(Collector):
             created.add_metric(named, status.created)
             failing.add_metric(named, status.start_failures.count if status.start_failures else 0)
             measured = status.boot_times
-            for quantile, boot in (
-                ("0.5", status.typical_boot),
-                ("0.9", measured.slow if measured else None),
+            for percentile, boot in (
+                ("50", status.typical_boot),
+                ("90", measured.slow if measured else None),
             ):
                 if boot is not None:
-                    boots.add_metric((*named, quantile), boot.total_seconds())
+                    boots.add_metric((*named, percentile), boot.total_seconds())
             if measured is not None and measured.estimate_error is not None:
                 wrong.add_metric(named, measured.estimate_error.total_seconds())
         yield from (replicas, created, failing, boots, wrong)

@@ -23,6 +23,7 @@ from bullpen.api.objects import Objects
 from bullpen.app import process
 from bullpen.app.cluster_process import JoinSettings, before_stop, hear_signals, joined, taken_port
 from bullpen.app.health import Health
+from bullpen.app.router_metrics import RouterMetrics
 from bullpen.app.sources import Sources
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
@@ -245,7 +246,8 @@ async def route(
             async with lab.announced() as withdraw, router.serving(listener, tls, door=door):
                 home.health.ready = f"routing at {endpoint}"
                 announce(endpoint)
-                await home.stop.wait()
+                with home.health.counting((RouterMetrics(router),)):
+                    await home.stop.wait()
                 home.health.ready, home.health.waiting = "", "stopping"
                 await withdraw()
                 await lab.say_draining(router.streams(), settings.drain)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import SET_NAME, Decision, ExporterSet
+from bullpen.api.exporterset import Decision, ExporterSet
 from bullpen.api.lease import Lease
 from bullpen.api.meta import Condition, ConditionStatus
-from bullpen.api.virtualtargetpool import POOL_NAME, VirtualTargetPool
+from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.core import conditions
 from bullpen.core.exporters import presence
+from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.core.matcher import matcher_of
@@ -28,17 +28,6 @@ TARGET, LEASE, POOL = "target", "lease", "pool"
 Row = dict[str, Any]
 
 
-class TargetState(StrEnum):
-    FREE = "free"
-    LEASED = "leased"
-    BUSY = "busy"
-    """Online, not leased and not ready for a lease: it prepares or cleans up."""
-
-    STARTING = "starting"
-    DISABLED = "disabled"
-    OFFLINE = "offline"
-
-
 def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str]) -> Row:
     """``lease``: the one that holds the exporter. ``hidden``: labels that nobody is shown."""
     meta, labels = exporter.metadata, exporter.metadata.labels
@@ -48,7 +37,7 @@ def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str
         "state": target_state(exporter),
         "labels": {key: value for key, value in labels.items() if key not in hidden},
     }
-    pool = labels.get(SET_NAME) or labels.get(POOL_NAME)
+    pool = pool_of(exporter)
     if pool:
         row["pool"] = pool
     if exporter.status.lease_ref is not None:
@@ -60,18 +49,6 @@ def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str
     if message:
         row["message"] = message
     return row
-
-
-def target_state(exporter: Exporter) -> TargetState:
-    if exporter.status.lease_ref is not None:
-        return TargetState.LEASED
-    if not presence.online(exporter):
-        started = exporter.status.last_seen is not None or presence.registered(exporter)
-        is_member = SET_NAME in exporter.metadata.labels or POOL_NAME in exporter.metadata.labels
-        return TargetState.OFFLINE if started or not is_member else TargetState.STARTING
-    if not exporter.spec.enabled:
-        return TargetState.DISABLED
-    return TargetState.FREE if presence.idle(exporter) else TargetState.BUSY
 
 
 def _target_message(exporter: Exporter) -> str:

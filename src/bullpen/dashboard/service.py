@@ -23,6 +23,7 @@ from bullpen.api.paths import Document
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
+from bullpen.core.exporters.target_state import TargetState, target_state
 from bullpen.core.leases import lifecycle
 from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import audit_trail, protection, rows
@@ -311,8 +312,8 @@ class Dashboard:
                 if not matcher.matches(device_of(exporter)):
                     continue
                 total += 1
-                state = rows.target_state(exporter)
-                free += state is rows.TargetState.FREE
+                state = target_state(exporter)
+                free += state is TargetState.FREE
                 if len(found) < MATCHES_MAX:
                     found.append({"name": exporter.metadata.name, "state": state})
         return json_response({"total": total, "free": free, "targets": found})

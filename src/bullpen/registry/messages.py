@@ -61,4 +61,4 @@ def invalid_kind(kind: str, name: str, causes: tuple[Cause, ...]) -> Invalid:
     # Kubernetes reports each distinct error once, in brackets if there are several.
     distinct = list(dict.fromkeys(lines))
     listed = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
-    return Invalid(f'{kind} "{name}" is invalid: {listed}', causes=causes)
+    return Invalid(f'{kind} "{name}" is invalid: {listed}', causes=causes, name=name)

@@ -42,6 +42,12 @@ class Router:
         self.on_session = on_session
         """Called when two sides are joined and again when one leaves; must return at once."""
 
+        self._joined: set[tuple[Leg, Leg]] = set()
+        """Client and exporter of each stream that two sides share."""
+
+        self._passed_before = (0, 0)
+        """What streams that are over have passed, from clients and from exporters."""
+
         self._pairing: Pairing[Leg] = Pairing()
         self._connections: set[Connection] = set()
 
@@ -49,6 +55,19 @@ class Router:
     def load(self) -> int:
         """Current legs, including waiting ones."""
         return self._pairing.legs
+
+    @property
+    def joined(self) -> int:
+        """Streams that two sides share."""
+        return len(self._joined)
+
+    def passed(self) -> tuple[int, int]:
+        """Payload bytes passed so far, from clients and from exporters."""
+        clients, exporters = self._passed_before
+        return (
+            clients + sum(client.passed for client, _ in self._joined),
+            exporters + sum(exporter.passed for _, exporter in self._joined),
+        )
 
     def streams(self) -> dict[str, int]:
         """How many streams each lease has, by its uid."""
@@ -122,11 +141,16 @@ class Router:
         client, exporter = (leg, other) if ticket.role is Role.CLIENT else (other, leg)
         session = Session(stream=ticket.stream, lease=ticket.lease, started=self._clock.now())
         self.on_session(session)
-        left = leg.on_over
+        left, pair = leg.on_over, (client, exporter)
+        self._joined.add(pair)
 
         def over() -> None:
             if left is not None:
                 left()
+            if pair in self._joined:
+                self._joined.discard(pair)
+                clients, exporters = self._passed_before
+                self._passed_before = clients + client.passed, exporters + exporter.passed
             self.on_session(
                 replace(
                     session,
