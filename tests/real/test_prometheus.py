@@ -138,7 +138,7 @@ def test_every_alert_is_evaluated_and_the_right_one_is_pending(prometheus: Prome
     }
 
     def offline() -> bool:
-        return prometheus.rules().get("BullpenTargetsOffline", {}).get("state") == "pending"
+        return bool(prometheus.rules().get("BullpenTargetsOffline", {}).get("state") == "pending")
 
     # The board of the shelf has gone; its alert waits for ten minutes before it fires.
     eventually(offline, seconds=SECONDS_MAX, what="a pending alert about the offline board")
