@@ -41,8 +41,8 @@ DISK_TEMPLATE = f"{RESERVED_PREFIX}disk-template"
 FREE_SINCE = f"{RESERVED_PREFIX}free-since"
 """Annotation of a retained disk: since when no member has it (RFC 3339)."""
 
-REPLICAS_MAX = 1_000
-"""Members of one pool. A larger number is more often a slip than a wish, and hurts the others."""
+REPLICAS_MAX = 10_000
+"""Members of one pool; a larger number is more often a slip than a wish."""
 
 REVISIONS_MAX = 10
 NUMBER_LENGTH_MAX = 10

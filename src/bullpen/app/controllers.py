@@ -28,7 +28,7 @@ from bullpen.controllers.exporters.presence_reconciler import PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler
 from bullpen.controllers.leases.lease_reconciler import LeaseReconciler, watch_namespaces
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
-from bullpen.controllers.pools.lasting_index import OwnedIndex
+from bullpen.controllers.pools.lasting_index import LastingIndex
 from bullpen.controllers.pools.lasting_pool_reconciler import (
     LastingPoolReconciler,
     watch_lasting_pools,
@@ -277,18 +277,17 @@ def virtual_targets(lab: Lab) -> Controller[Key]:
 
 def virtual_target_pools(lab: Lab) -> Controller[Key]:
     """Keeps pools of lasting targets at their count."""
-    members, disks = OwnedIndex(lab.views[VirtualTarget]), OwnedIndex(lab.views[VirtualDisk])
+    index = LastingIndex(lab.views)
     return Controller(
         reconciler=LastingPoolReconciler(
             lab.objects,
             lab.views,
-            members,
-            disks,
+            index,
             clock=lab.clock,
             events=lab.events,
             chance=lab.chance,
         ),
-        watches=(partial(watch_lasting_pools, lab.views, members, disks),),
+        watches=(partial(watch_lasting_pools, lab.views, index),),
         subject=lambda key: lab.views[VirtualTargetPool].get(*key),
     )
 

@@ -28,7 +28,7 @@ from bullpen.app.login import outside_tokens
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.bench.measure import Goal, Result, compare
-from bullpen.bench.passes import ready
+from bullpen.bench.ready_exporter import ready
 from bullpen.controllers.exporters.presence_reconciler import Connections
 from bullpen.controllers.views import Views
 from bullpen.core.leases.quotas import UNLIMITED

@@ -15,17 +15,18 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatusValue
+from bullpen.api.exporter import Exporter, ExporterSpec
 from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
+from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, Role
 from bullpen.app.sources import Sources
+from bullpen.bench import lasting_members
 from bullpen.bench.measure import Goal, Result, compare
+from bullpen.bench.ready_exporter import NAMESPACE, POOL, ready
 from bullpen.controllers.views import Views
-from bullpen.core.conditions import condition
-from bullpen.core.exporters import presence
 from bullpen.core.targets import profiles
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
@@ -35,8 +36,11 @@ from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.store.journaled import MemoryStore
 
-NAMESPACE = "default"
-POOL = "bench"
+AnyPool = ExporterSet | VirtualTargetPool
+KINDS: dict[type[AnyPool], str] = {
+    ExporterSet: "cost per change",
+    VirtualTargetPool: "cost per change, lasting targets",
+}
 LABELS = {"board": "bench"}
 SIZES = (100, 1_000, 10_000)
 CHANGES = 40
@@ -47,21 +51,24 @@ GROWTH = Goal(1.3, at_least=False)
 
 async def run(*, rounds: int, sizes: tuple[int, ...] = SIZES) -> tuple[Result, ...]:
     """How much more a change costs in a pool ten times as large."""
-    costs = [await _costs(size, rounds) for size in sizes]
-    return tuple(
-        compare(
-            f"cost per change, {large:,} members against {small:,}",
-            costs[place + 1],
-            costs[place],
-            unit="ms",
-            goal=GROWTH,
-        )
-        for place, (small, large) in enumerate(pairwise(sizes))
-    )
+    found = []
+    for kind, what in KINDS.items():
+        costs = [await _costs(kind, size, rounds) for size in sizes]
+        found += [
+            compare(
+                f"{what}, {large:,} members against {small:,}",
+                costs[place + 1],
+                costs[place],
+                unit="ms",
+                goal=GROWTH,
+            )
+            for place, (small, large) in enumerate(pairwise(sizes))
+        ]
+    return tuple(found)
 
 
-async def _costs(size: int, rounds: int) -> list[float]:
-    async with Pool.of(size) as pool:
+async def _costs(kind: type[AnyPool], size: int, rounds: int) -> list[float]:
+    async with Pool.of(kind, size) as pool:
         await pool.changes()
         return [await pool.changes() * 1e3 for _ in range(rounds)]
 
@@ -69,17 +76,20 @@ async def _costs(size: int, rounds: int) -> list[float]:
 class Pool:
     """A settled pool in which members are leased and released one after the other."""
 
-    def __init__(self, objects: RegistryObjects, views: Views, size: int) -> None:
+    def __init__(
+        self, objects: RegistryObjects, views: Views, kind: type[AnyPool], size: int
+    ) -> None:
         self._objects = objects
+        self._kind = kind
         self._views = views
         self._size = size
         self._next = 0
         self._news = asyncio.Event()
-        views.sets.listen(lambda old, new: self._news.set())
+        views[kind].listen(lambda old, new: self._news.set())
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def of(cls, size: int) -> AsyncIterator[Pool]:
+    async def of(cls, kind: type[AnyPool], size: int) -> AsyncIterator[Pool]:
         sources = Sources(
             clock=SystemClock(), ids=RandomIds(random.Random(1)), chance=random.Random(1)
         )
@@ -87,10 +97,11 @@ class Pool:
         await registry.ensure_namespaces((NAMESPACE,))
         objects = RegistryObjects(registry, manager="bench")
         provisioner = FakeProvisioner(sources.chance)
-        await _fill(objects, provisioner, size, sources.clock.now())
+        fill = lasting_members.fill if kind is VirtualTargetPool else _fill
+        await fill(objects, provisioner, size, sources.clock.now())
         settings = LabSettings(endpoint="", ca_pem="")
         lab = Lab(objects, settings, sources, role=Role.POOLS, provisioners=(provisioner,))
-        found = cls(objects, lab.views, size)
+        found = cls(objects, lab.views, kind, size)
         async with lab.running(controllers.POOLS):
             await found.until(leased=0)
             yield found
@@ -119,7 +130,7 @@ class Pool:
                 await self._news.wait()
 
     def _is_settled(self, leased: int) -> bool:
-        found = self._views.sets.get(NAMESPACE, POOL)
+        found = self._views[self._kind].get(NAMESPACE, POOL)
         assert found is not None
         status = found.status
         return status.ready_replicas == self._size and status.leased_replicas == leased
@@ -160,17 +171,3 @@ async def _fill(
             connection=Connection(endpoint="", token="", ca_pem=""),
         )
         await provisioner.ensure(spec)
-
-
-def ready(exporter: Exporter, now: datetime) -> Exporter:
-    said = condition(
-        (),
-        "Registered",
-        status=True,
-        reason="Register",
-        generation=exporter.metadata.generation,
-        now=now,
-    )
-    registered = replace(exporter, status=replace(exporter.status, conditions=said))
-    status = presence.reported(registered, value=ExporterStatusValue.AVAILABLE, message="", now=now)
-    return replace(registered, status=status)

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects, meta_of
@@ -27,7 +26,7 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPool,
 )
 from bullpen.controllers.object_edit import change_status, in_batches, together
-from bullpen.controllers.pools.lasting_index import OwnedIndex, controller_uid
+from bullpen.controllers.pools.lasting_index import LastingIndex
 from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.controllers.pools.removals import forget_removals
 from bullpen.controllers.views import Views
@@ -37,10 +36,10 @@ from bullpen.core.pools.lasting_pool import (
     Action,
     Create,
     Delete,
-    LastingMember,
     LastingPlan,
     LastingPool,
     Update,
+    Usual,
 )
 from bullpen.core.pools.lasting_status import LastingReport
 from bullpen.core.pools.refusals import Attempt
@@ -48,7 +47,7 @@ from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
-from bullpen.runtime.informer import Key, key_of
+from bullpen.runtime.informer import Informer, Key, key_of
 from bullpen.runtime.loop import Outcome
 
 PACE = timedelta(microseconds=50)
@@ -64,8 +63,7 @@ class LastingPoolReconciler:
         self,
         objects: Objects,
         views: Views,
-        members: OwnedIndex[VirtualTarget],
-        disks: OwnedIndex[VirtualDisk],
+        index: LastingIndex,
         *,
         clock: Clock,
         events: Events,
@@ -76,8 +74,7 @@ class LastingPoolReconciler:
         self._pools = views[VirtualTargetPool]
         self._targets = views[VirtualTarget]
         self._disks = views[VirtualDisk]
-        self._members = members
-        self._owned_disks = disks
+        self._index = index
         self._clock = clock
         self._events = events
         self._chance = chance
@@ -103,7 +100,7 @@ class LastingPoolReconciler:
         if resting is not None:
             return Outcome(wake_at=resting)
         assigned, seen = self._observe(pool)
-        self._pauses.begin(key, len(seen.members), now=now)
+        self._pauses.begin(key, seen.count, now=now)
         plan = lasting_pool.plan(seen, now=now)
         attempts = await self._act(seen, plan)
         # New members get their disks now; those of their own follow when the member exists.
@@ -121,29 +118,29 @@ class LastingPoolReconciler:
         return Outcome(wake_at=min((wake for wake in wakes if wake is not None), default=None))
 
     def _observe(self, pool: VirtualTargetPool) -> tuple[Assignment, LastingPool]:
-        uid, namespace = pool.metadata.uid, pool.metadata.namespace
-        targets = self._members.of(uid)
-        found = {disk.metadata.name: disk for disk in self._owned_disks.of(uid)}
-        for target in targets:
-            for disk in self._owned_disks.of(target.metadata.uid):
-                found[disk.metadata.name] = disk
-        assigned = Assignment(pool=pool, targets=targets, found=found)
-        prefix = f"{pool.metadata.name}-"
-        taken = (t.metadata.name for t in self._targets.all(namespace))
+        index = self._index.of(pool.metadata.uid)
+        index.settle(pool)
+        members = index.unusual
+        assigned = Assignment(
+            pool=pool,
+            targets=tuple(member.target for member in members),
+            found=index.loose_disks,
+            next_number=index.highest_disk,
+        )
         seen = LastingPool(
             pool=pool,
-            members=tuple(LastingMember(target=t, leased=self._leased(t)) for t in targets),
-            taken=frozenset(name for name in taken if name.startswith(prefix)),
+            members=members,
+            usual=Usual(
+                count=index.usual,
+                leased=index.usual_leased,
+                first_number=index.highest,
+                members=index.ordinary,
+            ),
+            taken=_Names(self._targets, pool.metadata.namespace),
             refusals=lasting_status.refusals(pool),
             spec_of=assigned.spec_of,
         )
         return assigned, seen
-
-    def _leased(self, target: VirtualTarget) -> bool:
-        exporter: Exporter | None = self._views.exporters.get(*key_of(target))
-        return bool(target.status.lease) or (
-            exporter is not None and exporter.status.lease_ref is not None
-        )
 
     async def _act(self, seen: LastingPool, plan: LastingPlan) -> list[Attempt]:
         attempts: list[Attempt] = []
@@ -249,17 +246,21 @@ class LastingPoolReconciler:
                 self._events.emit(pool, reason=refusal.event_reason, message=text, warning=True)
 
 
-def watch_lasting_pools(
-    views: Views,
-    members: OwnedIndex[VirtualTarget],
-    disks: OwnedIndex[VirtualDisk],
-    add: Callable[[Key], None],
-) -> None:
-    """Start a pass when a pool, a member of it or a disk changes."""
-    pools = views[VirtualTargetPool]
+class _Names:
+    """The names of the targets of a namespace."""
+
+    def __init__(self, targets: Informer[VirtualTarget], namespace: str) -> None:
+        self._targets = targets
+        self._namespace = namespace
+
+    def __contains__(self, name: object) -> bool:
+        return self._targets.get(self._namespace, str(name)) is not None
+
+
+def watch_lasting_pools(views: Views, index: LastingIndex, add: Callable[[Key], None]) -> None:
+    """Start a pass when a pool, a member of it, its lease or a disk changes."""
     keys: dict[str, Key] = {}
-    owners: dict[str, str] = {}
-    """By the uid of a member, the uid of its pool."""
+    """By the uid of a pool."""
 
     def pool(old: VirtualTargetPool | None, new: VirtualTargetPool | None) -> None:
         value = new or old
@@ -267,28 +268,15 @@ def watch_lasting_pools(
         keys[value.metadata.uid] = key_of(value)
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             add(key_of(value))
-
-    def member(old: VirtualTarget | None, new: VirtualTarget | None) -> None:
-        value = new or old
-        assert value is not None
-        owners[value.metadata.uid] = controller_uid(value)
+        if new is None:
+            del keys[value.metadata.uid]
 
     def owned(uid: str) -> None:
-        uid = owners.get(uid) or uid
         if uid in keys:
             add(keys[uid])
 
-    def exporter(old: Exporter | None, new: Exporter | None) -> None:
-        value = new or old
-        assert value is not None
-        if old is None or new is None or old.status.lease_ref != new.status.lease_ref:
-            owned(owners.get(controller_uid(value), ""))
-
-    pools.listen(pool)
-    views[VirtualTarget].listen(member)
-    views.exporters.listen(exporter)
-    members.listen(owned)
-    disks.listen(owned)
+    views[VirtualTargetPool].listen(pool)
+    index.listen(owned)
 
 
 def _stops(error: LabError) -> bool:

@@ -21,6 +21,7 @@ from bullpen.api.virtualtargetpool import (
     own_disk_name,
     retained_disk_name,
 )
+from bullpen.core.pools import member_names
 from bullpen.core.targets import disks
 from bullpen.kit import times
 
@@ -76,12 +77,14 @@ class Assignment:
 
     pool: VirtualTargetPool
     targets: tuple[VirtualTarget, ...]
-    """All members, also those that are ending."""
+    """All members, also those that are ending; those with settled disks may be left out."""
 
     found: dict[str, VirtualDisk]
-    """The disks of the pool and of its members, by name."""
+    """The disks of the pool and of these members, by name."""
 
     next_number: int = 0
+    """The number of the next retained disk, as far as the caller knows."""
+
     new: dict[str, str] = field(default_factory=dict)
     """Names of retained disks to create, with their templates."""
 
@@ -89,15 +92,12 @@ class Assignment:
     """By member and template, the disk."""
 
     def __post_init__(self) -> None:
-        self.next_number = max(self.pool.status.created_disks, *self._numbers(), 0)
+        floor = max(self.next_number, self.pool.status.created_disks)
+        self.next_number = max((floor, *self._numbers()))
         self._keep()
 
     def _numbers(self) -> Iterator[int]:
-        yield 0
-        for name in self.found:
-            tail = name.rpartition("-")[2]
-            if tail.isascii() and tail.isdigit():
-                yield int(tail) + 1
+        return (member_names.tail_number(name) + 1 for name in self.found)
 
     def _keep(self) -> None:
         """Every member keeps the disks it has; of two with one disk, the one that has it open."""

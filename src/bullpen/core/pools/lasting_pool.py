@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -29,8 +29,8 @@ from bullpen.api.virtualtargetpool import (
 from bullpen.core import conditions
 from bullpen.core.pools.refusals import Refusal, of, permitted
 
-CREATES_MAX = 50
-"""Members created in one pass; the rest follow in the next ones."""
+CREATES_MAX = 500
+"""Members created in one pass, in growing batches; the rest follow in the next ones."""
 
 HASH_LENGTH = 16
 
@@ -92,13 +92,33 @@ class LastingMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """Members that are ready, with the current template in effect and the disks they should have.
+
+    All that a decision needs of them is their number, unless the pool shrinks.
+    """
+
+    count: int = 0
+    leased: int = 0
+    first_number: int = 0
+    """A number that no member has had, nor any higher one."""
+
+    members: Callable[[], Iterable[LastingMember]] = tuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastingPool:
     """Everything a decision about the members of one pool looks at."""
 
     pool: VirtualTargetPool
     members: tuple[LastingMember, ...] = ()
-    taken: frozenset[str] = frozenset()
-    """Names that targets outside the pool have."""
+    """Members to look at one by one."""
+
+    usual: Usual = field(default_factory=lambda: Usual())
+    """All other members, of which there may be thousands: ``lasting_members``."""
+
+    taken: Container[str] = frozenset()
+    """Names that targets have; those of ``members`` may be left out."""
 
     refusals: tuple[Refusal, ...] = ()
     spec_of: Callable[[str, VirtualTarget | None], VirtualTargetSpec] = field(
@@ -117,9 +137,17 @@ class LastingPool:
 
     @property
     def live(self) -> tuple[LastingMember, ...]:
-        """Members that count."""
+        """Of ``members``, those that count."""
         out = self.leaving
         return tuple(m for m in self.members if not m.ending and m.uid not in out)
+
+    @property
+    def live_count(self) -> int:
+        return len(self.live) + self.usual.count
+
+    @property
+    def count(self) -> int:
+        return len(self.members) + self.usual.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,16 +212,16 @@ def plan(seen: LastingPool, *, now: datetime) -> LastingPlan:
        an Explicit pool removes none.
     4. At the count, the template reaches the members by the update strategy.
     """
-    spec, live = seen.pool.spec, seen.live
+    spec, live = seen.pool.spec, seen.live_count
     known = {member.uid for member in seen.members}
     gone = tuple(removal.uid for removal in spec.removals if removal.uid not in known)
-    numbers = f"{len(live)} of {spec.replicas} members"
-    missing = max(0, spec.replicas - len(live))
+    numbers = f"{live} of {spec.replicas} members"
+    missing = max(0, spec.replicas - live)
     if spec.paused:
         return LastingPlan(gone=gone, missing=missing, numbers=numbers)
     named = _removed_by_name(seen)
     creates = _creates(seen, missing, numbers, now)
-    victims, waiting = _surplus(seen, len(live) - spec.replicas, numbers)
+    victims, waiting = _surplus(seen, live - spec.replicas, numbers)
     rollout = (*_repairs(seen), *_rollout(seen)) if not creates and not victims else ()
     return LastingPlan(
         actions=(*named, *creates, *victims, *rollout),
@@ -215,9 +243,10 @@ def _removed_by_name(seen: LastingPool) -> tuple[Delete, ...]:
 
 def _creates(seen: LastingPool, missing: int, numbers: str, now: datetime) -> tuple[Create, ...]:
     pool = seen.pool.metadata.name
-    used = seen.taken | {member.name for member in seen.members}
+    used = {member.name for member in seen.members}
     candidates = (member_name(pool, number) for number in count(first_number(seen)))
-    free = islice((name for name in candidates if name not in used), min(missing, CREATES_MAX))
+    unused = (name for name in candidates if name not in used and name not in seen.taken)
+    free = islice(unused, min(missing, CREATES_MAX))
     wanted = [Create(name=name, message=numbers) for name in free]
     return tuple(permitted(of(seen.refusals, "Create"), wanted, now=now))
 
@@ -227,7 +256,7 @@ def first_number(seen: LastingPool) -> int:
     prefix = f"{seen.pool.metadata.name}-"
     tails = (m.name.removeprefix(prefix) for m in seen.members if m.name.startswith(prefix))
     numbers = [int(tail) + 1 for tail in tails if tail.isascii() and tail.isdigit()]
-    return max((seen.pool.status.created, *numbers))
+    return max((seen.pool.status.created, seen.usual.first_number, *numbers))
 
 
 def _surplus(
@@ -237,7 +266,7 @@ def _surplus(
     policy = seen.pool.spec.scale_down_policy
     if surplus <= 0 or policy is ScaleDownPolicy.EXPLICIT:
         return (), ()
-    order = scale_down_order(seen.live, policy)
+    order = scale_down_order((*seen.live, *seen.usual.members()), policy)
     idle = [m for m in order if not m.leased][:surplus]
     waiting = [m.name for m in order if m.leased][: surplus - len(idle)]
     message = f"{numbers}, {policy}"
@@ -293,7 +322,7 @@ def _rollout(seen: LastingPool) -> tuple[Update | Delete, ...]:
     down = [m for m in rest if not m.ready and not m.leased]
     up = sorted((m for m in rest if m not in down), key=lambda m: (m.leased, *_age(m)))
     chosen = [*free, *down[:room], *up[: max(0, room - len(down))]]
-    message = f"template {template}, {len(outdated)} of {len(live)} members are outdated"
+    message = f"template {template}, {len(outdated)} of {seen.live_count} members are outdated"
     if strategy is UpdateType.REPLACE:
         return tuple(Delete(name=m.name, rule=Rule.ROLLOUT, message=message) for m in chosen)
     return tuple(Update(name=m.name, message=message) for m in chosen)

@@ -40,16 +40,17 @@ def status(
 ) -> VirtualTargetPoolStatus:
     """The status of ``found`` after a pass."""
     seen, old = report.seen, found.status
-    members, template = seen.members, seen.hash
+    members, template, usual = seen.members, seen.hash, seen.usual
     live = seen.live
-    updated = sum(member.effective(template) for member in live)
+    updated = usual.count + sum(member.effective(template) for member in live)
+    available = usual.count - usual.leased + sum(m.ready and not m.leased for m in live)
     counted = replace(
         old,
         observed_generation=seen.pool.metadata.generation,
-        replicas=len(members),
-        ready_replicas=sum(member.ready for member in members),
-        available_replicas=sum(m.ready and not m.leased for m in live),
-        leased_replicas=sum(member.leased for member in members),
+        replicas=seen.count,
+        ready_replicas=usual.count + sum(member.ready for member in members),
+        available_replicas=available,
+        leased_replicas=usual.leased + sum(member.leased for member in members),
         updated_replicas=updated,
         restart_pending_replicas=sum(
             m.written == template and not m.settled and m.restart_pending for m in live
@@ -118,7 +119,7 @@ def _available(counted: VirtualTargetPoolStatus, pool: VirtualTargetPool) -> _Sa
 
 def _progressing(report: LastingReport) -> _Said:
     seen, plan = report.seen, report.plan
-    extra = len(seen.members) - seen.pool.spec.replicas
+    extra = seen.count - seen.pool.spec.replicas
     if plan.waiting:
         text = f"{', '.join(plan.waiting[:5])} leave when their leases end"
         return True, "WaitingForLeases", text
@@ -128,7 +129,7 @@ def _progressing(report: LastingReport) -> _Said:
 
 
 def _synced(counted: VirtualTargetPoolStatus, report: LastingReport) -> _Said:
-    live = len(report.seen.live)
+    live = report.seen.live_count
     text = f"{counted.updated_replicas} of {live} members have template {report.seen.hash}"
     if counted.updated_replicas == live:
         return True, "PoolSynced", text

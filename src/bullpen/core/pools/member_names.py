@@ -63,6 +63,12 @@ def _next_number(name: str, created: int, known: Iterable[str]) -> int:
     return max(created, 1 + max((number(name, member) for member in known), default=-1))
 
 
+def tail_number(name: str) -> int:
+    """The number at the end of a name, after a hyphen; -1 if there is none."""
+    tail = name.rpartition("-")[2]
+    return int(tail) if tail.isascii() and tail.isdigit() else -1
+
+
 def number(name: str, member: str) -> int:
     """The number in a member's name; -1 if the name has another form."""
     tail = member.removeprefix(f"{prefix(name)}-")
