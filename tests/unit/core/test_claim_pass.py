@@ -13,7 +13,8 @@ from bullpen.api.deviceclaim import DeviceClaim
 from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.exporter import Exporter
 from bullpen.core.claims import claim_pass
-from bullpen.core.claims.claim_pass import ClaimIndexes, ClaimLab, Hold, Serve, decide_claims
+from bullpen.core.claims.claim_lab import ClaimLab, Hold, Serve
+from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import Policies

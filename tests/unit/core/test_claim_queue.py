@@ -174,14 +174,14 @@ def test_preemption_ends_the_cheapest_holders_that_suffice_and_no_more() -> None
     one_x = claim(request("r", one("kind == 'x'")))
     two_x = claim(request("r", one("kind == 'x'", 2)))
     found = ask(inventory, waiting("c", terms=one_x, priority=5), holders=holders)
-    assert found["c"] == Preempt(claim="c", holders=("single",))
+    assert found["c"] == Preempt(claim="c", holders=("single",), devices=("d1",))
     found = ask(
         inventory,
         waiting("c", terms=two_x, priority=5),
         waiting("d", terms=claim(request("r", one("kind == 'y'")))),
         holders=holders,
     )
-    assert found["c"] == Preempt(claim="c", holders=("single", "gang"))
+    assert found["c"] == Preempt(claim="c", holders=("single", "gang"), devices=("d0", "d1"))
     # What the gang loses besides is free only when it has ended.
     assert isinstance(found["d"], Wait)
 

@@ -20,16 +20,17 @@ from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, change_status, together
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
-from bullpen.core.claims import claim_lifecycle
-from bullpen.core.claims.claim_lifecycle import Create, Withdraw
-from bullpen.core.claims.claim_pass import (
-    ClaimIndexes,
+from bullpen.core.claims import claim_lifecycle, member_replacement
+from bullpen.core.claims.claim_lab import (
+    ClaimDecision,
     ClaimLab,
     Hold,
+    Preempted,
     Serve,
-    decide_claims,
     reservation,
 )
+from bullpen.core.claims.claim_lifecycle import Create, Withdraw
+from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
@@ -96,10 +97,12 @@ class ClaimReconciler:
         open_claims = [claim for claim in claims if not claim.status.ended]
         waiting = [claim for claim in open_claims if self._waits(claim, now)]
         others = {claim.metadata.uid for claim in waiting}
-        acts = [self._settle(c, now) for c in open_claims if c.metadata.uid not in others]
-        acts += [self._forget(claim, now) for claim in claims if claim.status.ended]
-        decisions = self._decided(namespace, waiting, now)
-        acts += [self._perform(decision, now) for decision in decisions]
+        having = [claim for claim in open_claims if claim.metadata.uid not in others]
+        acts = [self._forget(claim, now) for claim in claims if claim.status.ended]
+        decisions = self._decided(namespace, waiting, having, now)
+        wanted = {d.claim.metadata.uid: d.by for d in decisions if isinstance(d, Preempted)}
+        acts += [self._settle(c, wanted.get(c.metadata.uid, ""), now) for c in having]
+        acts += [self._perform(d, now) for d in decisions if not isinstance(d, Preempted)]
         errors = [error for error in await together(acts) if error is not None]
         for error in errors:
             if not isinstance(error, Conflict | NotFound | AlreadyExists):
@@ -108,12 +111,18 @@ class ClaimReconciler:
         wakes += [w for c in waiting if (w := claim_lifecycle.widens_at(c, now=now)) is not None]
         wakes += [d.wake_at for d in decisions if isinstance(d, Hold) and d.wake_at is not None]
         wakes += [at for c in waiting if (at := claim_lifecycle.missed_at(c)) is not None]
+        told = [c for c in having if self._told(c) or c.metadata.uid in wanted]
+        wakes += [claim_lifecycle.preempted_until(c, now=now) for c in told]
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
     def _decided(
-        self, namespace: str, waiting: list[DeviceClaim], now: datetime
-    ) -> tuple[Serve | Hold, ...]:
+        self,
+        namespace: str,
+        waiting: list[DeviceClaim],
+        having: list[DeviceClaim],
+        now: datetime,
+    ) -> tuple[ClaimDecision, ...]:
         """Decide about waiting claims. A pause follows: others need the process too."""
         if not waiting:
             self._indexes.pop(namespace, None)
@@ -121,7 +130,8 @@ class ClaimReconciler:
             self._reserve(namespace, ())
             return ()
         began = self._clock.steady()
-        lab = self._claim_labs.of(namespace, tuple(waiting), now=now)
+        served = tuple(claim for claim in having if claim.status.members)
+        lab = self._claim_labs.of(namespace, tuple(waiting), served, now=now)
         indexes = self._indexes.setdefault(namespace, ClaimIndexes())
         decisions = decide_claims(lab, now=now, indexes=indexes)
         self._reserve(namespace, (reservation(lab, decision) for decision in decisions))
@@ -142,6 +152,8 @@ class ClaimReconciler:
 
     def _waits(self, claim: DeviceClaim, now: datetime) -> bool:
         leases = self._leases(claim)
+        if member_replacement.replacing(claim, leases, now=now):
+            return True
         if claim.spec.release or claim_lifecycle.member_lost(claim, leases):
             return False
         if claim.status.members or claim_lifecycle.allocated(claim, leases):
@@ -159,11 +171,17 @@ class ClaimReconciler:
         )
         return frozenset(holder_of(exporter) for exporter in exporters if exporter is not None)
 
-    async def _settle(self, claim: DeviceClaim, now: datetime) -> None:
-        """Keep a claim and the leases that it has consistent, or end it with all of them."""
+    async def _settle(self, claim: DeviceClaim, preempted_by: str, now: datetime) -> None:
+        """Keep a claim and the leases that it has consistent, or end it with all of them.
+
+        ``preempted_by``: the claim of a higher priority that needs its devices, if one does.
+        """
         leases = self._leases(claim)
         if claim.spec.release:
             await self._end(claim, "Released", "the claim was released", now)
+        elif preempted_by and self._told(claim) and self._grace_over(claim, now):
+            text = f"claim {preempted_by} of a higher priority needed its devices"
+            await self._end(claim, "Preempted", text, now)
         elif claim_lifecycle.member_lost(claim, leases):
             reason, message = await self._loss(claim)
             if reason:
@@ -177,9 +195,31 @@ class ClaimReconciler:
                     lambda found: claim_lifecycle.following(found, claim),
                 )
             await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, now=now))
+            await self._announce(claim, preempted_by, now)
         elif not claim_lifecycle.being_assigned(leases, self._holders(leases)):
             text = "the time it was booked for passed before it could be served"
             await self._end(claim, "Expired", text, now)
+
+    def _told(self, claim: DeviceClaim) -> bool:
+        """Whether the claim was told that it ends for another one."""
+        return conditions.holds(claim.status.conditions, claim_lifecycle.PREEMPTED)
+
+    def _grace_over(self, claim: DeviceClaim, now: datetime) -> bool:
+        return claim_lifecycle.preempted_until(claim, now=now) <= now
+
+    async def _announce(self, claim: DeviceClaim, by: str, now: datetime) -> None:
+        """Tell a claim that it ends soon for another one, or that it does not any more."""
+        if bool(by) == self._told(claim):
+            return
+        written = await change_status(
+            self._objects,
+            self._claims,
+            claim,
+            lambda c: claim_lifecycle.preempted(c, by, now=now),
+        )
+        said = conditions.get(written.status.conditions, claim_lifecycle.PREEMPTED)
+        if said is not None:
+            self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
 
     async def _loss(self, claim: DeviceClaim) -> tuple[str, str]:
         """Why a claim with a lost member ends; empty if the view was only behind.
@@ -227,9 +267,15 @@ class ClaimReconciler:
     async def _perform(self, decision: Serve | Hold, now: datetime) -> None:
         claim = decision.claim
         found = self._leases(claim)
+        kept = member_replacement.kept_leases(found) if claim.status.members else ()
+        if kept:
+            found = tuple(lease for lease in found if lease not in kept)
+            if await self._cannot_be_replaced(claim, now):
+                return
         match decision:
             case Serve(answer=answer):
-                step = claim_lifecycle.next_step(found, claim_lifecycle.leases_for(claim, answer))
+                wanted = claim_lifecycle.leases_for(claim, answer, kept)
+                step = claim_lifecycle.next_step(found, wanted)
                 told = claim_lifecycle.wait_of(found) if step is None else None
                 if told is not None:
                     await self._wait(claim, told.reason, told.message, now)
@@ -249,7 +295,18 @@ class ClaimReconciler:
             case None:
                 pass
 
+    async def _cannot_be_replaced(self, claim: DeviceClaim, now: datetime) -> bool:
+        """Ends a claim that only reached its end time; also true if the view was only behind."""
+        reason, message = await self._loss(claim)
+        if reason == "Expired":
+            await self._end(claim, reason, message, now)
+        return reason in ("", "Expired")
+
     async def _wait(self, claim: DeviceClaim, reason: str, message: str, now: datetime) -> None:
+        if claim.status.members:
+            lost = member_replacement.lost_members(claim, self._leases(claim))
+            names = ", ".join(member.device for member in lost) or "a member"
+            reason, message = "Replacing", f"{names} is being replaced: {message}"
         await self._say(
             claim, lambda c: claim_lifecycle.waiting(c, reason=reason, message=message, now=now)
         )
@@ -293,9 +350,14 @@ class ClaimLabs:
         self._quotas = quotas
 
     def of(
-        self, namespace: str, claims: tuple[DeviceClaim, ...] = (), *, now: datetime
+        self,
+        namespace: str,
+        claims: tuple[DeviceClaim, ...] = (),
+        served: tuple[DeviceClaim, ...] = (),
+        *,
+        now: datetime,
     ) -> ClaimLab:
-        """``claims``: those that wait."""
+        """``claims``: those that wait. ``served``: those that have their devices."""
         views, index = self._views, self._labs.of(namespace)
         tenants = {claim.spec.client_ref.name for claim in claims}
         return ClaimLab(
@@ -312,6 +374,7 @@ class ClaimLabs:
             handicaps=index.fair_share.handicaps(tenants, now=now),
             bookings=index.scheduled(now),
             supplies=self._supplies(namespace),
+            served=served,
         )
 
 

@@ -6,22 +6,32 @@ at only to say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import assert_never
 
 from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
-from bullpen.core.claims import claim_lifecycle
+from bullpen.core.claims import claim_lifecycle, member_replacement
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_bookings import ClaimBookings
+from bullpen.core.claims.claim_lab import (
+    ClaimDecision,
+    ClaimLab,
+    Hold,
+    Preempted,
+    Serve,
+    holder_name,
+    offered_inventory,
+)
 from bullpen.core.claims.claim_queue import (
+    HELD_AT_LEAST,
     Book,
     Decision,
+    Holder,
+    Preempt,
     Queue,
     Start,
     Wait,
@@ -31,7 +41,7 @@ from bullpen.core.claims.claim_queue import (
 )
 from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
 from bullpen.core.claims.explanation import Explanation, explain
-from bullpen.core.claims.inventory import Inventory, InventoryDevice, Use
+from bullpen.core.claims.inventory import Inventory, InventoryDevice
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.lab_inventory import (
     OFFLINE,
@@ -41,13 +51,11 @@ from bullpen.core.claims.lab_inventory import (
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.exporters.offers import OfferIndex
-from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
-from bullpen.core.leases.quotas import Quotas, Usage
-from bullpen.core.leases.requests import Bookings, Lab, Request, Supply, Want
-from bullpen.core.matcher import Matcher
+from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.quotas import Usage
+from bullpen.core.leases.requests import Lab
 from bullpen.kit import times
 
 EXPLAINED_MAX = 32
@@ -61,69 +69,8 @@ _Described = tuple[
 
 _Labels = Mapping[str, Mapping[str, str]]
 
-SETTLING_MAX = timedelta(minutes=1)
-"""How long an exporter is expected to need after its last lease. A plan, not a limit."""
-
 UNKNOWN_RETRY = timedelta(minutes=1)
 """When a claim is tried again whose answer was not found within the work budget."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimLab:
-    """Everything one pass looks at, in one namespace."""
-
-    claims: tuple[DeviceClaim, ...]
-    """Claims that wait."""
-
-    clients: Mapping[str, Mapping[str, str]]
-    """The labels of the clients that exist, by name."""
-
-    exporters: tuple[Exporter, ...]
-    offers: OfferIndex
-    leases: tuple[Lease, ...]
-    """Open leases."""
-
-    classes: tuple[DeviceClass, ...]
-    pools: tuple[DevicePool, ...]
-    policies: Policies
-    quotas: Quotas
-    active: Mapping[str, int]
-    """By client, the leases that have exporters or are getting them."""
-
-    handicaps: Mapping[str, timedelta] = field(default_factory=dict)
-    """By client, by how much recent use delays its claims in the queue."""
-
-    bookings: Bookings | None = None
-    """Leases that are booked for later, those of claims among them; None if there are none."""
-
-    supplies: tuple[Supply, ...] = ()
-    """What pools could create, also for booked leases."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serve:
-    """The claim gets these exporters now, or at its begin time."""
-
-    claim: DeviceClaim
-    answer: Answer
-    begin: datetime | None = None
-    """When they are booked for; None for now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """The claim waits."""
-
-    claim: DeviceClaim
-    reason: str
-    message: str
-    wake_at: datetime | None = None
-    kept: tuple[str, ...] = ()
-    """Exporters that are kept for it from ``starts`` on."""
-
-    starts: datetime | None = None
-    booked: bool = False
-    """Its leases are booked and stay as they are."""
 
 
 class ClaimIndexes:
@@ -174,37 +121,12 @@ class ClaimIndexes:
 
 def decide_claims(
     lab: ClaimLab, *, now: datetime, indexes: ClaimIndexes | None = None
-) -> tuple[Serve | Hold, ...]:
-    """One decision for each waiting claim, in the order in which they are served."""
-    return tuple(_Pass(lab, now, indexes or ClaimIndexes()).run())
+) -> tuple[ClaimDecision, ...]:
+    """One decision for each waiting claim, in the order in which they are served.
 
-
-def reservation(lab: ClaimLab, decision: Serve | Hold) -> Request | None:
-    """What is kept from leases that go after the claim, as a booking; None if nothing is.
-
-    A claim that is served keeps its exporters until its leases have them.
+    Besides, one for each claim that ends for another.
     """
-    claim, client = decision.claim, decision.claim.spec.client_ref.name
-    since = claim.metadata.creation_timestamp
-    assert since is not None
-    match decision:
-        case Serve(answer=answer, begin=booked):
-            begin, devices = booked or since, answer.devices
-        case Hold(starts=datetime() as begin, kept=devices) if devices:
-            pass
-        case _:
-            return None
-    return Request(
-        name=claim.metadata.name,
-        client=client,
-        client_labels=lab.clients[client],
-        wants=tuple(Want(matcher=Matcher(exporter=name), name=name) for name in devices),
-        since=since,
-        duration=claim.spec.duration,
-        begin=begin,
-        priority=claim.spec.priority,
-        claim=claim.metadata.uid,
-    )
+    return tuple(_Pass(lab, now, indexes or ClaimIndexes()).run())
 
 
 def dry_run(lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta) -> Explanation:
@@ -216,7 +138,7 @@ class _Pass:
     def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes) -> None:
         self._lab, self._now, self._indexes = lab, now, indexes
         self._classes = tuple(class_definition(found) for found in lab.classes)
-        self._inventory = _offered(lab, now)
+        self._inventory = offered_inventory(lab, now)
         indexes.start(lab)
         self._allocator = indexes.allocator("offered", self._inventory, self._classes)
         self._explained = 0
@@ -229,7 +151,7 @@ class _Pass:
         )
         self._bookings = ClaimBookings(booked, lab.leases)
 
-    def run(self) -> Iterator[Serve | Hold]:
+    def run(self) -> Iterator[ClaimDecision]:
         waiting: dict[str, DeviceClaim] = {}
         for claim in self._lab.claims:
             refusal = self._refusal(claim)
@@ -251,7 +173,9 @@ class _Pass:
             claim, asked = waiting[decision.claim], claims[decision.claim]
             match decision:
                 case Start(answer=answer):
-                    yield Serve(claim, answer)
+                    yield Serve(claim, self._in_its_terms(claim, asked, answer))
+                case Preempt():
+                    yield from self._preempting(claim, decision)
                 case Book(answer=answer, begin=begin):
                     yield Serve(claim, answer, begin)
                 case Wait() if self._bookings.leases(claim):
@@ -260,7 +184,7 @@ class _Pass:
                 case Wait():
                     yield self._hold(claim, asked, decision)
                 case _:
-                    raise AssertionError("no holder is preemptible, so none is ended")
+                    assert_never(decision)
 
     def explained(self, claim: DeviceClaim, waited: timedelta) -> Explanation:
         return explain(
@@ -278,6 +202,7 @@ class _Pass:
             claims=tuple(claims.values()),
             uses=self._inventory.uses,
             handicaps=self._lab.handicaps,
+            holders=self._holders,
             reservations=tuple(self._bookings.reservations(self._allocator.index, besides=own)),
         )
         return decide(self._allocator, queue, now=self._now)
@@ -324,16 +249,82 @@ class _Pass:
     def _waiting(self, claim: DeviceClaim) -> WaitingClaim:
         spec, since = claim.spec, claim.metadata.creation_timestamp
         assert since is not None
+        terms, duration = terms_of(spec), spec.duration
+        if claim.status.members:
+            terms, duration = self._replacement(claim, terms)
         return WaitingClaim(
             name=claim.metadata.name,
-            terms=terms_of(spec),
+            terms=terms,
             since=since,
-            duration=spec.duration,
+            duration=duration,
             tenant=spec.client_ref.name,
             priority=spec.priority,
             begin=spec.begin_time,
             allowed=self._allowed(claim, self._allocator.index),
         )
+
+    # Lost members
+
+    def _replacement(self, claim: DeviceClaim, terms: Terms) -> tuple[Terms, timedelta]:
+        """What a claim that keeps some of its members needs for the others, and for how long."""
+        leases = [x for x in self._lab.leases if claim_uid(x) == claim.metadata.uid]
+        lost = member_replacement.lost_members(claim, member_replacement.kept_leases(leases))
+        kept = [member for member in claim.status.members if member not in lost]
+        devices = {device.name: device for device in self._inventory.devices}
+        needed = member_replacement.replacement_terms(terms, lost, kept, devices)
+        return needed, member_replacement.rest(leases, now=self._now)
+
+    def _in_its_terms(self, claim: DeviceClaim, asked: WaitingClaim, answer: Answer) -> Answer:
+        """The answer with the numbers that the alternatives have in the claim itself."""
+        if not claim.status.members:
+            return answer
+        own = {r.name: [a.name for a in r.alternatives] for r in terms_of(claim.spec).requests}
+        told = {r.name: [a.name for a in r.alternatives] for r in asked.terms.requests}
+        members = (
+            replace(m, alternative=own[m.request].index(told[m.request][m.alternative]))
+            for m in answer.members
+        )
+        return replace(answer, members=tuple(members))
+
+    # Preemption
+
+    @cached_property
+    def _holders(self) -> Mapping[str, Holder]:
+        """The claims that have devices, as the queue sees them."""
+        begun = {claim_uid(x): x.status.begin_time for x in self._lab.leases if claim_uid(x)}
+        return {
+            holder_name(claim): Holder(
+                name=holder_name(claim),
+                since=begun.get(claim.metadata.uid) or self._now,
+                priority=claim.spec.priority,
+                preemptible=claim.spec.preemptible,
+            )
+            for claim in self._lab.served
+        }
+
+    def _next_victim(self, claim: DeviceClaim) -> datetime | None:
+        """When the next holder has had its devices for so long that it can be ended."""
+        moments = (
+            times.shifted(holder.since, HELD_AT_LEAST)
+            for holder in self._holders.values()
+            if holder.preemptible and holder.priority < claim.spec.priority
+        )
+        return min((moment for moment in moments if moment > self._now), default=None)
+
+    def _preempting(self, claim: DeviceClaim, decision: Preempt) -> Iterator[ClaimDecision]:
+        """Ends others for the claim, which waits until they have ended."""
+        ended = [c for c in self._lab.served if holder_name(c) in decision.holders]
+        starts = [claim_lifecycle.preempted_until(victim, now=self._now) for victim in ended]
+        names = ", ".join(decision.holders)
+        yield Hold(
+            claim=claim,
+            reason="Preempting",
+            message=f"{names} with a lower priority ends for it",
+            kept=decision.devices,
+            starts=max(starts),
+        )
+        for victim in ended:
+            yield Preempted(victim, claim.metadata.name)
 
     def _allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
         return self._indexes.allowed(claim, index)
@@ -349,7 +340,9 @@ class _Pass:
         if reason is WaitReason.NOT_DUE:
             text = "none of its alternatives is open yet"
             return Hold(claim=claim, reason=reason.value, message=text)
-        retry = times.shifted(self._now, UNKNOWN_RETRY) if reason is WaitReason.UNKNOWN else None
+        retry = self._next_victim(claim)
+        if reason is WaitReason.UNKNOWN:
+            retry = times.shifted(self._now, UNKNOWN_RETRY)
         message = self._message(asked)
         return Hold(
             claim=claim,
@@ -426,40 +419,3 @@ class _Pass:
         """The lab with the devices of DevicePools, and every device free."""
         whole = inventory_of(self._lab.exporters, (), self._lab.pools)
         return self._indexes.allocator("with pools", whole, self._classes)
-
-
-def _offered(lab: ClaimLab, now: datetime) -> Inventory:
-    """The exporters as the scheduler of leases sees them: what it would not assign is not free."""
-    found = inventory_of(lab.exporters, lab.leases)
-    devices = tuple(
-        replace(device, blocked=device.blocked or OFFLINE) if _offline(lab, device.name) else device
-        for device in found.devices
-    )
-    used = {use.device for use in found.uses}
-    soon = times.shifted(now, SETTLING_MAX)
-    uses = (*found.uses, *_other_uses(lab.exporters, lab.offers, used, soon))
-    return replace(found, devices=devices, uses=uses)
-
-
-def _offline(lab: ClaimLab, name: str) -> bool:
-    offer = lab.offers.get(name)
-    return offer is None or not offer.online
-
-
-def _other_uses(
-    exporters: Iterable[Exporter], offers: OfferIndex, used: Set[str], soon: datetime
-) -> Iterator[Use]:
-    """Exporters that are being assigned, or have not finished with their last lease.
-
-    ``soon``: when the latter are expected to have finished, unless they are stuck.
-    """
-    for exporter in exporters:
-        name = exporter.metadata.name
-        offer = offers.get(name)
-        if name in used or offer is None or not offer.online:
-            continue
-        if holder_of(exporter):
-            yield Use(device=name, holder=holder_of(exporter))
-        elif not offer.idle:
-            until = None if offer.stuck else soon
-            yield Use(device=name, holder="the end of the last lease", until=until)

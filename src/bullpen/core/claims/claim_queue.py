@@ -106,6 +106,8 @@ class Preempt:
 
     claim: str
     holders: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    """What is kept for it."""
 
 
 class WaitReason(StrEnum):
@@ -362,7 +364,11 @@ class _Pass:
             number = self._allocator.index.numbers[member.device]
             if self._ledger.unused >> number & 1:
                 self._ledger.take(number, member.share)
-        return Preempt(claim=claim.name, holders=tuple(victim.name for victim in chosen))
+        return Preempt(
+            claim=claim.name,
+            holders=tuple(victim.name for victim in chosen),
+            devices=answer.devices,
+        )
 
     def _victims(self, claim: WaitingClaim) -> list[Holder]:
         return [

@@ -1,0 +1,176 @@
+"""What a pass over the waiting claims of a namespace looks at, and what it decides, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.devicepool import DevicePool
+from bullpen.api.exporter import Exporter
+from bullpen.api.lease import Lease
+from bullpen.core.claims.allocator import Answer
+from bullpen.core.claims.inventory import Inventory, Use
+from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
+from bullpen.core.exporters.offers import OfferIndex
+from bullpen.core.lab_index import holder_of
+from bullpen.core.leases.access import Policies
+from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.quotas import Quotas
+from bullpen.core.leases.requests import Bookings, Request, Supply, Want
+from bullpen.core.matcher import Matcher
+from bullpen.kit import times
+
+SETTLING_MAX = timedelta(minutes=1)
+"""How long an exporter is expected to need after its last lease. A plan, not a limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLab:
+    """Everything one pass looks at, in one namespace."""
+
+    claims: tuple[DeviceClaim, ...]
+    """Claims that wait."""
+
+    clients: Mapping[str, Mapping[str, str]]
+    """The labels of the clients that exist, by name."""
+
+    exporters: tuple[Exporter, ...]
+    offers: OfferIndex
+    leases: tuple[Lease, ...]
+    """Open leases."""
+
+    classes: tuple[DeviceClass, ...]
+    pools: tuple[DevicePool, ...]
+    policies: Policies
+    quotas: Quotas
+    active: Mapping[str, int]
+    """By client, the leases that have exporters or are getting them."""
+
+    handicaps: Mapping[str, timedelta] = field(default_factory=dict)
+    """By client, by how much recent use delays its claims in the queue."""
+
+    bookings: Bookings | None = None
+    """Leases that are booked for later, those of claims among them; None if there are none."""
+
+    supplies: tuple[Supply, ...] = ()
+    """What pools could create, also for booked leases."""
+
+    served: tuple[DeviceClaim, ...] = ()
+    """Claims that have their devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """The claim gets these exporters now, or at its begin time."""
+
+    claim: DeviceClaim
+    answer: Answer
+    begin: datetime | None = None
+    """When they are booked for; None for now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """The claim waits."""
+
+    claim: DeviceClaim
+    reason: str
+    message: str
+    wake_at: datetime | None = None
+    kept: tuple[str, ...] = ()
+    """Exporters that are kept for it from ``starts`` on."""
+
+    starts: datetime | None = None
+    booked: bool = False
+    """Its leases are booked and stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """The claim ends, after a grace period, for one of a higher priority."""
+
+    claim: DeviceClaim
+    by: str
+
+
+ClaimDecision = Serve | Hold | Preempted
+
+
+def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
+    """What is kept from leases that go after the claim, as a booking; None if nothing is.
+
+    A claim that is served keeps its exporters until its leases have them.
+    """
+    claim, client = decision.claim, decision.claim.spec.client_ref.name
+    since = claim.metadata.creation_timestamp
+    assert since is not None
+    match decision:
+        case Serve(answer=answer, begin=booked):
+            begin, devices = booked or since, answer.devices
+        case Hold(starts=datetime() as begin, kept=devices) if devices:
+            pass
+        case _:
+            return None
+    return Request(
+        name=claim.metadata.name,
+        client=client,
+        client_labels=lab.clients[client],
+        wants=tuple(Want(matcher=Matcher(exporter=name), name=name) for name in devices),
+        since=since,
+        duration=claim.spec.duration,
+        begin=begin,
+        priority=claim.spec.priority,
+        claim=claim.metadata.uid,
+    )
+
+
+def offered_inventory(lab: ClaimLab, now: datetime) -> Inventory:
+    """The exporters as the scheduler of leases sees them: what it would not assign is not free."""
+    found = inventory_of(lab.exporters, lab.leases)
+    claims = {claim.metadata.uid: holder_name(claim) for claim in lab.served}
+    owners = {
+        lease.metadata.name: claims[claim_uid(lease)]
+        for lease in lab.leases
+        if claim_uid(lease) in claims
+    }
+    held = tuple(replace(use, holder=owners.get(use.holder, use.holder)) for use in found.uses)
+    devices = tuple(
+        replace(device, blocked=device.blocked or OFFLINE) if _offline(lab, device.name) else device
+        for device in found.devices
+    )
+    used = {use.device for use in held}
+    soon = times.shifted(now, SETTLING_MAX)
+    uses = (*held, *_other_uses(lab.exporters, lab.offers, used, soon))
+    return replace(found, devices=devices, uses=uses)
+
+
+def holder_name(claim: DeviceClaim) -> str:
+    """How a claim that has devices is named to those that wait for them."""
+    return f"claim {claim.metadata.name}"
+
+
+def _offline(lab: ClaimLab, name: str) -> bool:
+    offer = lab.offers.get(name)
+    return offer is None or not offer.online
+
+
+def _other_uses(
+    exporters: Iterable[Exporter], offers: OfferIndex, used: Set[str], soon: datetime
+) -> Iterator[Use]:
+    """Exporters that are being assigned, or have not finished with their last lease.
+
+    ``soon``: when the latter are expected to have finished, unless they are stuck.
+    """
+    for exporter in exporters:
+        name = exporter.metadata.name
+        offer = offers.get(name)
+        if name in used or offer is None or not offer.online:
+            continue
+        if holder_of(exporter):
+            yield Use(device=name, holder=holder_of(exporter))
+        elif not offer.idle:
+            until = None if offer.stuck else soon
+            yield Use(device=name, holder="the end of the last lease", until=until)

@@ -1,0 +1,219 @@
+"""What happens to claims that have their targets: members are lost and replaced, claims end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bullpen.api.core import Event
+from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.core import conditions
+from bullpen.core.claims.claim_lifecycle import PREEMPTED, PREEMPTION_GRACE
+from bullpen.core.claims.claim_queue import HELD_AT_LEAST
+from bullpen.core.leases import lifecycle
+from support.claim_stories import (
+    allocated,
+    claim,
+    edit,
+    enable,
+    ended,
+    holders,
+    lab,
+    leases_of,
+    make_claim,
+    said,
+)
+from support.lab_world import LabWorld
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+ONE = {"name": "board", "exactly": {"deviceClassName": "any"}}
+
+
+def devices(found: DeviceClaim) -> list[str]:
+    return [member.device for member in found.status.members]
+
+
+async def lose(world: LabWorld, device: str) -> None:
+    """The lease of the claim for this exporter ends."""
+    (lease,) = (x for x in leases_of(world) if x.status.exporter_ref.name == device)  # type: ignore[union-attr]
+    await world.edit_lease(lease.metadata.name, release=True)
+    await world.ended(lease.metadata.name)
+
+
+def test_a_lost_member_is_replaced_alone_and_ends_with_the_others() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c"):
+            await make_claim(world, "c", memberLoss="Replace")
+            before = await allocated(world)
+            assert devices(before) == ["a", "b"]
+            (stays,) = (m.lease_ref for m in before.status.members if m.device == "b")
+            await asyncio.sleep(600)
+            await enable(world, "a", enabled=False)
+            await lose(world, "a")
+            await world.until(lambda: devices(claim(world)) == ["b", "c"])
+            assert said(world) == ("True", "Allocated")
+            kept = {m.device: m.lease_ref for m in claim(world).status.members}
+            assert kept["b"] == stays, "the other member has the lease that it had"
+            assert len({lifecycle.expires_at(lease) for lease in leases_of(world)}) == 1
+            await edit(world, duration=2 * HOUR)
+            await world.settle()
+            (end,) = {lifecycle.expires_at(lease) for lease in leases_of(world)}
+            created = claim(world).metadata.creation_timestamp
+            assert end is not None
+            assert created is not None
+            assert MINUTE > end - created - 2 * HOUR >= timedelta(0)
+
+    LabWorld().run(story)
+
+
+def test_a_replacement_fits_to_the_members_that_are_left() -> None:
+    """The lost board is replaced at the site of the other, not by the first free one."""
+    request = {"name": "boards", "exactly": {"deviceClassName": "any", "count": 2}}
+    match = [{"matchAttribute": "site"}]
+
+    async def story(world: LabWorld) -> None:
+        for name, site in (("a", "brno"), ("b", "prague"), ("c", "brno"), ("d", "brno")):
+            await world.make_exporter(name, site=site)
+        await world.settle()
+        async with lab(world, "a", "b", "c", "d"):
+            await make_claim(world, "c", request, constraints=match, memberLoss="Replace")
+            assert devices(await allocated(world)) == ["a", "c"]
+            await enable(world, "a", enabled=False)
+            await lose(world, "a")
+            await world.until(lambda: devices(claim(world)) == ["c", "d"])
+
+    LabWorld().run(story)
+
+
+def test_a_claim_that_finds_no_replacement_keeps_the_others_and_says_so() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c", memberLoss="Replace")
+            await allocated(world)
+            await enable(world, "a", enabled=False)
+            await lose(world, "a")
+            await world.until(lambda: said(world) == ("False", "Replacing"))
+            await world.until(lambda: set(holders(world)) == {"b"})
+            await enable(world, "a", enabled=True)
+            assert devices(await allocated(world)) == ["a", "b"]
+            assert await ended(world) == "Expired"
+
+    LabWorld().run(story)
+
+
+ALL = {"name": "boards", "exactly": {"deviceClassName": "any", "allocationMode": "All"}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "loss"),
+    [(ONE | {"exactly": {"deviceClassName": "any", "count": 2}}, "End"), (ALL, "Replace")],
+    ids=["it chose so", "it asked for all"],
+)
+def test_a_claim_ends_with_a_lost_member_if(request_: dict[str, Any], loss: str) -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "c", request_, memberLoss=loss)
+            await allocated(world)
+            await lose(world, "a")
+            assert await ended(world) == "MemberLost"
+
+    LabWorld().run(story)
+
+
+async def held_long_enough() -> None:
+    await asyncio.sleep(HELD_AT_LEAST.total_seconds())
+
+
+def test_a_preemptible_claim_ends_for_a_higher_one_after_a_grace_period() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            bob = {"name": "bob"}
+            await make_claim(world, "low", ONE, clientRef=bob, preemptible=True, duration="8h")
+            await allocated(world, "low")
+            await held_long_enough()
+            await make_claim(world, "high", ONE, priority=5)
+            told = world.clock.now()
+            await world.until(lambda: said(world, "high") == ("False", "Preempting"))
+            found = conditions.get(claim(world, "low").status.conditions, PREEMPTED)
+            assert found is not None
+            assert "claim high" in found.message
+            assert said(world, "low") == ("True", "Allocated")
+            await world.make_lease("other", client="bob")
+            assert await ended(world, "low") == "Preempted"
+            assert world.clock.now() - told > PREEMPTION_GRACE - SECOND, "times are whole seconds"
+            await allocated(world, "high")
+            assert holders(world)["a"] != "other"
+            await asyncio.sleep(60)  # events are written behind
+            about = {e.reason for e in (await world.objects.list(Event)).items}
+            assert about >= {"ClaimHigherPriority", "ClaimPreempted"}
+
+    LabWorld().run(story)
+
+
+def test_the_cheapest_claims_end_and_no_others() -> None:
+    """H17 with a gang: it ends as a whole, and only if nothing cheaper will do."""
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c"):
+            await make_claim(world, "gang", preemptible=True, priority=1, duration="8h")
+            await allocated(world, "gang")
+            await make_claim(world, "single", ONE, preemptible=True, duration="8h")
+            await allocated(world, "single")
+            await held_long_enough()
+            await make_claim(world, "one", ONE, priority=5, duration="8h")
+            assert await ended(world, "single") == "Preempted"
+            await allocated(world, "one")
+            assert said(world, "gang") == ("True", "Allocated")
+            await make_claim(world, "two", ONE, priority=5)
+            assert await ended(world, "gang") == "Preempted"
+            await allocated(world, "two")
+
+    LabWorld().run(story)
+
+
+def test_a_claim_is_not_ended_before_it_had_its_devices_for_a_while() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await make_claim(world, "low", ONE, preemptible=True, duration="8h")
+            await allocated(world, "low")
+            await make_claim(world, "high", ONE, priority=5)
+            await asyncio.sleep((HELD_AT_LEAST - MINUTE).total_seconds())
+            assert said(world, "high") == ("False", "NotAvailable")
+            await asyncio.sleep((MINUTE + PREEMPTION_GRACE).total_seconds())
+            await allocated(world, "high")
+
+    LabWorld().run(story)
+
+
+def test_a_claim_goes_on_if_its_devices_are_not_needed_any_more() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await make_claim(world, "low", ONE, preemptible=True, duration="8h")
+            await allocated(world, "low")
+            await held_long_enough()
+            await make_claim(world, "high", ONE, priority=5)
+            await world.until(lambda: said(world, "high") == ("False", "Preempting"))
+            await edit(world, "high", release=True)
+            await asyncio.sleep(2 * PREEMPTION_GRACE.total_seconds())
+            assert said(world, "low") == ("True", "Allocated")
+            assert not conditions.holds(claim(world, "low").status.conditions, PREEMPTED)
+
+    LabWorld().run(story)
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_claim_that_is_not_preemptible_or_as_important_goes_on(priority: int) -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await make_claim(world, "low", ONE, preemptible=priority == 0, duration="8h")
+            await allocated(world, "low")
+            await held_long_enough()
+            await make_claim(world, "high", ONE, priority=priority)
+            await asyncio.sleep(2 * PREEMPTION_GRACE.total_seconds())
+            assert said(world, "low") == ("True", "Allocated")
+            assert said(world, "high") == ("False", "NotAvailable")
+
+    LabWorld().run(story)
