@@ -64,6 +64,7 @@ CONTROLLERS: tuple[MakeController, ...] = (
     controllers.exporters,
     controllers.leases,
     controllers.lease_retention,
+    controllers.claims,
     *controllers.POOLS,
 )
 

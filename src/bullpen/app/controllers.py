@@ -139,6 +139,7 @@ def leases(lab: Lab) -> Controller[str]:
         watches=(
             partial(watch_namespaces, lab.views, lab.labs),
             lab.supply_changed.listen,
+            lab.reservations_changed.listen,
             presence,
         ),
         subject=lambda namespace: lab.views.namespaces.get("", namespace),
@@ -170,10 +171,18 @@ def claims(lab: Lab) -> Controller[str]:
             retention=lab.settings.retention,
             clock=lab.clock,
             events=lab.events,
-            leases_due=lab.supply_changed,
+            leases_due=lab.reservations_changed,
             supplies=lab.supplies,
         ),
-        watches=(partial(watch_claims, lab.views, lab.labs, lab.presence_changed.listen),),
+        watches=(
+            partial(
+                watch_claims,
+                lab.views,
+                lab.labs,
+                lab.presence_changed.listen,
+                lab.supply_changed.listen,
+            ),
+        ),
         subject=lambda namespace: lab.views.namespaces.get("", namespace),
     )
 

@@ -184,7 +184,10 @@ class Lab:
         )
         self.connections.listen(self.labs.connection_changed)
         self.supply_changed: Trigger[str] = Trigger()
-        """Namespaces whose waiting leases must be decided again: pools or claims changed."""
+        """Namespaces whose waiting leases must be told something new about pools."""
+
+        self.reservations_changed: Trigger[str] = Trigger()
+        """Namespaces whose waiting leases must be decided again: claims keep less from them."""
 
         self.presence_changed: Trigger[Key] = Trigger()
         """Exporters that connected, disconnected or reported their state."""

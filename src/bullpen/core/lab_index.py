@@ -135,6 +135,10 @@ class LabIndex:
             heapq.heappop(self._agenda)
         return None
 
+    def taken_by(self, lease: str) -> str:
+        """The exporter whose leaseRef names the lease; empty if there is none."""
+        return self._holding.get(lease, "")
+
     # Read by pool sizing
 
     @property

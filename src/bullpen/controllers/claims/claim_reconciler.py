@@ -13,6 +13,7 @@ from typing import assert_never
 from bullpen.api.deviceclaim import DeviceClaim, DeviceClaimStatus
 from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.devicepool import DevicePool
+from bullpen.api.exporterset import SET_NAME
 from bullpen.api.fields import Kind
 from bullpen.api.lease import Lease
 from bullpen.api.objects import Objects
@@ -31,7 +32,6 @@ from bullpen.core.claims.claim_lab import (
 )
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
-from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Request, Supply
@@ -164,12 +164,11 @@ class ClaimReconciler:
         return not claim_lifecycle.being_assigned(leases, self._holders(leases))
 
     def _holders(self, leases: tuple[Lease, ...]) -> frozenset[str]:
-        exporters = (
-            self._views.exporters.get(lease.metadata.namespace, lease.spec.exporter_ref.name)
-            for lease in leases
-            if lease.spec.exporter_ref is not None
+        return frozenset(
+            name
+            for namespace, name in map(key_of, leases)
+            if self._labs.of(namespace).taken_by(name)
         )
-        return frozenset(holder_of(exporter) for exporter in exporters if exporter is not None)
 
     async def _settle(self, claim: DeviceClaim, preempted_by: str, now: datetime) -> None:
         """Keep a claim and the leases that it has consistent, or end it with all of them.
@@ -275,10 +274,14 @@ class ClaimReconciler:
         match decision:
             case Serve(answer=answer):
                 wanted = claim_lifecycle.leases_for(claim, answer, kept)
-                step = claim_lifecycle.next_step(found, wanted)
+                pools = self._pools(claim.metadata.namespace, answer.devices)
+                step = claim_lifecycle.next_step(
+                    found, claim_lifecycle.reusing(found, wanted, pools)
+                )
                 told = claim_lifecycle.wait_of(found) if step is None else None
                 if told is not None:
-                    await self._wait(claim, told.reason, told.message, now)
+                    reason = "Provisioning" if claim_lifecycle.starting(found) else told.reason
+                    await self._wait(claim, reason, told.message, now)
             case Hold(reason=reason, message=message, booked=booked):
                 step = None if booked else claim_lifecycle.next_step(found, ())
                 await self._wait(claim, reason, message, now)
@@ -294,6 +297,12 @@ class ClaimReconciler:
                     await self._objects.delete(lease)
             case None:
                 pass
+
+    def _pools(self, namespace: str, devices: Iterable[str]) -> dict[str, str]:
+        """The ExporterSets of those devices that are members of one."""
+        found = (self._views.exporters.get(namespace, name) for name in devices)
+        labels = ((e.metadata.name, e.metadata.labels.get(SET_NAME)) for e in found if e)
+        return {name: pool for name, pool in labels if pool}
 
     async def _cannot_be_replaced(self, claim: DeviceClaim, now: datetime) -> bool:
         """Ends a claim that only reached its end time; also true if the view was only behind."""
@@ -382,12 +391,14 @@ def watch_claims(
     views: Views,
     labs: Labs,
     presence: Callable[[Callable[[Key], None]], None],
+    supply: Callable[[Callable[[str], None]], None],
     add: Callable[[str], None],
 ) -> None:
     """Start a pass when something changes that claims depend on.
 
     Until the first claim appears, nothing else is listened to: leases cost no more than before.
-    ``presence``: listens to exporters that connect and disconnect.
+    ``presence``: listens to exporters that connect and disconnect. ``supply``: listens to what
+    pools could create.
     """
     claims, listening = views[DeviceClaim], False
 
@@ -415,6 +426,7 @@ def watch_claims(
             views[DevicePool].listen(others)
             views[DeviceClass].listen(a_class)
             presence(lambda key: claimed(key[0]))
+            supply(claimed)
         # What a claim gives up, others may get: also when one is deleted.
         if old is None or new is None or old.spec != new.spec or new.status.ended:
             others(old, new)

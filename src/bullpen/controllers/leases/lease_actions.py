@@ -21,7 +21,6 @@ from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import assignment, lifecycle
 from bullpen.core.leases.assignment import Mend, Part, Partner, Plan, Write, mend_exporter
-from bullpen.core.leases.lease_group import pinned
 from bullpen.core.leases.requests import Grant, Refuse, Wait
 from bullpen.errors import Conflict, LabError, NotFound
 from bullpen.runtime.events import Events
@@ -47,14 +46,20 @@ class LeaseActions:
         return self._views.exporters.get(lease.metadata.namespace, held.name) if held else None
 
     def partners(self, lease: Lease | None) -> tuple[Partner, ...]:
-        """The leases that are assigned together with a lease, and the exporters they ask for."""
+        """The leases that are assigned together with a lease, and the exporters they took."""
         if lease is None:
             return ()
         namespace = lease.metadata.namespace
         return tuple(
-            Partner(other, self._views.exporters.get(namespace, pinned(other)) if other else None)
+            Partner(other, self._taken_by(other) if other else None)
             for other in self._labs.of(namespace).groups.partners(lease)
         )
+
+    def _taken_by(self, lease: Lease) -> Exporter | None:
+        """The exporter whose leaseRef names the lease."""
+        namespace = lease.metadata.namespace
+        taken = self._labs.of(namespace).taken_by(lease.metadata.name)
+        return self._views.exporters.get(namespace, taken)
 
     async def assign(self, leases: Sequence[Lease], grants: Sequence[Grant], now: datetime) -> None:
         """Give every lease its exporter, or none of them any."""

@@ -130,6 +130,7 @@ class ExporterSetReconciler:
                     key_of(owner), f"pool {owner.metadata.name} is being set up"
                 ),
                 ceiling=forecast.ceiling(owner),
+                boot=owner.status.typical_boot or timedelta(0),
             )
             for owner in self._observer.sets(namespace)
         )

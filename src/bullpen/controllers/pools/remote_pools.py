@@ -7,6 +7,7 @@ reads that. It decides nothing and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from bullpen.api.exporterset import ExporterSet
 from bullpen.controllers.views import Views
@@ -47,4 +48,5 @@ def _supply(owner: ExporterSet | None) -> Supply | None:
         member=Device(labels=profiles.labels(owner)),
         message=forecast.reported(owner),
         ceiling=forecast.ceiling(owner),
+        boot=owner.status.typical_boot or timedelta(0),
     )

@@ -40,7 +40,8 @@ class ClaimBookings:
         leases = self.leases(claim)
         if not leases or claim_lifecycle.wait_of(leases) is not None:
             return False
-        found = (index.numbers.get(pinned(lease)) for lease in leases)
+        # A lease for any member of a pool is the pool's business.
+        found = (index.numbers.get(pinned(lease)) for lease in leases if pinned(lease))
         usable = allowed & index.unblocked
         return all(number is not None and usable >> number & 1 for number in found)
 

@@ -14,6 +14,7 @@ from bullpen.api.lease import Lease
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
+from bullpen.core.claims.startable_devices import pool_of, startable_devices
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases.access import Policies
@@ -114,6 +115,9 @@ def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
             pass
         case _:
             return None
+    devices = tuple(name for name in devices if not pool_of(name))
+    if not devices:
+        return None
     return Request(
         name=claim.metadata.name,
         client=client,
@@ -144,7 +148,8 @@ def offered_inventory(lab: ClaimLab, now: datetime) -> Inventory:
     used = {use.device for use in held}
     soon = times.shifted(now, SETTLING_MAX)
     uses = (*held, *_other_uses(lab.exporters, lab.offers, used, soon))
-    return replace(found, devices=devices, uses=uses)
+    startable = startable_devices(lab.supplies, lab.offers)
+    return replace(found, devices=(*devices, *startable), uses=uses)
 
 
 def holder_name(claim: DeviceClaim) -> str:

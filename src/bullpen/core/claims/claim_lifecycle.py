@@ -11,21 +11,24 @@ what its open leases have. Its status only reports it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bullpen.api.deviceclaim import ClaimMember, DeviceClaim, DeviceClaimStatus
+from bullpen.api.exporterset import SET_NAME
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import (
     Condition,
     ConditionStatus,
+    LabelSelector,
     LocalObjectReference,
     ObjectMeta,
     OwnerReference,
 )
 from bullpen.core import conditions
 from bullpen.core.claims.allocator import Answer, Member
+from bullpen.core.claims.startable_devices import pool_of
 from bullpen.core.conditions import condition
 from bullpen.core.leases.lease_group import GROUP_SIZE, group_size, pinned
 from bullpen.kit import times
@@ -93,6 +96,40 @@ def next_step(found: Sequence[Lease], wanted: Sequence[Lease]) -> Create | Withd
     return Create(missing) if missing else None
 
 
+def reusing(
+    found: Sequence[Lease], wanted: Sequence[Lease], pools: Mapping[str, str]
+) -> tuple[Lease, ...]:
+    """``wanted``, with leases for any member of a pool where they exist and the member is one.
+
+    ``pools``: the pool of each exporter that is a member of one. A member that has just started
+    must not be a reason to withdraw the lease it was started for.
+    """
+    spare = [lease for lease in found if not pinned(lease)]
+    result = []
+    for lease in wanted:
+        pool = pools.get(pinned(lease))
+        match = next((x for x in spare if pool and _asks_for(x, lease, pool)), None)
+        if match is not None:
+            spare.remove(match)
+        result.append(match or lease)
+    return tuple(result)
+
+
+def _asks_for(found: Lease, wanted: Lease, pool: str) -> bool:
+    """Whether a lease asks for any member of the pool, and serves what another one would."""
+    same = (found.metadata.annotations, found.spec.begin_time, found.spec.duration) == (
+        wanted.metadata.annotations,
+        wanted.spec.begin_time,
+        wanted.spec.duration,
+    )
+    return same and found.spec.selector.match_labels.get(SET_NAME) == pool
+
+
+def starting(leases: Sequence[Lease]) -> bool:
+    """Whether the leases wait for a pool to start members."""
+    return any(not pinned(lease) for lease in leases)
+
+
 def wait_of(leases: Sequence[Lease]) -> Condition | None:
     """What the leases of a claim wait for, if they do: the scheduler did not assign them."""
     said = (conditions.get(lease.status.conditions, "Pending") for lease in leases)
@@ -128,6 +165,7 @@ def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
     chosen = _alternative(claim, member)
     if chosen:
         annotations[ALTERNATIVE] = chosen
+    pool = pool_of(member.device)
     return Lease(
         metadata=ObjectMeta(
             name=_name(claim, member, number),
@@ -137,7 +175,8 @@ def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
         ),
         spec=LeaseSpec(
             client_ref=spec.client_ref,
-            exporter_ref=LocalObjectReference(name=member.device),
+            exporter_ref=None if pool else LocalObjectReference(name=member.device),
+            selector=LabelSelector(match_labels={SET_NAME: pool} if pool else {}),
             duration=spec.duration,
             begin_time=spec.begin_time,
         ),
@@ -147,9 +186,10 @@ def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
 def _name(claim: DeviceClaim, member: Member, number: int) -> str:
     """A name that is the same in every pass, and differs for every claim, request and exporter.
 
-    What is booked for another time has another name too.
+    What is booked for another time has another name too; members of one pool are alike.
     """
-    parts = [claim.metadata.uid, member.request, str(number), member.device]
+    parts = [claim.metadata.uid, member.request, str(number)]
+    parts.append(pool_of(member.device) or member.device)
     if claim.spec.begin_time is not None:
         parts += [times.text(claim.spec.begin_time), str(claim.spec.duration)]
     identity = "\0".join(parts)
@@ -207,7 +247,7 @@ def has_all(claim: DeviceClaim, leases: Sequence[Lease], *, now: datetime) -> De
             ClaimMember(
                 request=lease.metadata.annotations.get(REQUEST, ""),
                 alternative=lease.metadata.annotations.get(ALTERNATIVE, ""),
-                device=pinned(lease),
+                device=lease.status.exporter_ref.name if lease.status.exporter_ref else "",
                 lease_ref=LocalObjectReference(name=lease.metadata.name),
             )
             for lease in leases

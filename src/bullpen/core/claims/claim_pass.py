@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import assert_never
 
 from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
+from bullpen.api.exporterset import SET_NAME
 from bullpen.core.claims import claim_lifecycle, member_replacement
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms
@@ -51,6 +52,7 @@ from bullpen.core.claims.lab_inventory import (
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.startable_devices import startable_devices
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid
@@ -103,6 +105,10 @@ class ClaimIndexes:
     def start(self, lab: ClaimLab) -> None:
         """Begin a pass: what other policies, clients or labels allowed is forgotten."""
         labels = {e.metadata.name: e.metadata.labels for e in lab.exporters}
+        if lab.policies.enforced:
+            pools = {supply.member.labels.get(SET_NAME): supply.member for supply in lab.supplies}
+            startable = startable_devices(lab.supplies, lab.offers)
+            labels |= {device.name: pools[device.pool].labels for device in startable}
         basis = (lab.policies, lab.clients, labels)
         if basis != self._basis:
             self._approved, self._basis = {}, basis

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bullpen.api.exporterset import SET_UID
-from bullpen.core.exporters.offers import NEVER, Offer
+from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.requests import Kind, Lab, Request, Supply, Want
 from bullpen.core.matcher import Device, Matcher
@@ -295,7 +295,7 @@ def fences(lab: Lab) -> Fences | None:
     booked = concerned(lab)
     if not booked:
         return None
-    return Fences(lab, (_places(lab, supply) for supply in lab.supplies), booked)
+    return Fences(lab, (pool_places(lab.offers, supply) for supply in lab.supplies), booked)
 
 
 def placements(lab: Lab) -> tuple[Placement, ...]:
@@ -303,7 +303,8 @@ def placements(lab: Lab) -> tuple[Placement, ...]:
     if lab.bookings is None:
         return ()
     booked = sorted(lab.bookings.requests, key=lambda booked: _order(lab, booked))[:BOOKINGS_MAX]
-    return Fences(lab, (_places(lab, supply) for supply in lab.supplies), booked).placements
+    places = (pool_places(lab.offers, supply) for supply in lab.supplies)
+    return Fences(lab, places, booked).placements
 
 
 def hindered(lab: Lab, until: Mapping[str, datetime | None]) -> Placement | None:
@@ -363,13 +364,13 @@ def _may_share(booked: Request, matchers: Sequence[Matcher]) -> bool:
     return any(not want.matcher.disjoint(other) for want in booked.wants for other in matchers)
 
 
-def _places(lab: Lab, supply: Supply) -> PoolPlaces:
+def pool_places(offers: OfferIndex, supply: Supply) -> PoolPlaces:
     """What a pool can add to its members that are online."""
     room = supply.ceiling
     uid = supply.member.labels.get(SET_UID)
     if room is not None and uid is not None:
         members = Matcher(selector=parse_labels(f"{SET_UID}={uid}"))
-        online = sum(_counts(offer) for offer in lab.offers.enabled(members))
+        online = sum(_counts(offer) for offer in offers.enabled(members))
         room = max(0, room - online)
     return PoolPlaces(name=supply.name, member=supply.member, room=room)
 

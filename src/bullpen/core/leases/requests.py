@@ -110,7 +110,10 @@ class Supply:
     member: Device
     message: str = ""
     ceiling: int | None = field(default=None, compare=False)
-    """How many members it may have; None for no limit. It matters to bookings alone."""
+    """How many members it may have; None for no limit. It matters to bookings and claims."""
+
+    boot: timedelta = field(default=timedelta(0), compare=False)
+    """How long a new member takes to start; zero if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

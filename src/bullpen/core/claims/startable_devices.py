@@ -1,0 +1,49 @@
+"""Exporters that pools could start, as devices of an inventory.
+
+An ExporterSet with room under its ceiling offers them. The allocator takes them only where
+running ones do not do. The lease of such a device asks for any member of its pool, which makes
+the pool grow; it is assigned together with the other leases of the claim when the member is
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from bullpen.api.deviceclaim import MEMBERS_MAX
+from bullpen.api.exporterset import SET_NAME
+from bullpen.core.claims.inventory import InventoryDevice
+from bullpen.core.exporters.offers import OfferIndex
+from bullpen.core.leases.bookings import pool_places
+from bullpen.core.leases.requests import Supply
+
+STARTABLE_MAX = MEMBERS_MAX
+"""Startable devices of one pool: no claim can have more."""
+
+BOOT_UNKNOWN = timedelta(seconds=1)
+"""The start time of a pool that has not started a member yet: any time above zero."""
+
+_MARK = "/new-"
+
+
+def startable_devices(supplies: Iterable[Supply], offers: OfferIndex) -> Iterator[InventoryDevice]:
+    """The devices that pools could start besides the exporters that are connected."""
+    for supply in sorted(supplies, key=lambda supply: supply.name):
+        pool = supply.member.labels.get(SET_NAME, "")
+        if not pool:
+            continue
+        room = pool_places(offers, supply).room
+        for number in range(STARTABLE_MAX if room is None else min(room, STARTABLE_MAX)):
+            yield InventoryDevice(
+                name=f"{pool}{_MARK}{number}",
+                pool=pool,
+                attributes=supply.member.labels,
+                start=supply.boot or BOOT_UNKNOWN,
+                position=number,
+            )
+
+
+def pool_of(device: str) -> str:
+    """The pool that would start the device; empty if the device is an exporter."""
+    return device.rpartition(_MARK)[0] if _MARK in device else ""
