@@ -12,6 +12,7 @@ from bullpen.api import codec
 from bullpen.api.deviceclaim import DeviceClaim
 from bullpen.api.deviceclass import DeviceClass
 from bullpen.api.exporter import Exporter
+from bullpen.api.meta import LocalObjectReference
 from bullpen.core.claims import claim_pass
 from bullpen.core.claims.claim_lab import ClaimLab, Hold, Serve
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
@@ -117,3 +118,19 @@ def test_what_changed_is_seen_although_indexes_are_kept() -> None:
     assert [member.device for member in served.answer.members] == ["e0", "e1"]
     locked = replace(lab(moved, wanted), policies=Policies(enforced=True))
     assert isinstance(decide_claims(locked, now=NOW, indexes=indexes)[0], Hold), "policies too"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["not idle yet", "still named"])
+def test_an_exporter_that_is_becoming_free_is_counted_on(named: bool) -> None:
+    """Found by the simulator: for a moment nothing was kept, and a short lease came in between."""
+    settling, free = exporter(0, site="brno"), exporter(1, site="brno")
+    if named:
+        ended = LocalObjectReference(name="ended")
+        settling = replace(settling, status=replace(settling.status, lease_ref=ended))
+    found = lab([settling, free], [claim(0, "brno", 2)])
+    offers = [Offer(name="e0", labels={}, idle=named), Offer(name="e1", labels={})]
+    (hold,) = decide_claims(replace(found, offers=OfferIndex(offers)), now=NOW)
+    assert isinstance(hold, Hold)
+    assert hold.kept == ("e0", "e1")
+    assert hold.starts is not None
+    assert hold.starts - NOW <= timedelta(seconds=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
 from bullpen.core.claims.startable_devices import pool_of, startable_devices
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
+from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
@@ -24,8 +25,11 @@ from bullpen.core.leases.requests import Bookings, Request, Supply, Want
 from bullpen.core.matcher import Matcher
 from bullpen.kit import times
 
-SETTLING_MAX = timedelta(minutes=1)
-"""How long an exporter is expected to need after its last lease. A plan, not a limit."""
+SETTLING = timedelta(seconds=1)
+"""How soon an exporter is expected to be free after its last lease.
+
+What is kept for a claim is kept from then on, so a longer time would let others in before.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +150,7 @@ def offered_inventory(lab: ClaimLab, now: datetime) -> Inventory:
         for device in found.devices
     )
     used = {use.device for use in held}
-    soon = times.shifted(now, SETTLING_MAX)
-    uses = (*held, *_other_uses(lab.exporters, lab.offers, used, soon))
+    uses = (*held, *_other_uses(lab, used, now))
     startable = startable_devices(lab.supplies, lab.offers)
     return replace(found, devices=(*devices, *startable), uses=uses)
 
@@ -162,20 +165,18 @@ def _offline(lab: ClaimLab, name: str) -> bool:
     return offer is None or not offer.online
 
 
-def _other_uses(
-    exporters: Iterable[Exporter], offers: OfferIndex, used: Set[str], soon: datetime
-) -> Iterator[Use]:
-    """Exporters that are being assigned, or have not finished with their last lease.
-
-    ``soon``: when the latter are expected to have finished, unless they are stuck.
-    """
-    for exporter in exporters:
-        name = exporter.metadata.name
-        offer = offers.get(name)
+def _other_uses(lab: ClaimLab, used: Set[str], now: datetime) -> Iterator[Use]:
+    """Exporters that are being assigned, or have not finished with their last lease."""
+    leases = {lease.metadata.name: lease for lease in lab.leases}
+    for exporter in lab.exporters:
+        name, holder = exporter.metadata.name, holder_of(exporter)
+        offer = lab.offers.get(name)
         if name in used or offer is None or not offer.online:
             continue
-        if holder_of(exporter):
-            yield Use(device=name, holder=holder_of(exporter))
-        elif not offer.idle:
-            until = None if offer.stuck else soon
+        if holder in leases:
+            lasts = lifecycle.lasts(leases[holder], now=now)
+            end = None if lasts is None else times.shifted(now, lasts)
+            yield Use(device=name, holder=holder, until=end)
+        elif holder or not offer.idle:
+            until = None if offer.stuck else times.shifted(now, SETTLING)
             yield Use(device=name, holder="the end of the last lease", until=until)
