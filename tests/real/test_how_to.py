@@ -13,6 +13,7 @@ from test_kubectl import needs_kubectl
 
 from support.container_image import has_podman
 from support.real_service import BIN, eventually
+from support.ssh_hosts import has_sshd
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(900)]
 
@@ -81,6 +82,15 @@ def test_the_pool_of_simulators(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="instances need users of their own")
 def test_the_pool_of_containers(tmp_path: Path) -> None:
     assert "hello from the container" in follow("pool-container.md", tmp_path)
+
+
+@pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="the page starts SSH servers as root")
+def test_the_pool_on_several_hosts(tmp_path: Path) -> None:
+    said = follow("pool-hosts.md", tmp_path)
+    assert re.search(r"bench-uboot-\S+ +bench/host-1\n", said)
+    assert re.search(r"bench-uboot-\S+ +bench/host-2\n", said)
+    assert "U-Boot 20" in said
 
 
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:

@@ -201,12 +201,12 @@ def provider_configs(lab: Lab) -> Controller[Key]:
         reconciler=ProviderReconciler(
             lab.objects,
             lab.views,
-            lab.attended,
+            lab.backed,
             identity=lab.settings.identity,
             clock=lab.clock,
             chance=lab.chance,
         ),
-        watches=(partial(watch_providers, lab.views, lab.attended),),
+        watches=(partial(watch_providers, lab.views, lab.backed),),
         workers=provider_reconciler.WORKERS,
         subject=lambda key: lab.views[ProviderConfig].get(*key),
     )

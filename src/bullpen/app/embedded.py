@@ -31,7 +31,7 @@ from bullpen.app.lab import Keys, Lab, LabSettings
 from bullpen.app.lease_metrics import LeaseMetrics
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
-from bullpen.app.placements import local_disks, local_placement, provisioner_of
+from bullpen.app.placements import local_disks, local_placement, provisioners_of
 from bullpen.app.process import Shares
 from bullpen.app.router_metrics import RouterMetrics
 from bullpen.app.services import LabTokens, Services
@@ -131,7 +131,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         endpoints = process.endpoints()
         plugged = plugins.load_all()
         placement = await process.make_placement(plugged)
-        lab = process.make_lab(placement, plugged, endpoints)
+        lab = await process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
         dashboard = DashboardParts(
             lab, layout.history, layout.audit if process.audit is not None else None
@@ -257,13 +257,14 @@ class _Process:
             local_placement(self.layout.root, self.settings.config, found, self.sources).running()
         )
 
-    def make_lab(
+    async def make_lab(
         self, placement: LocalPlacement, found: tuple[Plugin, ...], endpoints: dict[str, str]
     ) -> Lab:
-        """The lab, with every installed provisioner on this machine."""
-        provisioners = tuple(
-            provisioner_of(each, placement, self.objects, self.sources) for each in found
+        """The lab, with every installed provisioner."""
+        provisioners = await self.stack.enter_async_context(
+            provisioners_of(found, placement, self.objects, self.sources)
         )
+        local = {each.name for each in found if each.hosts is None}
         return Lab(
             self.objects,
             LabSettings.of(
@@ -275,7 +276,7 @@ class _Process:
             self.sources,
             keys=self.keys,
             provisioners=provisioners,
-            sandboxing={each.name: placement.sandboxing for each in provisioners},
+            sandboxing=dict.fromkeys(local, placement.sandboxing),
             disk_storage=local_disks(self.layout.root),
         )
 

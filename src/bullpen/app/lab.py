@@ -48,8 +48,7 @@ from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.placements.base import DiskStorage
 from bullpen.placements.local.confinement import Sandboxing
-from bullpen.provisioners.attended import AttendedProvisioner
-from bullpen.provisioners.base import Provisioner
+from bullpen.provisioners.base import BackedProvisioner, Provisioner
 from bullpen.runtime.controller import Controller, Trigger
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key
@@ -259,12 +258,12 @@ class Lab:
         return InstanceView(self._provisioners, clock=self.clock, alone=self._alone)
 
     @property
-    def attended(self) -> dict[str, AttendedProvisioner]:
-        """The provisioners of this process that create machines with a provider's API."""
+    def backed(self) -> dict[str, BackedProvisioner]:
+        """The provisioners of this process that use ProviderConfigs."""
         return {
             found.name: found
             for found in self._provisioners
-            if isinstance(found, AttendedProvisioner)
+            if isinstance(found, BackedProvisioner)
         }
 
     @cached_property

@@ -21,7 +21,7 @@ from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.pod.placement import PodPlacement
 from bullpen.placements.pod.rendering import PodSettings
 from bullpen.provisioners.attended import AttendedProvisioner
-from bullpen.provisioners.base import Host, Plugin, Provisioner
+from bullpen.provisioners.base import BackedProvisioner, Host, Plugin, Provisioner
 from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.runtime.informer import Informer
 
@@ -41,10 +41,26 @@ def local_placement(
     return LocalPlacement(settings, clock=sources.clock, ids=sources.ids)
 
 
+@contextlib.asynccontextmanager
+async def provisioners_of(
+    found: Iterable[Plugin], placement: Placement, objects: Objects, sources: Sources
+) -> AsyncIterator[tuple[Provisioner, ...]]:
+    """The provisioners of plugins, with their connections while the context is open."""
+    made = tuple(provisioner_of(plugin, placement, objects, sources) for plugin in found)
+    try:
+        yield made
+    finally:
+        for each in made:
+            if isinstance(each, BackedProvisioner):
+                await each.close()
+
+
 def provisioner_of(
     plugin: Plugin, placement: Placement, objects: Objects, sources: Sources
 ) -> Provisioner:
-    """The provisioner of a plugin, with its exporters at ``placement``."""
+    """The provisioner of a plugin, with its exporters at ``placement`` or on hosts of its own."""
+    if plugin.hosts is not None:
+        return plugin.hosts(ProviderRecords(objects), sources.clock, sources.ids)
     if plugin.provider is not None:
         records = ProviderRecords(objects)
         return AttendedProvisioner(plugin.provider(), placement, records, clock=sources.clock)

@@ -21,7 +21,7 @@ from bullpen.app.cluster_process import Joined, JoinSettings, joined, lead, lead
 from bullpen.app.config import Config
 from bullpen.app.lab import Lab, LabSettings, Role, scopes_of
 from bullpen.app.metrics import lab_metrics
-from bullpen.app.placements import local_placement, pod_placement, provisioner_of
+from bullpen.app.placements import local_placement, pod_placement, provisioners_of
 from bullpen.app.sources import Sources
 from bullpen.controllers import authority
 from bullpen.errors import NotFound, Refused
@@ -79,14 +79,17 @@ async def _working(
     here.health.wait_for(f"waiting for ConfigMap {authority.NAME}, which the controller creates")
     namespace = settings.join.watch_namespace or here.namespace
     ca_pem = await _authority(settings, here.objects, namespace)
-    async with _placement(settings, plugin, here.objects, sources) as placement:
+    async with (
+        _placement(settings, plugin, here.objects, sources) as placement,
+        provisioners_of((plugin,), placement, here.objects, sources) as provisioners,
+    ):
         lab = Lab(
             here.objects,
             # Exporters learn the controller's endpoint from their credentials.
             LabSettings(endpoint="", ca_pem=ca_pem, pools=settings.config.pools.tuning()),
             sources,
             role=Role.POOLS,
-            provisioners=(provisioner_of(plugin, placement, here.objects, sources),),
+            provisioners=provisioners,
             component=f"bullpen-provisioner-{plugin.name}",
         )
         async with lab.running(controllers.POOLS):

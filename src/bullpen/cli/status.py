@@ -18,10 +18,10 @@ from bullpen.cli.output import echo_document, table
 @connected
 @output("table", "json", "yaml")
 def status(api: Api, output: str) -> int:
-    """Show pools, exporters, and active and waiting leases.
+    """Show pools, exporters, providers, and active and waiting leases.
 
-    Exits with 8 if the service is not healthy, a pool cannot do what it is asked, or an exporter
-    does not come back from its last lease.
+    Exits with 8 if the service is not healthy, a pool cannot do what it is asked, an exporter does
+    not come back from its last lease, or a provider or host does not answer.
     """
     report = gather(api)
     if output == "table":
@@ -35,7 +35,10 @@ def gather(api: Api) -> Document:
     """Everything ``status`` shows, as a document."""
     pools = [_pool(item) for item in _objects(api, "exportersets")]
     exporters = [_exporter(item) for item in _objects(api, "exporters")]
-    problem = api.problem() or _problem("pool", pools) or _problem("exporter", exporters)
+    providers = [provider(item) for item in _objects(api, "providerconfigs")]
+    troubles = {"pool": pools, "exporter": exporters, "provider": providers}
+    found = (_problem(word, items) for word, items in troubles.items())
+    problem = api.problem() or next(filter(None, found), "")
     current = _objects(api, "leases", {"labelSelector": Lease.selected})
     leases = [_lease(item) for item in current if not _ended(item)]
     return {
@@ -44,6 +47,7 @@ def gather(api: Api) -> Document:
         "endpoints": {"apiserver": api.server},
         "pools": pools,
         "exporters": exporters,
+        "providers": providers,
         "leases": [lease for lease in leases if lease["exporter"]],
         "waiting": [lease for lease in leases if not lease["exporter"]],
     }
@@ -64,13 +68,13 @@ def _problem(word: str, found: list[Document]) -> str:
     return f"{text}, and {others} more" if others else text
 
 
-def _condition(found: Document, type_: str) -> Document:
-    """A condition that is True; empty if it is not."""
+def _condition(found: Document, type_: str, *, status: str = "True") -> Document:
+    """A condition with this status; empty if it has another."""
     return next(
         (
             condition
             for condition in found.get("conditions") or ()
-            if condition["type"] == type_ and condition["status"] == "True"
+            if condition["type"] == type_ and condition["status"] == status
         ),
         {},
     )
@@ -107,6 +111,21 @@ def _exporter(item: Document) -> Document:
     }
 
 
+def provider(item: Document) -> Document:
+    """A ProviderConfig; with the reason if its provider, or one of its hosts, does not answer."""
+    found = item.get("status") or {}
+    silent = _condition(found, "Reachable", status="False")
+    # One that was not listed yet has no error.
+    troubled = bool(silent.get("message"))
+    return {
+        **_named(item),
+        "provisioner": item["spec"]["provisioner"],
+        "instances": found.get("instances", 0),
+        "reason": silent["reason"] if troubled else "",
+        "message": silent["message"] if troubled else "",
+    }
+
+
 def _lease(item: Document) -> Document:
     found = item.get("status") or {}
     conditions = found.get("conditions") or [{}]
@@ -133,6 +152,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     ("Exporters", "exporters", ("namespace", "name", "status", "lease", "enabled", "reason")),
+    ("Providers", "providers", ("namespace", "name", "provisioner", "instances", "message")),
     ("Leases", "leases", ("namespace", "name", "client", "exporter")),
     ("Waiting", "waiting", ("namespace", "name", "client", "reason", "message")),
 )

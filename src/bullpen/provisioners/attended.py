@@ -313,6 +313,9 @@ class AttendedProvisioner:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
+    async def close(self) -> None:
+        """Nothing is kept open between calls."""
+
     # How it works
 
     def _refuse_invalid(self, profile: Profile) -> None:

@@ -12,9 +12,9 @@ A target that a provider's API makes, with its exporter beside us, is described 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bullpen.api.exporterset import Driver
 from bullpen.core.targets.exporter_config import Connection
@@ -24,10 +24,15 @@ from bullpen.errors import Cause
 from bullpen.placements.base import Artifact, InstanceSpec, Key, Listener, Needs, Program, Site
 
 if TYPE_CHECKING:
-    from bullpen.provisioners.attended import Provider
+    from bullpen.core.targets.backends import Listing
+    from bullpen.kit.clock import Clock
+    from bullpen.kit.ids import Ids
+    from bullpen.provisioners.attended import Backend, BackendRecords, Provider
+    from bullpen.provisioners.baremetal.links import HostRecords
 
 __all__ = [
     "Artifact",
+    "BackedProvisioner",
     "Connection",
     "ExitReason",
     "Host",
@@ -95,6 +100,33 @@ class Provisioner(Protocol):
         """
 
 
+@runtime_checkable
+class BackedProvisioner(Provisioner, Protocol):
+    """A provisioner whose instances are in accounts, projects or hosts of ProviderConfigs."""
+
+    @property
+    def records(self) -> BackendRecords:
+        """The durable record of its backends."""
+
+    def use(self, found: Iterable[Backend]) -> None:
+        """The backends that exist now. Those that may hold something of ours stay known."""
+
+    def listing(self, backend: Key) -> Listing:
+        """What is known of a backend."""
+
+    def is_empty(self, backend: Key) -> bool:
+        """Whether the backend has shown that it holds nothing of ours."""
+
+    async def refresh(self, key: Key) -> Listing:
+        """List a backend. Raises ``Unavailable`` or ``Refused`` if the listing is incomplete."""
+
+    def listen_backends(self, listener: Listener) -> None:
+        """Call ``listener`` with a backend that should be listed now."""
+
+    async def close(self) -> None:
+        """Close its connections; what it made stays."""
+
+
 class Recipe(Protocol):
     """The pure half of a placed provisioner: what to run, not where."""
 
@@ -130,6 +162,9 @@ class Plugin:
     provider: Callable[[], Provider] | None = None
     """For machines that an API makes; exclusive with ``recipe``."""
 
+    hosts: Callable[[HostRecords, Clock, Ids], BackedProvisioner] | None = None
+    """For instances on other hosts, with the records of their hosts; exclusive with both."""
+
     preload: tuple[str, ...] = ()
     """Modules with its drivers, imported once and shared by all exporters of a host.
 
@@ -140,4 +175,5 @@ class Plugin:
     """The runtime of its targets in Pods; empty if a target consists of an exporter only."""
 
     def __post_init__(self) -> None:
-        assert (self.recipe is None) != (self.provider is None), "a recipe or a provider"
+        kinds = (self.recipe, self.provider, self.hosts)
+        assert sum(kind is not None for kind in kinds) == 1, "a recipe, a provider or hosts"

@@ -21,7 +21,8 @@ from bullpen.core.targets.backends import Listing
 from bullpen.core.targets.provider_status import ProviderView
 from bullpen.errors import NotFound, Refused, Unavailable
 from bullpen.kit.clock import Backoff, Clock
-from bullpen.provisioners.attended import AttendedProvisioner, Backend
+from bullpen.provisioners.attended import Backend
+from bullpen.provisioners.base import BackedProvisioner
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 
@@ -41,7 +42,7 @@ class ProviderReconciler:
         self,
         objects: Objects,
         views: Views,
-        provisioners: Mapping[str, AttendedProvisioner],
+        provisioners: Mapping[str, BackedProvisioner],
         *,
         identity: str,
         clock: Clock,
@@ -76,7 +77,7 @@ class ProviderReconciler:
         await self._report(key, listing)
         return Outcome(wake_at=self._clock.now() + wait)
 
-    async def _listed(self, provisioner: AttendedProvisioner, key: Key) -> Listing:
+    async def _listed(self, provisioner: BackedProvisioner, key: Key) -> Listing:
         try:
             listing = await provisioner.refresh(key)
         except (Unavailable, Refused):
@@ -86,7 +87,7 @@ class ProviderReconciler:
         return listing
 
     async def _keep_record(
-        self, provisioner: AttendedProvisioner, key: Key, listing: Listing
+        self, provisioner: BackedProvisioner, key: Key, listing: Listing
     ) -> None:
         """Erase the record of an empty backend; keep the classes of any other."""
         config = self._configs.get(*key)
@@ -153,7 +154,7 @@ class ProviderReconciler:
 
 def watch_providers(
     views: Views,
-    provisioners: Mapping[str, AttendedProvisioner],
+    provisioners: Mapping[str, BackedProvisioner],
     add: Callable[[Key], None],
 ) -> None:
     """Start a pass when a ProviderConfig changes, or a provisioner asks for a listing."""

@@ -1,4 +1,4 @@
-"""The durable record of backends that may hold something of ours: finalizers on objects."""
+"""The durable record of what may exist elsewhere: finalizers, and the host of an Exporter."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bullpen.api.core import Secret
+from bullpen.api.exporter import Exporter
 from bullpen.api.objects import Objects
 from bullpen.api.providerconfig import ProviderConfig
 from bullpen.api.virtualtargetclass import VirtualTargetClass
-from bullpen.core.targets import provider_status
+from bullpen.core.targets import hosts, provider_status
+from bullpen.core.targets.hosts import Placed
+from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.errors import Conflict, NotFound, Refused, Unavailable
 
 Key = tuple[str, str]
@@ -62,6 +65,44 @@ class ProviderRecords:
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Keep a class, or let it go."""
         await self._mark(VirtualTargetClass, key, kept=kept)
+
+    async def place(self, key: Key, on_record: Placed) -> None:
+        """Record which host is asked to run the instance of an Exporter."""
+        text = hosts.record(on_record.config, on_record.host)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                found = await self._objects.get(Exporter, *key)
+                meta = found.metadata
+                if meta.uid != on_record.uid:
+                    raise Refused(f"Exporter {key[1]} was deleted")
+                if meta.annotations.get(hosts.RECORD) != text:
+                    annotations = {**meta.annotations, hosts.RECORD: text}
+                    meta = replace(meta, annotations=annotations)
+                    await self._objects.update(replace(found, metadata=meta))
+            except NotFound:
+                raise Refused(f"Exporter {key[1]} was deleted") from None
+            except Conflict:
+                continue
+            return
+        raise Unavailable(f"Exporter {key[1]} changed {ATTEMPTS_MAX} times; try again")
+
+    async def placed(self, key: Key) -> Placed | None:
+        """What is on record for an Exporter; None if nothing is."""
+        try:
+            meta = (await self._objects.get(Exporter, *key)).metadata
+        except NotFound:
+            return None
+        return hosts.placed(meta.uid, meta.annotations)
+
+    async def all_placed(self, provisioner: str) -> dict[Key, Placed]:
+        """What is on record for all Exporters of a provisioner."""
+        found = {}
+        for exporter in (await self._objects.list(Exporter)).items:
+            meta = exporter.metadata
+            on_record = hosts.placed(meta.uid, meta.annotations)
+            if on_record is not None and meta.annotations.get(PROVISIONER) == provisioner:
+                found[meta.namespace, meta.name] = on_record
+        return found
 
     async def _config(self, backend: Key) -> ProviderConfig:
         try:

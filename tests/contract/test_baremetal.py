@@ -1,0 +1,206 @@
+"""Hosts behind real SSH servers keep what every provisioner promises."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bullpen.core.targets.hosts import Placed
+from bullpen.errors import Unreachable
+from bullpen.kit.clock import SystemClock
+from bullpen.kit.ids import RandomIds
+from bullpen.provisioners.attended import Backend
+from bullpen.provisioners.baremetal import environment, ssh
+from bullpen.provisioners.baremetal.environment import Environment
+from bullpen.provisioners.baremetal.plugin import hosts
+from bullpen.provisioners.baremetal.provisioner import HostsProvisioner
+from bullpen.provisioners.base import Connection, Instance, InstancePhase, Key, Provisioner
+from bullpen.testing.benches import INSTANCES_MAX, NoRecords, Watcher
+from bullpen.testing.controller_stub import StubController
+from bullpen.testing.provisioner_contract import ProvisionerContract
+from support.real_service import eventually
+from support.ssh_hosts import SshHost, SshHosts, has_sshd, ssh_hosts
+
+BACKEND = ("lab", "")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed"),
+]
+
+
+class MemoryHostRecords(NoRecords):
+    def __init__(self) -> None:
+        self.hosts: dict[Key, Placed] = {}
+
+    async def place(self, key: Key, on_record: Placed) -> None:
+        self.hosts[key] = on_record
+
+    async def placed(self, key: Key) -> Placed | None:
+        return self.hosts.get(key)
+
+    async def all_placed(self, provisioner: str) -> dict[Key, Placed]:
+        return dict(self.hosts)
+
+
+class HostsBench:
+    def __init__(self, found: SshHosts, controller: StubController) -> None:
+        self.found = found
+        self.hosts: HostsProvisioner = hosts(MemoryHostRecords(), SystemClock(), RandomIds())
+        self.provisioner: Provisioner = self.hosts
+        self.controller = controller
+        self.hosts.use(
+            [
+                Backend(
+                    key=BACKEND,
+                    lab="bench",
+                    parameters=found.parameters,
+                    credentials=lambda: found.secret,
+                )
+            ]
+        )
+
+    def connection(self) -> Connection:
+        return self.controller.connection()
+
+    async def begin_lease(self, key: Key) -> None:
+        await self.controller.lease(key, leased=True)
+
+    async def end_lease(self, key: Key) -> None:
+        await self.controller.lease(key, leased=False)
+
+    def crash(self, key: Key) -> None:
+        processes = (host.process_of(key) for host in self.found.hosts.values())
+        (running,) = (process for process in processes if process is not None)
+        os.kill(running.pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def hosts_bench(directory: Path) -> AsyncIterator[HostsBench]:
+    with ssh_hosts(directory / "hosts", one=2, two=INSTANCES_MAX - 2) as found:
+        async with StubController.serving(directory) as controller:
+            bench = HostsBench(found, controller)
+            await bench.hosts.refresh(BACKEND)
+            yield bench
+            await bench.hosts.close()
+
+
+class TestHosts(ProvisionerContract):
+    @contextlib.asynccontextmanager
+    async def bench(self, directory: Path) -> AsyncIterator[HostsBench]:
+        async with hosts_bench(directory) as bench:
+            yield bench
+
+
+async def until_agents(host: SshHost, count: int) -> None:
+    await asyncio.to_thread(eventually, lambda: len(host.agents()) == count, seconds=60)
+
+
+def is_running(found: Instance) -> bool:
+    return found.phase is InstancePhase.RUNNING
+
+
+async def test_a_service_that_starts_again_finds_what_runs(tmp_path: Path) -> None:
+    async with hosts_bench(tmp_path) as bench:
+        running = await Watcher(bench).running("a")
+        await bench.hosts.close()
+        again = HostsBench(bench.found, bench.controller)
+        await again.hosts.refresh(BACKEND)
+        assert await again.hosts.observe_all() == (running,)
+        await again.hosts.close()
+
+
+async def test_agents_of_two_versions_run_side_by_side_until_the_lease_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hosts_bench(tmp_path) as bench:
+        await Watcher(bench).running("leased")
+        await bench.begin_lease(("lab", "leased"))
+        await bench.hosts.close()
+        newer = replace(environment.current(), digest="newer-version")
+        shutil.copytree(
+            bench.found.hosts["one"].directory / "environments" / environment.current().digest,
+            bench.found.hosts["one"].directory / "environments" / newer.digest,
+        )
+        monkeypatch.setattr(environment, "current", lambda: newer)
+        upgraded = HostsBench(bench.found, bench.controller)
+        watcher = Watcher(upgraded)
+        await upgraded.hosts.refresh(BACKEND)
+        assert is_running(await watcher.until("leased", InstancePhase.RUNNING))
+        assert len(bench.found.hosts["one"].agents()) == 2
+        await watcher.running("new")
+        await watcher.running("newer")
+        agents = {Path(place).name for place in bench.found.hosts["one"].agents()}
+        assert newer.digest in agents
+        for name in ("leased", "new", "newer"):
+            await upgraded.hosts.ensure(watcher.spec(name))
+
+        await upgraded.end_lease(("lab", "leased"))
+        await watcher.until("leased", InstancePhase.EXITED)
+        await upgraded.hosts.remove(("lab", "leased"))
+        for host in bench.found.hosts.values():
+            await until_agents(host, 1)
+        await upgraded.hosts.refresh(BACKEND)
+        assert len(await upgraded.hosts.observe_all()) == 2
+        await upgraded.hosts.close()
+
+
+async def test_an_agent_that_is_killed_is_started_again_and_its_machines_go_on(
+    tmp_path: Path,
+) -> None:
+    async with hosts_bench(tmp_path) as bench:
+        running = await Watcher(bench).running("a")
+        host = next(each for each in bench.found.hosts.values() if each.process_of(running.key))
+        process = host.process_of(running.key)
+        (agent,) = host.agents().values()
+        os.kill(agent.pid, signal.SIGKILL)
+        await until_agents(host, 0)
+        with contextlib.suppress(Unreachable):
+            await bench.hosts.refresh(BACKEND)
+        # The first may have met the connection that has just ended.
+        await bench.hosts.refresh(BACKEND)
+        assert [each.key for each in await bench.hosts.observe_all()] == [running.key]
+        assert host.process_of(running.key) == process
+
+
+async def test_a_host_that_nobody_reaches_ends_its_machines_and_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordinary = ssh.Setup.command
+
+    def command(self: ssh.Setup, agent: str, *, started: Environment | None) -> str:
+        return f"{ordinary(self, agent, started=started)} --orphan-seconds-max 1"
+
+    monkeypatch.setattr(ssh.Setup, "command", command)
+    async with hosts_bench(tmp_path) as bench:
+        running = await Watcher(bench).running("a")
+        await bench.hosts.close()
+        for host in bench.found.hosts.values():
+            await until_agents(host, 0)
+            assert host.process_of(running.key) is None
+
+
+async def test_another_python_is_refused_by_its_version(tmp_path: Path) -> None:
+    script = tmp_path / "old-python"
+    answer = {"python": [3, 8], "machine": "x86_64", "directory": "/", "home": "/"}
+    script.write_text(f"#!/bin/sh\ncat > /dev/null\necho '{json.dumps(answer)}'\n")
+    script.chmod(0o755)
+    with ssh_hosts(tmp_path / "hosts", one=1) as found:
+        given = found.parameters
+        given["hosts"][0]["python"] = str(script)
+        made = hosts(MemoryHostRecords(), SystemClock(), RandomIds())
+        made.use(
+            [Backend(key=BACKEND, lab="b", parameters=given, credentials=lambda: found.secret)]
+        )
+        with pytest.raises(Unreachable, match=r"is Python 3\.8, and this service runs with"):
+            await made.refresh(BACKEND)

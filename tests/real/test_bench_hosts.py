@@ -1,0 +1,215 @@
+"""Pools on other hosts, with real SSH servers: from a manifest to a shell, and hosts that fail."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+import yaml
+
+from support.qemu_pools import shell, until
+from support.real_service import (
+    BIN,
+    Service,
+    eventually,
+    free_port_base,
+    kill_family,
+    running_service,
+)
+from support.ssh_hosts import SshHost, SshHosts, has_sshd, ssh_hosts
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.patient,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed"),
+]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "hosts-pool.yaml"
+NAME = "bench-uboot"
+SECONDS_MAX = 150.0
+
+BOOT = """\
+import signal
+from jumpstarter.utils.env import env
+with env() as client:
+    with client.serial.pexpect() as console:
+        client.power.on()
+        console.expect("U-Boot", timeout=60)
+        print("it boots", flush=True)
+    {then}
+"""
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[SshHosts]:
+    with ssh_hosts(tmp_path / "hosts", one=1, two=1) as found:
+        yield found
+
+
+@pytest.fixture
+def lab(tmp_path: Path, hosts: SshHosts) -> Iterator[Service]:
+    # Exporters that outlive the service must find it again.
+    with running_service(tmp_path, "--port-base", str(free_port_base())) as running:
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "bench-key"},
+            "data": {key: base64.b64encode(value).decode() for key, value in hosts.secret.items()},
+        }
+        running.kubectl("apply", "-f", "-", input=yaml.safe_dump(secret))
+        yield running
+
+
+def apply_hosts(service: Service, hosts: SshHosts) -> None:
+    config = {
+        "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
+        "kind": "ProviderConfig",
+        "metadata": {"name": "bench"},
+        "spec": {
+            "provisioner": "qemu-baremetal.jumpstarter.dev",
+            "credentialsSecretRef": {"name": "bench-key"},
+            "parameters": hosts.parameters,
+        },
+    }
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(config))
+
+
+def apply_pool(service: Service, **spec: Any) -> None:
+    profile, pool = yaml.safe_load_all(EXAMPLE.read_text())
+    pool["spec"] |= spec
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([profile, pool]))
+
+
+def reachable(service: Service) -> dict[str, Any]:
+    status: Any = service.get("providerconfig", "bench").get("status") or {}
+    found = [each for each in status.get("conditions", ()) if each["type"] == "Reachable"]
+    return found[0] if found else {}
+
+
+def until_reachable(service: Service) -> None:
+    eventually(
+        lambda: reachable(service).get("status") == "True",
+        seconds=SECONDS_MAX,
+        what="hosts that answer",
+    )
+
+
+def hosts_of(service: Service) -> dict[str, str]:
+    """The host of every Exporter."""
+    found = json.loads(service.kubectl("get", "exporters", "-o", "json").stdout)["items"]
+    records = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in found}
+    return {
+        name: annotations["virtualtarget.jumpstarter.dev/host"].removeprefix("bench/")
+        for name, annotations in records.items()
+    }
+
+
+def no_agents(host: SshHost) -> bool:
+    return not host.agents()
+
+
+def test_a_manifest_becomes_machines_on_two_hosts_and_one_boots_in_a_shell(
+    lab: Service, hosts: SshHosts
+) -> None:
+    apply_hosts(lab, hosts)
+    apply_pool(lab, minAvailableReplicas=2, maxReplicas=2)
+    until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=2)
+    assert sorted(hosts_of(lab).values()) == ["one", "two"], "each host has one slot"
+
+    process = shell(lab, NAME, str(BIN / "python"), "-c", BOOT.format(then="pass"))
+    said, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, said
+    assert "it boots" in said
+    until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=2)
+
+    secrets = {hosts.client_key.export_private_key().decode().splitlines()[2]}
+    for host in hosts.hosts.values():
+        for path in host.directory.glob("labs/**/*"):
+            if path.is_file() and not path.is_symlink():
+                text = path.read_text(errors="replace")
+                assert not any(secret in text for secret in secrets), path
+    lab.kubectl("delete", f"exporterset/{NAME}")
+    lab.kubectl("delete", "providerconfig/bench", "--timeout=60s")
+    for host in hosts.hosts.values():
+        eventually(partial(no_agents, host), seconds=60, what="the end of its agent")
+
+
+def test_a_host_that_is_down_is_named_and_its_lease_goes_on(lab: Service, hosts: SshHosts) -> None:
+    apply_hosts(lab, hosts)
+    apply_pool(lab, minAvailableReplicas=0, maxReplicas=2)
+    until_reachable(lab)
+    holder = shell(lab, NAME, str(BIN / "python"), "-uc", BOOT.format(then="signal.pause()"))
+    assert holder.stdout is not None
+    try:
+        for line in holder.stdout:
+            if "it boots" in line:
+                break
+        (where,) = hosts_of(lab).values()
+        hosts.hosts[where].down()
+        eventually(
+            lambda: f"host {where}" in reachable(lab).get("message", ""),
+            seconds=SECONDS_MAX,
+            what="a host that does not answer",
+        )
+        status: Any = lab.get("providerconfig", "bench")["status"]
+        assert status["instances"] == 1
+        for command in ("status", "doctor"):
+            said = lab.bullpen(command, check=False).stdout
+            assert f"host {where}: " in said, command
+        hosts.hosts[where].up()
+        until_reachable(lab)
+        assert list(hosts_of(lab).values()) == [where], "it was not made again"
+        assert holder.poll() is None
+    finally:
+        kill_family(holder)
+        holder.stdout.close()
+
+
+def test_a_host_with_another_key_and_a_key_that_is_refused_are_named(
+    lab: Service, hosts: SshHosts
+) -> None:
+    right = hosts.hosts["one"].key
+    hosts.hosts["one"].key = asyncssh.generate_private_key("ssh-ed25519")
+    (hosts.hosts["two"].place / "authorized_keys").write_text("")
+    apply_hosts(lab, hosts)
+    eventually(
+        lambda: "another key than hostKey" in reachable(lab).get("message", ""),
+        seconds=SECONDS_MAX,
+        what="the refusal of a host",
+    )
+    assert "host two" in reachable(lab)["message"]
+    assert "authorized_keys" in reachable(lab)["message"]
+    assert hosts.hosts["one"].agents() == {}
+
+    hosts.hosts["one"].key = right
+    (hosts.hosts["two"].place / "authorized_keys").write_bytes(hosts.client_key.export_public_key())
+    apply_hosts(lab, hosts)
+    until_reachable(lab)
+
+
+def test_a_killed_service_finds_its_machines_on_the_hosts_again(
+    lab: Service, hosts: SshHosts
+) -> None:
+    apply_hosts(lab, hosts)
+    apply_pool(lab, minAvailableReplicas=2, maxReplicas=2)
+    until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=2)
+    before = hosts_of(lab)
+    running = {
+        name: hosts.hosts[where].process_of(("default", name)) for name, where in before.items()
+    }
+    assert all(running.values())
+    lab.stop(signal.SIGKILL)
+    lab.start()
+    until_reachable(lab)
+    until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=2)
+    assert hosts_of(lab) == before
+    for name, where in before.items():
+        assert hosts.hosts[where].process_of(("default", name)) == running[name]
