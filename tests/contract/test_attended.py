@@ -13,10 +13,16 @@ from typing import Any
 
 import pytest
 
-from bullpen.core.targets.backends import LOST_AFTER, SETTLE_MAX, BackendLimits, Machine
+from bullpen.core.targets.backends import (
+    EXPIRY,
+    LOST_AFTER,
+    SETTLE_MAX,
+    BackendLimits,
+    Machine,
+)
 from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
-from bullpen.provisioners.attended import Backend, Order
+from bullpen.provisioners.provider import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.fake_provider import AccountFaults
 from bullpen.testing.provisioner_contract import ProvisionerContract
@@ -93,6 +99,64 @@ async def test_the_record_is_erased_after_complete_empty_listings_only(
     assert world.records.kept == {EAST}, "one empty listing proves nothing"
     await world.work(passes=int(SETTLE / 5) + 2)
     assert world.records.kept == set()
+
+
+async def half_an_hour(world: AttendedWorld) -> None:
+    await asyncio.sleep(1800)
+    await world.work()
+
+
+@story()
+async def test_machines_are_renewed_as_long_as_somebody_needs_them(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work()
+    (before,) = world.provider.account(EAST).machines.values()
+    for _ in range(12):
+        await half_an_hour(world)
+    assert world.clock.now() > before.created + 2 * EXPIRY
+    assert [*world.provider.account(EAST).machines.values()] == [before], "the same one, all along"
+
+
+@story()
+async def test_a_service_that_starts_again_renews_what_it_finds(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work()
+    (before,) = world.provider.account(EAST).machines.values()
+    for _ in range(8):
+        world.restarted()
+        await half_an_hour(world)
+    assert [*world.provider.account(EAST).machines.values()] == [before]
+
+
+@story()
+async def test_machines_end_by_themselves_when_the_service_is_gone_for_good(
+    world: AttendedWorld,
+) -> None:
+    for name in ("a", "b"):
+        world.want(name, f"uid-{name}")
+    await world.work()
+    assert len(world.provider.held()) == 2
+    await asyncio.sleep(EXPIRY.total_seconds())
+    assert world.provider.held() == []
+    cost = world.provider.charged()
+    await asyncio.sleep(EXPIRY.total_seconds())
+    assert world.provider.charged() == cost, "and cost nothing any more"
+
+
+@story()
+async def test_a_provider_that_is_silent_for_less_than_an_hour_ends_nothing(
+    world: AttendedWorld,
+) -> None:
+    world.want("a", "uid-1")
+    await world.work()
+    (before,) = world.provider.account(EAST).machines.values()
+    await half_an_hour(world)
+    world.provider.account(EAST).faults.silent = True
+    await half_an_hour(world)
+    world.provider.account(EAST).faults.silent = False
+    for _ in range(4):
+        await half_an_hour(world)
+    assert [*world.provider.account(EAST).machines.values()] == [before]
 
 
 @story()
@@ -242,7 +306,13 @@ async def test_a_machine_that_cannot_be_deleted_delays_no_other(world: AttendedW
 
 def order_of(world: AttendedWorld, name: str) -> Order:
     spec = world.spec(("lab", name))
-    return Order(key=spec.key, owner_uid=spec.owner_uid, token="t", profile=spec.profile)
+    return Order(
+        key=spec.key,
+        owner_uid=spec.owner_uid,
+        token="t",
+        profile=spec.profile,
+        expires=world.clock.now() + EXPIRY,
+    )
 
 
 @story(idempotent=False)

@@ -18,12 +18,12 @@ from bullpen.core.targets.hosts import Placed
 from bullpen.errors import Unreachable
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
-from bullpen.provisioners.attended import Backend
 from bullpen.provisioners.baremetal import environment, ssh
 from bullpen.provisioners.baremetal.environment import Environment
 from bullpen.provisioners.baremetal.plugin import hosts
 from bullpen.provisioners.baremetal.provisioner import HostsProvisioner
 from bullpen.provisioners.base import Connection, Instance, InstancePhase, Key, Provisioner
+from bullpen.provisioners.provider import Backend
 from bullpen.testing.benches import INSTANCES_MAX, NoRecords, Watcher
 from bullpen.testing.controller_stub import StubController
 from bullpen.testing.provisioner_contract import ProvisionerContract

@@ -23,8 +23,8 @@ from bullpen.core.targets.backends import SETTLE_MAX
 from bullpen.core.targets.provider_status import IN_USE, POLL, REACHABLE, RECORD
 from bullpen.errors import NotFound
 from bullpen.placements.base import Workload
-from bullpen.provisioners.attended import Backend, Order
 from bullpen.provisioners.base import Instance, Plugin
+from bullpen.provisioners.provider import Backend, Order
 from bullpen.sim.keys import cheap_keys
 from bullpen.testing.fake_placement import FakePlacement
 from bullpen.testing.fake_provider import NAME, AccountFaults, FakeProvider

@@ -20,7 +20,8 @@ from bullpen.core.targets.profiles import Profile
 from bullpen.errors import LabError, Refused, Unavailable
 from bullpen.kit.clock import VirtualClock
 from bullpen.placements.base import InstanceSpec
-from bullpen.provisioners.attended import AttendedProvisioner, Backend
+from bullpen.provisioners.attended import AttendedProvisioner
+from bullpen.provisioners.provider import Backend
 from bullpen.sim import virtual_time
 from bullpen.testing.fake_placement import FakePlacement
 from bullpen.testing.fake_provider import NAME, FakeProvider

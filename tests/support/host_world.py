@@ -21,10 +21,10 @@ from bullpen.core.targets.profiles import Profile
 from bullpen.errors import LabError, Refused, Unreachable
 from bullpen.kit.clock import VirtualClock
 from bullpen.placements.base import InstanceSpec
-from bullpen.provisioners.attended import Backend
 from bullpen.provisioners.baremetal.links import Visit
 from bullpen.provisioners.baremetal.provisioner import HostsProvisioner
 from bullpen.provisioners.baremetal.recipe import NAME, HostRecipe
+from bullpen.provisioners.provider import Backend
 from bullpen.sim import virtual_time
 
 Key = tuple[str, str]

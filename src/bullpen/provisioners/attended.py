@@ -14,16 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
 
 from bullpen.api.exporterset import Driver
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import (
-    BackendLimits,
-    Inventory,
     Listing,
     Machine,
     MachineState,
@@ -38,93 +35,17 @@ from bullpen.provisioners.base import (
     InstanceSpec,
     Key,
     Listener,
-    Needs,
     Profile,
     Site,
 )
 from bullpen.provisioners.placed import requested
+from bullpen.provisioners.provider import Backend, BackendRecords, Order, Provider
 
 REMOVE_SECONDS_MAX = 60.0
 """How long a removal waits until the backend no longer lists the machine."""
 
 CALLS_MAX = 4
 """Creations and deletions at one backend at a time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """An account, project or set of hosts of a provider, as its ProviderConfig describes it."""
-
-    key: Key
-    """Namespace and name of the ProviderConfig."""
-
-    lab: str
-    """Marks what belongs to this lab; machines of other labs are never touched."""
-
-    endpoint: str = ""
-    parameters: Mapping[str, object] = field(default_factory=dict)
-    limits: BackendLimits = field(default_factory=BackendLimits)
-    closing: bool = False
-    """Its ProviderConfig is deleted: nothing new is created."""
-
-    credentials: Callable[[], Mapping[str, bytes]] = field(default=dict, repr=False)
-    """The provider's own, read at each use. No exporter gets them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A machine to create, and what it carries so that it is found again."""
-
-    key: Key
-    owner_uid: str
-    token: str
-    """The same for every attempt; the provider creates one machine for it."""
-
-    profile: Profile
-
-
-class Provider(Protocol):
-    """The API of a provider. Raises ``Unreachable``, ``NoCapacity`` and ``Refused``."""
-
-    name: str
-    idempotent: bool
-    """Whether a creation that is repeated with its token creates nothing."""
-
-    def check(
-        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...]
-    ) -> tuple[Cause, ...]:
-        """As in ``Provisioner``."""
-
-    def needs(self, profile: Profile) -> Needs:
-        """What the exporter of a machine needs."""
-
-    def hourly_cost(self, profile: Profile) -> float:
-        """The estimated cost of a machine; 0 if unknown."""
-
-    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
-        """The ``export`` section of the exporter's config for a machine that runs."""
-
-    async def list_machines(self, backend: Backend) -> Inventory:
-        """All machines of the backend's lab; raises if the listing is not complete."""
-
-    async def create(self, backend: Backend, order: Order) -> Machine:
-        """Returns once the provider has accepted it."""
-
-    async def delete(self, backend: Backend, machine: Machine) -> None:
-        """Returns once the provider has accepted it; absent is a success."""
-
-
-class BackendRecords(Protocol):
-    """The durable record of every backend that may hold something of ours."""
-
-    async def begin(self, backend: Key) -> None:
-        """Record it; returns when the record is durable. Raises ``Refused`` if it is deleted."""
-
-    async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
-        """Erase the record if the backend is still empty; whether it was erased."""
-
-    async def mark_class(self, key: Key, *, kept: bool) -> None:
-        """Keep a class that refers to a backend on record, or let it go."""
 
 
 class AttendedProvisioner:
@@ -215,8 +136,10 @@ class AttendedProvisioner:
     async def _tend(self, backend: Backend) -> LabError | None:
         """Take the next step of each machine; the first error, which stops no other step."""
         exporters, listing = await self._exporters(), self.listing(backend.key)
-        own = set(listing.machines)
-        old = backends.expired(listing, backend.limits, now=self._clock.now())
+        own, now = set(listing.machines), self._clock.now()
+        used = {machine.id for machine in listing.machines if self._is_used(machine, exporters)}
+        old = backends.expired(listing, backend.limits, used=used, now=now)
+        due = backends.due_for_renewal(listing, used=used, now=now)
         ends = [m for m in dict.fromkeys((*self._surplus(exporters), *old)) if m in own]
         problem: LabError | None = None
         for machine in listing.machines:
@@ -225,9 +148,28 @@ class AttendedProvisioner:
                     await self._delete(backend, machine)
                 else:
                     await self._attend(backend, machine, exporters.get(machine.key))
+                if machine in due and machine not in ends:
+                    await self._renew(backend, machine)
             except (Unavailable, Refused) as error:
                 problem = problem or error
         return problem
+
+    def _is_used(self, machine: Machine, exporters: Mapping[Key, Instance]) -> bool:
+        """Whether an Exporter stands for it, as far as this process knows."""
+        spec, exporter = self._specs.get(machine.key), exporters.get(machine.key)
+        if spec is not None and spec.owner_uid == machine.owner_uid:
+            return True
+        return exporter is not None and exporter.up and exporter.owner_uid == machine.owner_uid
+
+    async def _renew(self, backend: Backend, machine: Machine) -> None:
+        expires = self._clock.now() + backends.EXPIRY
+        async with self._gate(backend.key):
+            await self._provider.renew(backend, machine, expires)
+        found = self.listing(backend.key).machines
+        current = next((each for each in found if each.id == machine.id), None)
+        if current is not None:
+            renewed = replace(current, expires=expires)
+            self._listings[backend.key] = backends.put(self.listing(backend.key), renewed)
 
     def _surplus(self, exporters: Mapping[Key, Instance]) -> tuple[Machine, ...]:
         every = [machine for listing in self._listings.values() for machine in listing.machines]
@@ -358,7 +300,13 @@ class AttendedProvisioner:
         try:
             await self.records.begin(key)
             token = backends.client_token(backend.lab, spec.key, spec.owner_uid)
-            order = Order(key=spec.key, owner_uid=spec.owner_uid, token=token, profile=spec.profile)
+            order = Order(
+                key=spec.key,
+                owner_uid=spec.owner_uid,
+                token=token,
+                profile=spec.profile,
+                expires=self._clock.now() + backends.EXPIRY,
+            )
             async with self._gate(key):
                 self._unanswered[spec.key] = (key, self._clock.steady())
                 made = await self._provider.create(backend, order)

@@ -7,7 +7,7 @@ An ``InstanceSpec`` carries the ``Profile`` of its set and class whole. ``parame
 belong to the provisioner: only its ``check``, its recipe and its driver look into them.
 
 A target that a provider's API makes, with its exporter beside us, is described by a ``Provider``
-(``provisioners/attended.py``): ``AttendedProvisioner`` turns it into a ``Provisioner``.
+(``provisioners/provider.py``): ``AttendedProvisioner`` turns it into a ``Provisioner``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from bullpen.core.targets.backends import Listing
     from bullpen.kit.clock import Clock
     from bullpen.kit.ids import Ids
-    from bullpen.provisioners.attended import Backend, BackendRecords, Provider
     from bullpen.provisioners.baremetal.links import HostRecords
+    from bullpen.provisioners.provider import Backend, BackendRecords, Provider
 
 __all__ = [
     "Artifact",

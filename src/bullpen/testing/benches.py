@@ -18,7 +18,7 @@ from bullpen.placements.local import layout
 from bullpen.placements.local.capacity import Limits
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
-from bullpen.provisioners.attended import AttendedProvisioner, Backend
+from bullpen.provisioners.attended import AttendedProvisioner
 from bullpen.provisioners.base import (
     Connection,
     Instance,
@@ -31,6 +31,7 @@ from bullpen.provisioners.base import (
 )
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.provisioners.placed import PlacedProvisioner
+from bullpen.provisioners.provider import Backend
 from bullpen.testing.controller_stub import TOKEN, StubController
 from bullpen.testing.fake_provider import FakeProvider
 

@@ -2,7 +2,8 @@
 
 It has several accounts, each with faults of its own: it does not answer, throttles, loses the
 answer of a call that it has carried out, lists machines late or not at all for a while, and
-charges for every second that a machine exists. Time is that of the clock it is given.
+charges for every second that a machine exists. A machine that nobody renews ends. Time is that of
+the clock it is given.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from bullpen.api.exporterset import Driver
 from bullpen.core.targets.backends import Inventory, Key, Machine, MachineState, Quota
 from bullpen.errors import Cause, NoCapacity, TooManyRequests, Unreachable
 from bullpen.kit.clock import Clock
-from bullpen.provisioners.attended import Backend, Order
 from bullpen.provisioners.base import Needs, Profile
+from bullpen.provisioners.provider import Backend, Order
 
 NAME = "fake-provider.bullpen.dev"
 MOCK_DRIVER = "jumpstarter_driver_power.driver.MockPower"
@@ -59,6 +60,7 @@ class FakeMachine:
     owner_uid: str
     token: str
     created: datetime
+    expires: datetime
     deleted: datetime | None = None
     interrupted: bool = False
 
@@ -140,10 +142,18 @@ class FakeProvider:
                 owner_uid=order.owner_uid,
                 token=order.token,
                 created=self._clock.now(),
+                expires=order.expires,
             )
             account.machines[made.id] = made
         await self._answer(account)
         return self._shown(account, made)
+
+    async def renew(self, backend: Backend, machine: Machine, expires: datetime) -> None:
+        account = await self._reached(backend)
+        found = account.machines.get(machine.id)
+        if found is not None:
+            found.expires = expires
+        await self._answer(account)
 
     async def delete(self, backend: Backend, machine: Machine) -> None:
         account = await self._reached(backend)
@@ -201,6 +211,8 @@ class FakeProvider:
         """The machines that exist now; those that are gone are charged."""
         now, delay = self._clock.now(), timedelta(seconds=account.faults.delete_seconds)
         for machine in tuple(account.machines.values()):
+            if machine.deleted is None and now >= machine.expires:
+                machine.deleted = machine.expires
             if machine.deleted is not None and now >= machine.deleted + delay:
                 account.charged += _cost(now - machine.created)
                 del account.machines[machine.id]
@@ -227,6 +239,7 @@ class FakeProvider:
             created=machine.created,
             address="192.0.2.1" if state is MachineState.RUNNING else "",
             hourly_cost=HOURLY_COST,
+            expires=machine.expires,
         )
 
     def _happens(self, chance: float) -> bool:

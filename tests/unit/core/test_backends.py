@@ -10,6 +10,7 @@ import pytest
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import (
     LOST_AFTER,
+    RENEW_BEFORE,
     SETTLE_MAX,
     BackendLimits,
     Inventory,
@@ -134,9 +135,9 @@ def test_a_used_up_quota_of_the_provider_is_not_tried() -> None:
 def test_a_machine_is_expired_when_it_is_as_old_as_the_limit() -> None:
     found = backends.put(Listing(), machine(created=EPOCH))
     limits, hours = BackendLimits(hours=2), timedelta(hours=2)
-    assert backends.expired(found, BackendLimits(), now=EPOCH + 100 * hours) == ()
-    assert backends.expired(found, limits, now=EPOCH + hours - SECOND) == ()
-    assert backends.expired(found, limits, now=EPOCH + hours) == found.machines
+    assert backends.expired(found, BackendLimits(), used=(), now=EPOCH + 100 * hours) == ()
+    assert backends.expired(found, limits, used=(), now=EPOCH + hours - SECOND) == ()
+    assert backends.expired(found, limits, used=(), now=EPOCH + hours) == found.machines
 
 
 def test_while_its_exporter_runs_a_target_is_not_lost_with_its_backend() -> None:
@@ -179,3 +180,30 @@ def test_an_instance_has_the_providers_id_and_the_address_of_its_machine() -> No
     found = machine(address="198.51.100.7")
     made = backends.instance(found, None, provisioner="p", known=True, silent_for=timedelta(0))
     assert (made.provider_id, made.addresses) == (found.id, ("198.51.100.7",))
+
+
+def test_a_machine_past_its_end_is_expired_unless_an_exporter_stands_for_it() -> None:
+    found = Listing(machines=(machine(expires=EPOCH),))
+    limits = BackendLimits()
+    assert backends.expired(found, limits, used=(), now=EPOCH - SECOND) == ()
+    assert backends.expired(found, limits, used=(), now=EPOCH) == found.machines
+    assert backends.expired(found, limits, used=("m-1",), now=EPOCH) == (), "the clock was set"
+    ending = Listing(machines=(machine(expires=EPOCH, state=MachineState.ENDING),))
+    assert backends.expired(ending, limits, used=(), now=EPOCH) == ()
+
+
+def test_only_machines_in_use_whose_end_is_near_are_renewed() -> None:
+    near, far = EPOCH + RENEW_BEFORE - SECOND, EPOCH + RENEW_BEFORE
+    found = Listing(
+        machines=(
+            machine("a", number=1, expires=near),
+            machine("b", number=2, expires=far),
+            machine("c", number=3, expires=near, state=MachineState.ENDING),
+            machine("d", number=4),
+            machine("e", number=5, expires=near),
+            machine("f", number=6, expires=EPOCH - SECOND, state=MachineState.STARTING),
+        )
+    )
+    used = {"m-1", "m-2", "m-3", "m-4", "m-6"}
+    due = backends.due_for_renewal(found, used=used, now=EPOCH)
+    assert [each.id for each in due] == ["m-1", "m-6"]

@@ -21,8 +21,8 @@ from bullpen.core.targets.backends import Listing
 from bullpen.core.targets.provider_status import ProviderView
 from bullpen.errors import NotFound, Refused, Unavailable
 from bullpen.kit.clock import Backoff, Clock
-from bullpen.provisioners.attended import Backend
 from bullpen.provisioners.base import BackedProvisioner
+from bullpen.provisioners.provider import Backend
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 

@@ -8,7 +8,7 @@ is not known counts as existing until a complete listing shows that it does not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -22,6 +22,13 @@ LOST_AFTER = timedelta(minutes=10)
 
 SETTLE_MAX = timedelta(seconds=60)
 """How long the listings of a backend may lack a machine that exists, such as a new one."""
+
+
+EXPIRY = timedelta(hours=2)
+"""How far ahead a machine's own end is set. It ends then if this service is gone for good."""
+
+RENEW_BEFORE = timedelta(hours=1)
+"""How long before its end a machine is renewed: an hour of a silent provider ends nothing."""
 
 
 class MachineState(Enum):
@@ -47,6 +54,9 @@ class Machine:
     created: datetime
     address: str = ""
     hourly_cost: float = 0.0
+    expires: datetime | None = None
+    """When it ends by itself, unless it is renewed; None if it never does."""
+
     detail: str = ""
 
 
@@ -179,13 +189,37 @@ def surplus(machines: Iterable[Machine], owners: Mapping[Key, str]) -> tuple[Mac
     return tuple(extra)
 
 
-def expired(listing: Listing, limits: BackendLimits, *, now: datetime) -> tuple[Machine, ...]:
-    """The machines that are older than the limit."""
-    if not limits.hours:
-        return ()
+def expired(
+    listing: Listing, limits: BackendLimits, *, used: Collection[str], now: datetime
+) -> tuple[Machine, ...]:
+    """The machines that are older than the limit, or past their end and of no use.
+
+    ``used``: ids of machines that an Exporter stands for. Those are renewed instead, even if the
+    clock was set past their end.
+    """
+    alive = [m for m in listing.machines if m.state is not MachineState.ENDING]
     oldest = now - timedelta(hours=limits.hours)
-    alive = (m for m in listing.machines if m.state is not MachineState.ENDING)
-    return tuple(machine for machine in alive if machine.created <= oldest)
+    return tuple(
+        machine
+        for machine in alive
+        if (limits.hours and machine.created <= oldest)
+        or (machine.expires is not None and machine.expires <= now and machine.id not in used)
+    )
+
+
+def due_for_renewal(
+    listing: Listing, *, used: Collection[str], now: datetime
+) -> tuple[Machine, ...]:
+    """The machines that an Exporter stands for and whose own end is near."""
+    alive = (MachineState.STARTING, MachineState.RUNNING)
+    return tuple(
+        machine
+        for machine in listing.machines
+        if machine.state in alive
+        and machine.id in used
+        and machine.expires is not None
+        and machine.expires - now < RENEW_BEFORE
+    )
 
 
 def no_room(listing: Listing, limits: BackendLimits, *, creating: int, hourly_cost: float) -> str:

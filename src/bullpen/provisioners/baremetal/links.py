@@ -8,9 +8,9 @@ from typing import Protocol
 
 from bullpen.core.targets.hosts import Placed
 from bullpen.placements.base import InstanceSpec, Key
-from bullpen.provisioners.attended import BackendRecords
 from bullpen.provisioners.baremetal.parameters import HostParameters
 from bullpen.provisioners.base import Instance
+from bullpen.provisioners.provider import BackendRecords
 
 
 class HostLink(Protocol):

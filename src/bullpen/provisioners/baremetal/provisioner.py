@@ -23,10 +23,10 @@ from bullpen.core.targets.hosts import Chosen, Full, HostView, Placed, Silent, U
 from bullpen.errors import Cause, LabError, NoCapacity, Refused, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.provisioners import parameters
-from bullpen.provisioners.attended import Backend
 from bullpen.provisioners.baremetal.links import Connector, HostLink, HostRecords, Visit
 from bullpen.provisioners.baremetal.parameters import HostParameters, HostsParameters
 from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Recipe
+from bullpen.provisioners.provider import Backend
 
 Place = tuple[Key, str]
 """A ProviderConfig and the name of one of its hosts."""

@@ -1,0 +1,101 @@
+"""The API of a provider that makes machines, as a provisioner uses it.
+
+An ``AttendedProvisioner`` (``attended.py``) makes a provisioner of a ``Provider``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from bullpen.api.exporterset import Driver
+from bullpen.core.targets.backends import BackendLimits, Inventory, Machine
+from bullpen.errors import Cause
+from bullpen.provisioners.base import Key, Needs, Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """An account, project or set of hosts of a provider, as its ProviderConfig describes it."""
+
+    key: Key
+    """Namespace and name of the ProviderConfig."""
+
+    lab: str
+    """Marks what belongs to this lab; machines of other labs are never touched."""
+
+    endpoint: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    limits: BackendLimits = field(default_factory=BackendLimits)
+    closing: bool = False
+    """Its ProviderConfig is deleted: nothing new is created."""
+
+    credentials: Callable[[], Mapping[str, bytes]] = field(default=dict, repr=False)
+    """The provider's own, read at each use. No exporter gets them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A machine to create, and what it carries so that it is found again."""
+
+    key: Key
+    owner_uid: str
+    token: str
+    """The same for every attempt; the provider creates one machine for it."""
+
+    profile: Profile
+    expires: datetime
+    """When the machine ends by itself, unless it is renewed."""
+
+
+class Provider(Protocol):
+    """The API of a provider. Raises ``Unreachable``, ``NoCapacity`` and ``Refused``."""
+
+    name: str
+    idempotent: bool
+    """Whether a creation that is repeated with its token creates nothing."""
+
+    def check(
+        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...]
+    ) -> tuple[Cause, ...]:
+        """As in ``Provisioner``."""
+
+    def needs(self, profile: Profile) -> Needs:
+        """What the exporter of a machine needs."""
+
+    def hourly_cost(self, profile: Profile) -> float:
+        """The estimated cost of a machine; 0 if unknown."""
+
+    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
+        """The ``export`` section of the exporter's config for a machine that runs."""
+
+    async def list_machines(self, backend: Backend) -> Inventory:
+        """All machines of the backend's lab; raises if the listing is not complete."""
+
+    async def create(self, backend: Backend, order: Order) -> Machine:
+        """Returns once the provider has accepted it."""
+
+    async def renew(self, backend: Backend, machine: Machine, expires: datetime) -> None:
+        """Let a machine end by itself at a later time.
+
+        It must end even if this service never runs again: by the provider, or by a timer in the
+        machine. A provider whose machines cannot do so lists them without ``expires``.
+        """
+
+    async def delete(self, backend: Backend, machine: Machine) -> None:
+        """Returns once the provider has accepted it; absent is a success."""
+
+
+class BackendRecords(Protocol):
+    """The durable record of every backend that may hold something of ours."""
+
+    async def begin(self, backend: Key) -> None:
+        """Record it; returns when the record is durable. Raises ``Refused`` if it is deleted."""
+
+    async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
+        """Erase the record if the backend is still empty; whether it was erased."""
+
+    async def mark_class(self, key: Key, *, kept: bool) -> None:
+        """Keep a class that refers to a backend on record, or let it go."""
