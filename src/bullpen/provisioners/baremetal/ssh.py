@@ -385,7 +385,12 @@ class SshLink:
             raise Unreachable("the connection has ended")
         found: list[Instance] = []
         for name, session in tuple(self._agents.items()):
-            answer = await self._call(session, lambda number: List(id=number))
+            try:
+                answer = await self._call(session, lambda number: List(id=number))
+            except Unreachable:
+                if name in self._agents or name == self._own or self._over:
+                    raise
+                continue  # one of another version that has just finished
             assert isinstance(answer, Listed)
             if answer.problem:
                 raise Unreachable(answer.problem)
