@@ -154,6 +154,29 @@ def test_a_rotated_exporter_has_a_new_token(lab: Service, tmp_path: Path) -> Non
     assert old != new
 
 
+@pytest.mark.parametrize("kind", ["client", "exporter"])
+def test_a_config_gets_the_new_token_and_keeps_what_a_person_wrote(
+    lab: Service, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "config.yaml"
+    lab.bullpen(kind, "create", "kept", "--out", str(path))
+    written = path.read_text() + "# a comment\nmine: {a: 1}\n"
+    path.write_text(written)
+    token = yaml.safe_load(written)["token"]
+    lab.bullpen(kind, "rotate", "kept")
+    lab.bullpen(kind, "config", "kept", "--out", str(path))
+    renewed = yaml.safe_load(path.read_text())["token"]
+    assert renewed != token
+    assert path.read_text() == written.replace(token, renewed)
+    assert path.stat().st_mode & 0o077 == 0
+
+    other = tmp_path / "other.yaml"
+    other.write_text(written.replace("name: kept", "name: somebody"))
+    done = lab.bullpen(kind, "config", "kept", "--out", str(other), check=False)
+    assert (done.returncode, "--force" in done.stderr) == (6, True)
+    assert "name: somebody" in other.read_text()
+
+
 def test_an_administrator_extends_transfers_and_releases_a_lease(lab: Service) -> None:
     assert lab.bullpen("lease", "extend", "booked", "--by", "30m").stdout.endswith("1h30m0s\n")
     assert lab.bullpen("lease", "extend", "booked", "--by", "-1h", check=False).returncode == 2

@@ -130,5 +130,33 @@ def test_a_team_gets_its_own_namespace(tmp_path: Path) -> None:
     assert re.search(r"bullpen:admin as adam +create +rolebindings +team-a", log)
 
 
+def test_pytest_leases_targets(tmp_path: Path) -> None:
+    assert follow("pytest.md", tmp_path).count("1 passed") == 2
+
+
+def test_a_board_is_taken_out_of_service_and_a_lease_released(tmp_path: Path) -> None:
+    said = follow("out-of-service.md", tmp_path)
+    assert "exporter desk disabled" in said
+    assert "every exporter that matches board=rpi4 is disabled" in said
+    assert re.search(r"bullpen:admin +patch +leases +", said), "the audit log says who released it"
+
+
+def test_credentials_are_rotated(tmp_path: Path) -> None:
+    said = follow("rotate-credentials.md", tmp_path)
+    assert "the old token is refused, as it should be" in said
+    assert "desk.yaml has the current token; the rest of it is unchanged" in said
+
+
+def test_a_policy_says_who_may_lease_what(tmp_path: Path) -> None:
+    said = follow("access-policies.md", tmp_path)
+    assert "refused: too long" in said
+    assert "refused, as it should be" in said
+
+
+def test_a_lab_for_a_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_HOST", "localhost")
+    assert "hello, board" in follow("shared-lab.md", tmp_path)
+
+
 def test_the_dashboard(tmp_path: Path) -> None:
     assert "/dashboard/#link=" in follow("dashboard.md", tmp_path)

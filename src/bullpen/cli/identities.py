@@ -1,11 +1,12 @@
 """``bullpen client`` and ``bullpen exporter``: create one, with a config for its program.
 
-An exporter's token is rotated, and it is taken out of service, here too.
+Their tokens are rotated, and exporters are taken out of service, here too.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from bullpen.errors import Conflict, NotFound
 F = TypeVar("F", bound=Callable[..., Any])
 
 CREDENTIAL_SECONDS_MAX = 10.0
+TOKEN_LINE = re.compile(r"^token: .*$", re.MULTILINE)
 CA_CONFIG_MAP, CA_KEY = "jumpstarter-service-ca-cert", "ca.crt"
 
 
@@ -66,31 +68,98 @@ def create_exporter(**options: Any) -> None:
     _create("exporters", **options)
 
 
+def _config_options(function: F) -> F:
+    for decorate in (
+        click.option("--force", is_flag=True, help="Overwrite a file with another content."),
+        click.option("--out", type=click.Path(path_type=Path), help="Where to write it."),
+        namespaced,
+        connected,
+        click.argument("name"),
+    ):
+        function = decorate(function)
+    return function
+
+
+@client.command("config")
+@_config_options
+def write_client_config(**options: Any) -> None:
+    """Write the config that ``jmp`` needs, for a client that exists.
+
+    An existing config of the client gets its current token and is otherwise kept.
+    """
+    _write_config("clients", **options)
+
+
 @exporter.command("config")
-@click.argument("name")
-@connected
-@namespaced
-@click.option("--out", type=click.Path(path_type=Path), help="Where to write it.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def write_exporter_config(
-    name: str, api: Api, namespace: str, out: Path | None, force: bool
+@_config_options
+def write_exporter_config(**options: Any) -> None:
+    """Write the config that ``jmp run`` needs, for an exporter that exists.
+
+    An existing config of the exporter gets its current token and keeps its drivers.
+    """
+    _write_config("exporters", **options)
+
+
+def _write_config(
+    plural: str, *, name: str, api: Api, namespace: str, out: Path | None, force: bool
 ) -> None:
-    """Write the config that ``jmp run`` needs, for an exporter that exists."""
-    resource = resource_named("exporters")
+    resource = resource_named(plural)
     path = out or Path(f"{name}-{resource.singular}.yaml")
-    _refuse_overwriting(path, force=force)
     found = _with_credential(api, path_of(resource, namespace, name))
-    _write(path, _config(api, found))
-    click.echo(f"config written to {path}; it contains a secret token, keep it private")
+    config = _config(api, found)
+    kept = _with_token_of(path.read_text(), config) if path.exists() else None
+    if kept is None:
+        _refuse_overwriting(path, force=force)
+    _write(path, kept if kept is not None else config)
+    if kept is not None:
+        click.echo(f"{path} has the current token; the rest of it is unchanged")
+    else:
+        click.echo(f"config written to {path}; it contains a secret token, keep it private")
 
 
-@exporter.command()
+def _with_token_of(old: str, new: str) -> str | None:
+    """The old config with the token of the new one; None if more than the token differs.
+
+    What an exporter exports is not compared: it is the user's own.
+    """
+    import yaml
+
+    try:
+        before, after = yaml.safe_load(old), yaml.safe_load(new)
+    except yaml.YAMLError:
+        return None
+    if not isinstance(before, dict) or _identity(before) != _identity(after):
+        return None
+    replaced = TOKEN_LINE.sub(lambda _: f"token: {after['token']}", old, count=1)
+    return replaced if yaml.safe_load(replaced) == {**before, "token": after["token"]} else None
+
+
+def _identity(config: Document) -> tuple[Any, ...]:
+    """Whose config it is, and for which service."""
+    return tuple(config.get(key) for key in ("apiVersion", "kind", "metadata", "endpoint", "tls"))
+
+
+@client.command("rotate")
 @click.argument("name")
 @connected
 @namespaced
-def rotate(name: str, api: Api, namespace: str) -> None:
+def rotate_client(name: str, api: Api, namespace: str) -> None:
+    """Replace a client's token. The old one is invalid at once; write a new config."""
+    _rotate("clients", name, api, namespace)
+
+
+@exporter.command("rotate")
+@click.argument("name")
+@connected
+@namespaced
+def rotate_exporter(name: str, api: Api, namespace: str) -> None:
     """Replace an exporter's token. The old one is invalid at once; write a new config."""
-    path = path_of(resource_named("exporters"), namespace, name)
+    _rotate("exporters", name, api, namespace)
+
+
+def _rotate(plural: str, name: str, api: Api, namespace: str) -> None:
+    resource = resource_named(plural)
+    path = path_of(resource, namespace, name)
     secret = _with_credential(api, path)["status"]["credential"]["name"]
     where = path_of(resource_named("secrets"), namespace, secret)
     old = api.request("GET", where)["metadata"]["uid"]
@@ -103,8 +172,8 @@ def rotate(name: str, api: Api, namespace: str) -> None:
             return False
 
     wait_for(renewed, seconds=CREDENTIAL_SECONDS_MAX, what="the new token")
-    click.echo(f"exporter {name} has a new token; write its config with:")
-    click.echo(f"  bullpen exporter config {name} --force")
+    click.echo(f"{resource.singular} {name} has a new token; write it into its config with:")
+    click.echo(f"  bullpen {resource.singular} config {name} --out FILE")
 
 
 @exporter.command()

@@ -41,8 +41,8 @@ def blocks(page: Path, kind: str) -> Iterator[str]:
 
 
 def test_the_pages_are_found() -> None:
-    assert len(PAGES) == 7
-    known = {"sh", "yaml", "yaml values", "yaml gitlab", "yaml github", "yaml prometheus"}
+    assert len(PAGES) == 8
+    known = {"sh", "groovy", "yaml", "yaml values", "yaml gitlab", "yaml github", "yaml prometheus"}
     for page in PAGES:
         found = set(re.findall(r"^ *```([a-z ]+)$", page.read_text(), re.MULTILINE))
         assert found <= known, page
