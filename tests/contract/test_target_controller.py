@@ -394,6 +394,35 @@ def test_two_targets_never_run_with_one_disk() -> None:
     World().run(story)
 
 
+def test_a_machine_that_was_made_too_late_goes_with_its_target() -> None:
+    """The backend made it after its Exporter was gone; while the target existed, it was its own."""
+
+    async def story(world: World) -> None:
+        await world.make_class()
+        await make(world)
+        await world.until(lambda: ready(world))
+        spec = world.provisioner._machines[(NAMESPACE, "vm")].spec
+
+        async def finalizers(*names: str) -> None:
+            await change(
+                world.objects,
+                world.views[VirtualTarget],
+                target(world),
+                lambda found: replace(found, metadata=replace(found.metadata, finalizers=names)),
+            )
+
+        await finalizers(*target(world).metadata.finalizers, "example.com/hold")
+        await world.remove(VirtualTarget, "vm")
+        await world.until(lambda: not list(world.views.exporters.all(NAMESPACE)))
+        await world.until(lambda: target(world).metadata.finalizers == ("example.com/hold",))
+        await world.provisioner.ensure(spec)
+        await world.sleep(30)
+        await finalizers()
+        await world.until(lambda: phase(world) == "" and not world.provisioner.held())
+
+    World().run(story)
+
+
 def test_an_exporter_of_somebody_else_is_left_alone() -> None:
     async def story(world: World) -> None:
         await world.make_class()

@@ -289,8 +289,14 @@ def watch_members(views: Views, instance_view: InstanceView, add: Callable[[Key]
             if owner_reference is not None and owner_reference.uid in sets:
                 add(key_of(member))
 
+    def target(old: VirtualTarget | None, new: VirtualTarget | None) -> None:
+        # A machine that was made too late for it has no owner from now on.
+        if new is None and old is not None:
+            add(key_of(old))
+
     views.exporters.listen(exporter)
     views.secrets.listen(secret)
+    views[VirtualTarget].listen(target)
     instance_view.listen(add)
 
 
