@@ -37,6 +37,10 @@ class LastingIndex:
         found = self._pools.get(uid)
         return found if found is not None else LastingMembers()
 
+    def knows_below(self, uid: str, number: int) -> None:
+        """The API was asked about all members of a pool with a lower number."""
+        self._pool(uid).knows_below(number)
+
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call ``listener`` with the uid of every pool whose members or disks change."""
         self._listeners.append(listener)

@@ -72,12 +72,32 @@ class LastingMembers:
         """One more than the highest number in the name of a member, ever."""
 
         self.highest_disk = 0
+        self.known_below = 0
+        """Every member with a lower number was seen, or the API confirmed that it is gone."""
+
+        self._known_above: set[int] = set()
+
+    def knows_below(self, number: int) -> None:
+        """The API was asked about all members with a lower number."""
+        self.known_below = max(self.known_below, number)
+        self._advance()
+
+    def _saw(self, number: int) -> None:
+        if number >= self.known_below:
+            self._known_above.add(number)
+            self._advance()
+
+    def _advance(self) -> None:
+        while self.known_below in self._known_above:
+            self.known_below += 1
+        self._known_above = {each for each in self._known_above if each > self.known_below}
 
     def put(self, member: LastingMember) -> None:
         """Add a member, or replace its previous state."""
         self._forget(member.name)
         self._members[member.name] = member
         self._names[member.uid] = member.name
+        self._saw(member_names.tail_number(member.name))
         self._changed[member.name] = None
         for disk in _disks_of(member):
             self._users.setdefault(disk, set()).add(member.name)

@@ -188,6 +188,10 @@ class LastingPlan:
     missing: int = 0
     numbers: str = ""
 
+    @property
+    def creates(self) -> bool:
+        return any(isinstance(action, Create) for action in self.actions)
+
 
 def template_hash(pool: VirtualTargetPool) -> str:
     """Identifies the template; the count and the disk templates' sizes do not matter."""
@@ -244,15 +248,17 @@ def _removed_by_name(seen: LastingPool) -> tuple[Delete, ...]:
 def _creates(seen: LastingPool, missing: int, numbers: str, now: datetime) -> tuple[Create, ...]:
     pool = seen.pool.metadata.name
     used = {member.name for member in seen.members}
-    candidates = (member_name(pool, number) for number in count(first_number(seen)))
+    # From the number on record, not from the highest that was seen: another process may be
+    # creating those between, and finds the names taken, or this one does.
+    candidates = (member_name(pool, number) for number in count(seen.pool.status.created))
     unused = (name for name in candidates if name not in used and name not in seen.taken)
     free = islice(unused, min(missing, CREATES_MAX))
     wanted = [Create(name=name, message=numbers) for name in free]
     return tuple(permitted(of(seen.refusals, "Create"), wanted, now=now))
 
 
-def first_number(seen: LastingPool) -> int:
-    """The number of the next member: no name is used twice, also after a lost status."""
+def next_number(seen: LastingPool) -> int:
+    """The number to put on record: no later member has a lower one, so no name is used twice."""
     prefix = f"{seen.pool.metadata.name}-"
     tails = (m.name.removeprefix(prefix) for m in seen.members if m.name.startswith(prefix))
     numbers = [int(tail) + 1 for tail in tails if tail.isascii() and tail.isdigit()]
