@@ -30,6 +30,7 @@ PUBLISHED_PROGRAMS = {
     "players.STREAM_RETRIES_MAX": "jmp run gives up its process",
     "players.REPORT_RETRIES_MAX": "jmp run gives up a report",
     "players.NOTICE_SECONDS": "jmp run listens",
+    "lasting_operator.REPLICAS_MAX": "members that an operator asks for",
     "operators.ATTEMPTS_MAX": "kubectl edit is tried again",
     "operators.PAUSE": "kubectl edit is tried again",
 }

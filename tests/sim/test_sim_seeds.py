@@ -11,7 +11,14 @@ from bullpen.sim.plan import Home, Size, plan
 from bullpen.sim.run import run
 
 SEEDS = Path(__file__).parent / "seeds.txt"
-MANY = {Size.TINY: 100, Size.SMALL: 20, Size.USUAL: 4, Size.LARGE: 1, Size.DENSE: 1}
+MANY = {
+    Size.TINY: 100,
+    Size.SMALL: 20,
+    Size.USUAL: 4,
+    Size.LARGE: 1,
+    Size.DENSE: 1,
+    Size.LASTING: 30,
+}
 """Seeds of each home in `make test`; `make soak` runs as many as there is time for."""
 
 

@@ -205,13 +205,17 @@ class CeilingHolds:
     def _ceiling(self, owner: str) -> tuple[str, int]:
         """The highest ceiling that a process may still use; 0 for none."""
         name, known = self._ceilings.get(owner, ("", []))
-        known_until = self._known()
-        believed = [
-            ceiling
-            for number, (_, ceiling) in enumerate(known)
-            if number + 1 == len(known) or known[number + 1][0] > known_until
-        ]
-        return name, 0 if 0 in believed else max(believed, default=0)
+        found = believed(known, self._known())
+        return name, 0 if 0 in found else max(found, default=0)
+
+
+def believed(history: list[tuple[float, int]], known_until: float) -> list[int]:
+    """The values of a field that a process may still act on, from their times."""
+    return [
+        value
+        for number, (_, value) in enumerate(history)
+        if number + 1 == len(history) or history[number + 1][0] > known_until
+    ]
 
 
 class ObjectsComeToRest:
@@ -273,15 +277,23 @@ class LeasedMembersStay:
         """Whether there is another reason: its machine died, or an operator deleted it."""
 
     def see(self, fact: Fact) -> Iterator[str]:
-        if fact.kind != "Exporter" or fact.old is None or not _owner(fact.old):
-            return
-        if fact.old["metadata"].get("deletionTimestamp"):
-            return
-        if fact.new is not None and not fact.new["metadata"].get("deletionTimestamp"):
+        if fact.kind != "Exporter" or not _is_virtual(fact.old) or not removed(fact):
             return
         held = (status(fact.old).get("leaseRef") or {}).get("name", "")
         if is_active(self._lease(fact.namespace, held)) and not self._excused(fact):
             yield f"{fact.name} was removed while lease {held} had it"
+
+
+def removed(fact: Fact) -> bool:
+    """Whether the change deletes an object, or marks it as deleted."""
+    if fact.old is None or fact.old["metadata"].get("deletionTimestamp"):
+        return False
+    return fact.new is None or bool(fact.new["metadata"].get("deletionTimestamp"))
+
+
+def _is_virtual(document: Raw | None) -> bool:
+    owners = (document or {}).get("metadata", {}).get("ownerReferences") or ()
+    return any(owner.get("kind") in ("ExporterSet", "VirtualTarget") for owner in owners)
 
 
 def _is_ours(fact: Fact) -> bool:

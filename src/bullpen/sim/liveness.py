@@ -19,6 +19,7 @@ from bullpen.controllers.leases import lease_retention
 from bullpen.errors import LabError
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
+from bullpen.sim.lasting_operator import POOL
 from bullpen.sim.network import DEADLINE
 from bullpen.sim.operators import CLIENTS, SPACE, Operator, set_labels, set_name
 from bullpen.sim.process import SETTINGS
@@ -132,6 +133,8 @@ def untidy(world: World) -> Iterator[str]:
             yield f"lease {lease['metadata']['name']} is still active"
     for pool in truth.all("ExporterSet"):
         yield from _untidy_pool(pool, list(exporters.values()))
+    for pool in truth.all("VirtualTargetPool"):
+        yield from _untidy_lasting(world, pool)
 
 
 def _untidy_pool(pool: Raw, exporters: list[Raw]) -> Iterator[str]:
@@ -142,6 +145,28 @@ def _untidy_pool(pool: Raw, exporters: list[Raw]) -> Iterator[str]:
         yield f"pool {meta['name']} has {len(free)} free members, not as many as it should"
     if spec["maxReplicas"] and len(members) > spec["maxReplicas"]:
         yield f"pool {meta['name']} has {len(members)} members, more than it may"
+
+
+def _untidy_lasting(world: World, pool: Raw) -> Iterator[str]:
+    """The count is exact, every member is ready with a disk of its own, no removal is open."""
+    meta, spec = pool["metadata"], pool["spec"]
+    members = [t for t in world.truth.all("VirtualTarget") if _owned(t, meta["uid"])]
+    # An Explicit pool keeps what a higher count made before.
+    least, most = spec["replicas"], spec["replicas"]
+    if spec["scaleDownPolicy"] == "Explicit":
+        most = max(most, len(members))
+    if not least <= len(members) <= most:
+        yield f"pool {meta['name']} has {len(members)} members, not {least}"
+    if not all(_condition(member, "Ready") for member in members):
+        yield f"a member of pool {meta['name']} is not ready"
+    if spec.get("removals"):
+        yield f"pool {meta['name']} has removals that are not done"
+    used = [disk for member in members for disk in status(member).get("disks") or ()]
+    if len(set(used)) != len(members):
+        yield f"the {len(members)} members of pool {meta['name']} have the disks {sorted(used)}"
+    counted = status(pool)
+    if (counted.get("replicas"), counted.get("updatedReplicas")) != (len(members), len(members)):
+        yield f"pool {meta['name']} says {counted.get('updatedReplicas')} members are updated"
 
 
 def _is_free(exporter: Raw) -> bool:
@@ -172,6 +197,9 @@ async def _all_served(world: World) -> None:
     boot = world.plan.boot[1]
     async with asyncio.TaskGroup() as tasks:
         _ask(world, tasks, "board=real", world.plan.boards, boot + PROMISED)
+        lasting = world.truth.get("VirtualTargetPool", SPACE, POOL)
+        if lasting is not None:
+            _ask(world, tasks, "board=lasting", lasting["spec"]["replicas"], boot + PROMISED)
         for number in range(len(world.plan.ceilings)):
             found = world.truth.get("ExporterSet", SPACE, set_name(number))
             if found is not None:

@@ -53,11 +53,13 @@ class Operator:
     async def prepare(self, boards: int, ceilings: tuple[int, ...]) -> None:
         """Create the initial lab."""
         for client in CLIENTS:
-            await self.apply(_object(GROUP, "Client", client))
-        await self.apply(_object(GROUP, "Client", STRANGER, namespace=OTHER))
+            await self.apply(object_of(GROUP, "Client", client))
+        await self.apply(object_of(GROUP, "Client", STRANGER, namespace=OTHER))
         for number in range(boards):
-            await self.apply(_object(GROUP, "Exporter", f"board{number}", labels=BOARD))
-        await self.apply(_object(VIRTUAL, "VirtualTargetClass", "fake", spec={"provisioner": NAME}))
+            await self.apply(object_of(GROUP, "Exporter", f"board{number}", labels=BOARD))
+        await self.apply(
+            object_of(VIRTUAL, "VirtualTargetClass", "fake", spec={"provisioner": NAME})
+        )
         for number, ceiling in enumerate(ceilings):
             await self.make_set(number, ceiling)
 
@@ -72,7 +74,7 @@ class Operator:
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}},
         }
-        await self.apply(_object(VIRTUAL, "ExporterSet", set_name(number), spec=spec))
+        await self.apply(object_of(VIRTUAL, "ExporterSet", set_name(number), spec=spec))
 
     async def scale(self, number: int, chance: random.Random) -> None:
         ceiling = chance.randint(1, 4)
@@ -102,7 +104,7 @@ class Operator:
             {"priority": 5, "from": [{"clientSelector": {"matchLabels": {"vip": "yes"}}}]},
         ]
         spec = {"exporterSelector": {}, "policies": policies}
-        await self.apply(_object(GROUP, "ExporterAccessPolicy", "spot", spec=spec))
+        await self.apply(object_of(GROUP, "ExporterAccessPolicy", "spot", spec=spec))
         await asyncio.sleep(seconds)
         await self.delete("ExporterAccessPolicy", SPACE, "spot")
 
@@ -110,7 +112,7 @@ class Operator:
         """From now on no lease may last longer."""
         policy = {"from": [{"clientSelector": {}}], "maximumDuration": f"{seconds:g}s"}
         spec = {"exporterSelector": {}, "policies": [policy]}
-        await self.apply(_object(GROUP, "ExporterAccessPolicy", "limit", spec=spec))
+        await self.apply(object_of(GROUP, "ExporterAccessPolicy", "limit", spec=spec))
 
     async def unlimit(self) -> None:
         await self.delete("ExporterAccessPolicy", SPACE, "limit")
@@ -126,7 +128,7 @@ class Operator:
                 resource, meta["namespace"], meta["name"], PatchType.APPLY, document, options
             )
 
-        await self._do(f"applies {document['kind']} {meta['name']}", work)
+        await self.do(f"applies {document['kind']} {meta['name']}", work)
 
     async def change(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
         async def work(registry: Registry) -> None:
@@ -136,7 +138,7 @@ class Operator:
                 resource, SPACE, name, PatchType.MERGE, dict(patch), WriteOptions()
             )
 
-        await self._do(f"changes {kind} {name}", work)
+        await self.do(f"changes {kind} {name}", work)
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         found = self._stage.truth.get(kind, namespace, name)
@@ -150,9 +152,9 @@ class Operator:
             await registry.delete(resource, namespace, name, DeleteOptions(uid=uid))
 
         if found is not None:
-            await self._do(f"deletes {kind} {name}", work)
+            await self.do(f"deletes {kind} {name}", work)
 
-    async def _do(self, what: str, work: Any) -> None:
+    async def do(self, what: str, work: Any) -> None:
         """Retry until it succeeds, or is rejected."""
         for _ in range(ATTEMPTS_MAX):
             registry = self._stage.registry()
@@ -174,10 +176,10 @@ class Operator:
 
 
 def _group(kind: str) -> str:
-    return VIRTUAL if kind in ("ExporterSet", "VirtualTargetClass") else GROUP
+    return VIRTUAL if kind == "ExporterSet" or kind.startswith("Virtual") else GROUP
 
 
-def _object(
+def object_of(
     version: str,
     kind: str,
     name: str,

@@ -37,6 +37,9 @@ class Size(StrEnum):
     DENSE = "dense"
     """The same with few waiting clients: the most leases in the least time."""
 
+    LASTING = "lasting"
+    """A pool of lasting targets with disks, which is scaled, edited and shrunk by name."""
+
 
 class Act(StrEnum):
     """What a step does."""
@@ -53,6 +56,14 @@ class Act(StrEnum):
     POLICY = "policy"
     DELETE_LEASE = "delete-lease"
     DELETE_EXPORTER = "delete-exporter"
+
+    # The same, with a pool of lasting targets
+    SCALE_POOL = "scale-pool"
+    REMOVE_BY_NAME = "remove-by-name"
+    EDIT_TEMPLATE = "edit-template"
+    PAUSE_POOL = "pause-pool"
+    DELETE_TARGET = "delete-target"
+    STOP_TARGET = "stop-target"
 
     # Faults
     CRASH = "crash"
@@ -91,7 +102,22 @@ WORK: Mapping[Act, int] = {
 }
 """Relative frequency of each action of people."""
 
-FAULTS = tuple(act for act in Act if act not in WORK)
+LASTING_WORK: Mapping[Act, int] = {
+    Act.LEASE: 16,
+    Act.NAMED: 2,
+    Act.DISABLE: 1,
+    Act.DELETE_LEASE: 1,
+    Act.DELETE_EXPORTER: 1,
+    Act.SCALE_POOL: 5,
+    Act.REMOVE_BY_NAME: 6,
+    Act.EDIT_TEMPLATE: 2,
+    Act.PAUSE_POOL: 1,
+    Act.DELETE_TARGET: 2,
+    Act.STOP_TARGET: 1,
+}
+"""The same in a lab with a pool of lasting targets."""
+
+FAULTS = tuple(act for act in Act if act not in WORK and act not in LASTING_WORK)
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
 
@@ -175,6 +201,9 @@ class Plan:
     router: bool
     """Whether a router runs in a process of its own."""
 
+    lasting: int = 0
+    """Members of the pool of lasting targets; 0 without one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extent:
@@ -200,6 +229,9 @@ class _Extent:
     durations: tuple[int, ...] = (10, 30, 120, 3600)
     events: float
     """The share of runs with Events."""
+
+    lasting: int = 0
+    """The most members that the pool of lasting targets begins with; 0 without a pool."""
 
 
 EXTENTS: Mapping[Size, _Extent] = {
@@ -262,6 +294,19 @@ EXTENTS: Mapping[Size, _Extent] = {
         durations=(3, 6),
         events=0.02,
     ),
+    Size.LASTING: _Extent(
+        lasts=(10.0, 60.0),
+        steps=(5, 30),
+        faults=(0.1, 0.5),
+        boards=(1, 1),
+        pools=(0, 0),
+        ceilings=(1, 1),
+        boot=(0.5, 2.0),
+        real=0.2,
+        holds_max=8.0,
+        events=0.2,
+        lasting=3,
+    ),
 }
 
 
@@ -289,6 +334,7 @@ def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
         durations=extent.durations,
         events=chance.random() < extent.events,
         router=router,
+        lasting=chance.randint(1, extent.lasting) if extent.lasting else 0,
     )
 
 
@@ -321,7 +367,7 @@ def _steps(
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     possible = [act for act in FAULTS if act not in foreign | absent]
     faults = {act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35}
-    work = {**WORK, Act.LEASE: extent.leases}
+    work = dict(LASTING_WORK) if extent.lasting else {**WORK, Act.LEASE: extent.leases}
     count = chance.randint(*extent.steps)
     share = chance.uniform(*extent.faults) if faults else 0.0
     found: list[tuple[float, Act, int]] = []

@@ -22,6 +22,7 @@ from bullpen.app.router import RouterLab
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.errors import LabError, Unreachable
+from bullpen.placements.memory_disks import MemoryDiskStorage
 from bullpen.provisioners.base import Provisioner
 from bullpen.sim.routers import PlayedRouter
 
@@ -57,6 +58,8 @@ class Surroundings:
     failed: Callable[[Process, BaseException], None]
     say: Callable[[str, str], None]
     events: bool
+    disk_storage: MemoryDiskStorage
+    """The contents of lasting disks, which outlive processes."""
 
 
 class Process:
@@ -117,6 +120,7 @@ class Process:
             self._around.sources,
             keys=self._around.keys,
             provisioners=(self._around.provisioner(self),),
+            disk_storage=self._around.disk_storage,
         )
         services = Services.of(lab)
         lab.attach_router(self.router, self.name)

@@ -11,6 +11,7 @@ from typing import Any
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import liveness, virtual_time
 from bullpen.sim.homes import ClusterHome
+from bullpen.sim.lasting_operator import LastingOperator
 from bullpen.sim.operators import SPACE, Operator
 from bullpen.sim.plan import Plan
 from bullpen.sim.story import Story
@@ -105,6 +106,8 @@ async def _tell(world: World) -> None:
         world.start_router()
     world.watch()
     await operator.prepare(world.plan.boards, world.plan.ceilings)
+    if world.plan.lasting:
+        await LastingOperator(world, operator).prepare(world.plan.lasting)
     for number in range(world.plan.boards):
         world.plug(SPACE, f"board{number}")
     await asyncio.sleep(READY)

@@ -14,6 +14,7 @@ from bullpen.provisioners.base import InstancePhase, Key
 from bullpen.services.callers import Claim
 from bullpen.services.lease_requests import Edit
 from bullpen.sim.clients import Client, Job
+from bullpen.sim.lasting_operator import LastingOperator
 from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
 from bullpen.sim.plan import Act, Step
 from bullpen.sim.truth import Violation
@@ -30,6 +31,7 @@ class Story:
     def __init__(self, world: World, operator: Operator) -> None:
         self._world = world
         self._operator = operator
+        self._lasting = LastingOperator(world, operator)
         self._acts: dict[Act, Callable[[random.Random], Awaitable[None]]] = {
             Act.LEASE: self._lease,
             Act.BOOK: self._book,
@@ -42,6 +44,12 @@ class Story:
             Act.POLICY: self._police,
             Act.DELETE_LEASE: self._delete_lease,
             Act.DELETE_EXPORTER: self._delete_exporter,
+            Act.SCALE_POOL: self._lasting.scale,
+            Act.REMOVE_BY_NAME: self._lasting.remove_by_name,
+            Act.EDIT_TEMPLATE: self._lasting.edit_template,
+            Act.PAUSE_POOL: self._lasting.pause,
+            Act.DELETE_TARGET: self._lasting.delete_target,
+            Act.STOP_TARGET: self._lasting.stop_target,
             Act.CRASH: self._crash,
             Act.SUCCESSION: self._succession,
             Act.CUT_CLIENT: self._cut_client,
@@ -103,6 +111,8 @@ class Story:
 
     def _selector(self, chance: random.Random) -> str:
         plan = self._world.plan
+        if plan.lasting and chance.random() >= plan.real:
+            return "board=lasting"
         if chance.random() < plan.real or not plan.ceilings:
             return "board=real"
         return f"board=virtual{chance.randrange(len(plan.ceilings))}"

@@ -40,6 +40,10 @@ class Trace:
         return self._digest.hexdigest()[:16]
 
 
+KINDS = ("Lease", "Exporter", "ExporterSet", "VirtualTarget", "VirtualTargetPool", "VirtualDisk")
+"""The kinds whose changes are in the trace."""
+
+
 class CommitRecorder:
     """Reports commits to the history and the trace."""
 
@@ -52,7 +56,7 @@ class CommitRecorder:
     def see(self, fact: Fact) -> tuple[str, ...]:
         if fact.kind == "Lease" and "clientRef" in fact.last["spec"]:
             self._history.committed(fact)
-        if fact.kind in ("Lease", "Exporter", "ExporterSet"):
+        if fact.kind in KINDS:
             self._say("commit", f"{fact.revision} {fact.kind} {fact.name} {_digest(fact)}")
         return ()
 
@@ -74,7 +78,14 @@ def _digest(fact: Fact) -> str:
             f"lease={ref} epoch={said.get('leaseEpoch', 0)} online={online}"
             f" says={said.get('exporterStatus', '-')} enabled={spec.get('enabled', True)}"
         )
-    return f"max={spec.get('maxReplicas')} replicas={said.get('replicas', 0)}"
+    if fact.kind == "VirtualTarget":
+        ending = "deletionTimestamp" in fact.new["metadata"]
+        return f"{said.get('phase', '-')} disks={said.get('disks', [])} ending={ending}"
+    if fact.kind == "VirtualDisk":
+        return f"{said.get('phase', '-')} attached={said.get('attachedTo', '-')}"
+    count = spec.get("maxReplicas", spec.get("replicas"))
+    leaving = f" removals={len(spec['removals'])}" if spec.get("removals") else ""
+    return f"max={count} replicas={said.get('replicas', 0)}{leaving}"
 
 
 @contextlib.contextmanager

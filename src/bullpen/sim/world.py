@@ -15,6 +15,7 @@ from bullpen.app.sources import Sources
 from bullpen.identity.subjects import Role, secret_name
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
+from bullpen.placements.memory_disks import MemoryDiskStorage
 from bullpen.provisioners.base import InstancePhase, InstanceSpec, Key, Provisioner
 from bullpen.provisioners.fake import Faults
 from bullpen.registry.registry import Registry
@@ -37,6 +38,12 @@ from bullpen.sim.disk import Disk
 from bullpen.sim.history import History
 from bullpen.sim.homes import STALE_MAX, ClusterHome, EmbeddedHome, PlayedApi
 from bullpen.sim.keys import cheap_keys
+from bullpen.sim.lasting_checkers import (
+    CountHolds,
+    DisksAreKept,
+    OneTargetPerDisk,
+    RemovedOnce,
+)
 from bullpen.sim.machines import Handle, Machines
 from bullpen.sim.network import Network
 from bullpen.sim.plan import Home, Plan
@@ -107,6 +114,7 @@ class World:
             failed=self._failed,
             say=self.say,
             events=plan.events,
+            disk_storage=MemoryDiskStorage(),
         )
 
     def chance(self, part: str) -> random.Random:
@@ -131,6 +139,10 @@ class World:
             CeilingHolds(lambda: self.api.last_seen() - slack),
             LeasesKeepTheirExporters(self._lease),
             LeasedMembersStay(self._lease, self._excused),
+            CountHolds(lambda: self.api.last_seen() - slack),
+            OneTargetPerDisk(),
+            DisksAreKept(self.deleted.__contains__),
+            RemovedOnce(),
             CommitRecorder(self.history, self.say),
         )
 
