@@ -235,3 +235,24 @@ def test_bookings_are_leases_that_the_claim_owns() -> None:
             await world.until(lambda: not leases_of(world))
 
     LabWorld().run(story)
+
+
+def test_a_booked_claim_that_must_wait_keeps_its_other_exporters() -> None:
+    """Found by the simulator: at its begin time one exporter was late, and others got the rest."""
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await book(world)
+            late = world.lease(leases_of(world)[0].metadata.name).spec.exporter_ref
+            await world.make_lease(
+                "late", client="bob", exporter_ref=late, duration=HOUR - 10 * MINUTE
+            )
+            await world.assigned("late")
+            await world.edit_lease("late", duration=HOUR + 10 * MINUTE)
+            await world.make_lease("long", client="bob", duration=5 * HOUR)
+            await asyncio.sleep((HOUR + 5 * MINUTE).total_seconds())
+            assert list(holders(world).values()) == ["late"]
+            await asyncio.sleep((5 * MINUTE).total_seconds())
+            await allocated(world)
+
+    LabWorld().run(story)

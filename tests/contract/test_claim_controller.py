@@ -13,7 +13,7 @@ from bullpen.api.accesspolicy import ExporterAccessPolicy
 from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.devicepool import DevicePool
 from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.lease import Lease, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
@@ -449,5 +449,23 @@ def test_policies_restrict_claims_as_they_restrict_leases() -> None:
             meta = replace(alice.metadata, labels={"team": "t"})
             await world.objects.update(replace(alice, metadata=meta))
             await allocated(world)
+
+    LabWorld().run(story)
+
+
+def test_a_waiting_lease_too_many_is_withdrawn_from_a_claim_that_has_all() -> None:
+    """Found by the simulator: two controllers at once had made leases for different exporters."""
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b", "c"):
+            await make_claim(world, "c")
+            await allocated(world)
+            (first, _) = leases_of(world)
+            elsewhere = replace(first.spec, exporter_ref=LocalObjectReference(name="c"))
+            meta = replace(first.metadata, name="too-many", uid="", resource_version="")
+            extra = replace(first, metadata=meta, spec=elsewhere, status=LeaseStatus())
+            await world.objects.create(extra)
+            await world.until(lambda: len(leases_of(world)) == 2)
+            assert "c" not in holders(world)
 
     LabWorld().run(story)

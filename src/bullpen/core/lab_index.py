@@ -237,7 +237,8 @@ class LabIndex:
     def _hold(self, name: str, exporter: Exporter | None) -> None:
         """Record which lease an exporter's leaseRef names."""
         lease, uid = self._held.pop(name, ("", ""))
-        self._holding.pop(lease, None)
+        if self._holding.get(lease) == name:
+            del self._holding[lease]
         if self._held_uids.get(uid) == name:
             del self._held_uids[uid]
         if exporter is None or not holder_of(exporter):

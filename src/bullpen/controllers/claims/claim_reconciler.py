@@ -195,6 +195,9 @@ class ClaimReconciler:
                 )
             await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, now=now))
             await self._announce(claim, preempted_by, now)
+        elif claim_lifecycle.surplus(leases):
+            for lease in claim_lifecycle.surplus(leases):
+                await self._objects.delete(lease)
         elif not claim_lifecycle.being_assigned(leases, self._holders(leases)):
             text = "the time it was booked for passed before it could be served"
             await self._end(claim, "Expired", text, now)

@@ -71,6 +71,17 @@ def allocated(claim: DeviceClaim, leases: Sequence[Lease]) -> bool:
     return size > 0 and sum(1 for _ in held) == len(leases) == size
 
 
+def surplus(leases: Sequence[Lease]) -> tuple[Lease, ...]:
+    """Waiting leases of a claim that has all its exporters by others.
+
+    Two controllers that work at the same time may have made them.
+    """
+    held = [lease for lease in leases if lease.status.exporter_ref is not None]
+    if not held or len(held) != group_size(held[0]):
+        return ()
+    return tuple(lease for lease in leases if lease.status.exporter_ref is None)
+
+
 def member_lost(claim: DeviceClaim, leases: Sequence[Lease]) -> bool:
     """Whether one of the leases has ended, or was deleted, after all had their exporters."""
     if claim.status.members:

@@ -55,7 +55,7 @@ from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.startable_devices import startable_devices
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
-from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.lease_group import claim_uid, pinned
 from bullpen.core.leases.quotas import Usage
 from bullpen.core.leases.requests import Lab
 from bullpen.kit import times
@@ -366,13 +366,17 @@ class _Pass:
         )
 
     def _booked_hold(self, claim: DeviceClaim) -> Hold:
-        begin, told = claim.spec.begin_time, claim_lifecycle.wait_of(self._bookings.leases(claim))
+        leases, begin = self._bookings.leases(claim), claim.spec.begin_time
+        told = claim_lifecycle.wait_of(leases)
         assert begin is not None
         return Hold(
             claim=claim,
             reason=told.reason if told is not None else WaitReason.RESERVED.value,
             message=told.message if told is not None else f"it begins at {times.text(begin)}",
             wake_at=begin if begin > self._now else None,
+            # When its leases begin to wait they are not booked any more.
+            kept=tuple(pinned(lease) for lease in leases if pinned(lease)),
+            starts=begin,
             booked=True,
         )
 
