@@ -39,6 +39,7 @@ COMMANDS = {
     "audit": ("bullpen.cli.audit:audit", "Show changes and refused requests."),
     "logs": ("bullpen.cli.logs:logs", "Show the log of a virtual target's exporter."),
     "retained": ("bullpen.cli.retained:retained", "List or delete retained disks and logs."),
+    "cloud": ("bullpen.cli.cloud:cloud", "List and delete machines at providers."),
     "client": ("bullpen.cli.identities:client", "Create clients, with a config for jmp."),
     "exporter": ("bullpen.cli.identities:exporter", "Create, disable and rotate exporters."),
     "controller": ("bullpen.cli.controller:controller", "Run the controller of a cluster."),

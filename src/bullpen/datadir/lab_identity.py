@@ -55,6 +55,12 @@ def ensure(layout: Layout, ids: Ids, *, machine_id: Path = MACHINE_ID) -> str:
     return wanted.id
 
 
+def known(layout: Layout) -> str:
+    """The identity that the service of a data directory has; empty if none has run there."""
+    found = _read(layout.lab_identity)
+    return found.id if found is not None else ""
+
+
 def _read(path: Path) -> LabIdentity | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=LabIdentity)

@@ -28,8 +28,17 @@ class PlayedApi:
 
     server = "https://lab"
 
-    def __init__(self, *pools: dict[str, Any], exporters: tuple[dict[str, Any], ...] = ()) -> None:
-        self._found = {"exportersets": list(pools), "exporters": list(exporters)}
+    def __init__(
+        self,
+        *pools: dict[str, Any],
+        exporters: tuple[dict[str, Any], ...] = (),
+        providers: tuple[dict[str, Any], ...] = (),
+    ) -> None:
+        self._found = {
+            "exportersets": list(pools),
+            "exporters": list(exporters),
+            "providerconfigs": list(providers),
+        }
         self.queries: dict[str, dict[str, str]] = {}
 
     def problem(self) -> str:
@@ -91,6 +100,25 @@ def test_an_exporter_that_hangs_after_its_lease_makes_the_lab_unhealthy() -> Non
     assert report["problem"] == "exporter lab/board: Stuck: for 5m"
     board["status"]["conditions"] = [{**said, "status": "False"}]  # type: ignore[index]
     assert status.gather(cast(Api, PlayedApi(HEALTHY, exporters=(board,))))["healthy"]
+
+
+def test_a_provider_or_host_that_does_not_answer_makes_the_lab_unhealthy() -> None:
+    said = {
+        "type": "Reachable",
+        "status": "False",
+        "reason": "NotAnswering",
+        "message": "host one: it is off",
+    }
+    bench = {
+        "metadata": {"namespace": "lab", "name": "bench"},
+        "spec": {"provisioner": "qemu-baremetal.jumpstarter.dev"},
+        "status": {"conditions": [said]},
+    }
+    report = status.gather(cast(Api, PlayedApi(HEALTHY, providers=(bench,))))
+    assert report["problem"] == "provider lab/bench: NotAnswering: host one: it is off"
+    bench["status"]["conditions"] = [{**said, "message": ""}]  # type: ignore[index]
+    report = status.gather(cast(Api, PlayedApi(HEALTHY, providers=(bench,))))
+    assert report["healthy"], "it was not asked yet"
 
 
 def test_ended_leases_are_not_read() -> None:

@@ -131,17 +131,10 @@ class ProviderReconciler:
         ]
 
     def _backend(self, config: ProviderConfig) -> Backend:
-        key, spec = key_of(config), config.spec
+        key = key_of(config)
         namespace = self._views.namespaces.get("", key[0])
-        return Backend(
-            key=key,
-            lab=provider_status.lab(self._identity, namespace.metadata.uid if namespace else ""),
-            endpoint=spec.endpoint,
-            parameters=spec.parameters,
-            limits=provider_status.limits(spec.limits),
-            closing=config.metadata.deletion_timestamp is not None,
-            credentials=partial(self._credentials, key),
-        )
+        lab = provider_status.lab(self._identity, namespace.metadata.uid if namespace else "")
+        return backend_of(config, lab=lab, credentials=partial(self._credentials, key))
 
     def _credentials(self, key: Key) -> Mapping[str, bytes]:
         """The data of the Secret as it is now, so that a rotation takes effect at once."""
@@ -150,6 +143,22 @@ class ProviderReconciler:
         secret = self._views.secrets.get(key[0], reference.name) if reference else None
         data = secret.data if secret is not None else {}
         return {name: base64.b64decode(value) for name, value in data.items()}
+
+
+def backend_of(
+    config: ProviderConfig, *, lab: str, credentials: Callable[[], Mapping[str, bytes]]
+) -> Backend:
+    """What a provider is told of a ProviderConfig."""
+    spec = config.spec
+    return Backend(
+        key=key_of(config),
+        lab=lab,
+        endpoint=spec.endpoint,
+        parameters=spec.parameters,
+        limits=provider_status.limits(spec.limits),
+        closing=config.metadata.deletion_timestamp is not None,
+        credentials=credentials,
+    )
 
 
 def watch_providers(

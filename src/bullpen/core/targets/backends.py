@@ -189,6 +189,15 @@ def surplus(machines: Iterable[Machine], owners: Mapping[Key, str]) -> tuple[Mac
     return tuple(extra)
 
 
+def unowned(machines: Iterable[Machine], owners: Mapping[Key, str]) -> tuple[Machine, ...]:
+    """The machines that no Exporter stands for. ``owners``: the uids of all Exporters."""
+    return tuple(
+        machine
+        for machine in machines
+        if owners.get(machine.key) != machine.owner_uid and machine.state is not MachineState.ENDING
+    )
+
+
 def expired(
     listing: Listing, limits: BackendLimits, *, used: Collection[str], now: datetime
 ) -> tuple[Machine, ...]:
