@@ -328,7 +328,11 @@ def used() -> dict[str, set[Right]]:
 def granted(process: str) -> set[Right]:
     return {
         (group, resource, verb)
-        for grants in (rbac.LAB[process], rbac.CLUSTER_SCOPED.get(process, {}))
+        for grants in (
+            rbac.LAB[process],
+            rbac.CLUSTER_SCOPED.get(process, {}),
+            rbac.PODS if process == "provisioner" else {},
+        )
         for (group, resource), verbs in grants.items()
         for verb in verbs
     }

@@ -82,6 +82,14 @@ class Process:
         return self.process.wait(20)
 
 
+def _account(words: tuple[str, ...]) -> str:
+    """The service account of a process; every provisioner has one of its own."""
+    if words[0] != "provisioner":
+        return f"bullpen-{words[0]}"
+    own = words[words.index("--provisioner") + 1].partition(".")[0]
+    return f"bullpen-provisioner-{own}"
+
+
 class ClusterLab(Service):
     """People's programs against a cluster, and our processes in it."""
 
@@ -102,7 +110,7 @@ class ClusterLab(Service):
         base = free_port_base() + STEP + len(self.processes)
         log = self.data.parent / f"{name}.log"
         command = [
-            *(str(BIN / "bullpen"), *words, "--kubeconfig", str(self._kubeconfig(words[0]))),
+            *(str(BIN / "bullpen"), *words, "--kubeconfig", str(self._kubeconfig(_account(words)))),
             *("--namespace", self.namespace, "--listen", "127.0.0.1", "--health-port", str(base)),
         ]
         environment = {k: v for k, v in self.environment.items() if k != "BULLPEN_DATA"}
@@ -113,18 +121,17 @@ class ClusterLab(Service):
         found = self.processes[name] = Process(name, process, base, log)
         return found
 
-    def _kubeconfig(self, process: str) -> Path:
-        """What the process of this name joins the cluster with."""
+    def _kubeconfig(self, account: str) -> Path:
+        """What the process of this account joins the cluster with."""
         admin = self.data / "kubeconfig"
         if not self.accounts:
             return admin
-        account = f"bullpen-{process}"
         token = self.kubectl("create", "token", account, "-n", self.namespace).stdout.strip()
         config = yaml.safe_load(admin.read_text())
         config["users"] = [
             {"name": user["name"], "user": {"token": token}} for user in config["users"]
         ]
-        path = self.data / f"kubeconfig-{process}"
+        path = self.data / f"kubeconfig-{account}"
         path.write_text(yaml.safe_dump(config))
         return path
 

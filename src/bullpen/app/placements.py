@@ -43,7 +43,7 @@ def local_placement(
 
 @contextlib.asynccontextmanager
 async def provisioners_of(
-    found: Iterable[Plugin], placement: Placement, objects: Objects, sources: Sources
+    found: Iterable[Plugin], placement: Placement | None, objects: Objects, sources: Sources
 ) -> AsyncIterator[tuple[Provisioner, ...]]:
     """The provisioners of plugins, with their connections while the context is open."""
     made = tuple(provisioner_of(plugin, placement, objects, sources) for plugin in found)
@@ -56,11 +56,12 @@ async def provisioners_of(
 
 
 def provisioner_of(
-    plugin: Plugin, placement: Placement, objects: Objects, sources: Sources
+    plugin: Plugin, placement: Placement | None, objects: Objects, sources: Sources
 ) -> Provisioner:
     """The provisioner of a plugin, with its exporters at ``placement`` or on hosts of its own."""
     if plugin.hosts is not None:
         return plugin.hosts(ProviderRecords(objects), sources.clock, sources.ids)
+    assert placement is not None, "only hosts need no placement here"
     if plugin.provider is not None:
         records = ProviderRecords(objects)
         return AttendedProvisioner(plugin.provider(), placement, records, clock=sources.clock)

@@ -115,8 +115,10 @@ async def _authority(settings: ProvisionerSettings, objects: Objects, namespace:
 
 def _placement(
     settings: ProvisionerSettings, plugin: Plugin, objects: Objects, sources: Sources
-) -> AbstractAsyncContextManager[Placement]:
-    """The placement of instances: Pods, or processes of this machine."""
+) -> AbstractAsyncContextManager[Placement | None]:
+    """The placement of instances: Pods, processes of this machine, or hosts of their own."""
+    if plugin.hosts is not None:
+        return contextlib.nullcontext()
     if settings.pods is not None:
         return pod_placement(objects, settings.pods, sources)
     assert settings.data is not None, "a provisioner has a place for what it makes"

@@ -12,7 +12,7 @@ import yaml
 
 from bullpen.api.crds import crds
 from bullpen.api.paths import Document
-from bullpen.install.parts import PARTS, Part
+from bullpen.install.parts import PARTS, Part, of_item
 from bullpen.install.values import DEFAULTS, VERSION, Written, as_template, expression, schema
 
 GENERATED = "# Written by `make chart` from src/bullpen/install/; do not edit.\n"
@@ -35,7 +35,8 @@ COMMENTS = {
     "config": "Settings of the service; docs/reference/settings.md.",
     "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only.",
     "router": "endpoint may contain $(BULLPEN_ROUTER_NAME), such as bullpen-router-0.",
-    "provisioners": "Each gets a Deployment.",
+    "provisioners": "Each gets a Deployment and a service account of its own. image replaces the "
+    "image of its process; one without pods runs nothing in the cluster.",
     "provisioner": "Settings of all provisioners.",
     "certManager": "Use cert-manager for TLS; otherwise the processes create their own authority.",
     "networkPolicies": "targetEgress limits connections from targets; the default allows all.",
@@ -68,13 +69,17 @@ def template(part: Part) -> str:
     """One part as Helm reads it."""
     text = "".join(f"---\n{_dump(document)}" for document in part.build(Written()))
     opening, closing = [], []
-    if part.when:
-        opening.append(f"{{{{- if and {' '.join(map(_condition, part.when))} }}}}")
+    general = [condition for condition in part.when if not of_item(condition)]
+    if general:
+        opening.append(f"{{{{- if and {' '.join(map(_condition, general))} }}}}")
         closing.append("{{- end }}")
     if part.each:
         number = isinstance(_default(part.each), int)
         each = expression(part.each)
         opening.append(f"{{{{- range {f'until (int {each})' if number else each} }}}}")
+        closing.append("{{- end }}")
+    if own := [condition for condition in part.when if of_item(condition)]:
+        opening.append(f"{{{{- if and {' '.join(map(_condition, own))} }}}}")
         closing.append("{{- end }}")
     lines = (*opening, as_template(text).rstrip(), *closing)
     return GENERATED + "\n".join(lines) + "\n"

@@ -20,7 +20,8 @@ class Part:
     name: str
     build: Build
     when: tuple[str, ...] = ()
-    """Conditions on values that must hold; an exclamation mark negates one."""
+    """Conditions on values that must hold; an exclamation mark negates one, and one that begins
+    with a dot is about the item."""
 
     each: str = ""
     """A list or number: the objects are created once for each item."""
@@ -37,6 +38,31 @@ PARTS = (
     Part(name="controller", build=workloads.controller),
     Part(name="router", build=workloads.router),
     Part(name="provisioners", build=workloads.provisioner, each="provisioners"),
+    Part(name="provisioners-rights", build=rbac.provisioner, each="provisioners"),
+    Part(
+        name="provisioners-lab",
+        build=rbac.provisioner_in_lab,
+        when=("!allNamespaces",),
+        each="provisioners",
+    ),
+    Part(
+        name="provisioners-cluster",
+        build=rbac.provisioner_in_cluster,
+        when=("allNamespaces",),
+        each="provisioners",
+    ),
+    Part(
+        name="provisioners-pods-lab",
+        build=rbac.pods_in_lab,
+        when=("!allNamespaces", ".pods"),
+        each="provisioners",
+    ),
+    Part(
+        name="provisioners-pods-cluster",
+        build=rbac.pods_in_cluster,
+        when=("allNamespaces", ".pods"),
+        each="provisioners",
+    ),
     Part(name="services", build=network.services),
     Part(
         name="services-replicas",
@@ -71,9 +97,15 @@ def manifests(given: Mapping[str, object], *, namespace: str) -> Iterator[Docume
 def installed(values: Chosen) -> Iterator[Document]:
     """What the chart installs."""
     for part in PARTS:
-        if all(values.holds(condition) for condition in part.when):
+        if all(values.holds(condition) for condition in part.when if not of_item(condition)):
             for below in values.below(part.each) if part.each else (values,):
-                yield from part.build(below)
+                if all(below.holds(condition) for condition in part.when if of_item(condition)):
+                    yield from part.build(below)
+
+
+def of_item(condition: str) -> bool:
+    """Whether a condition is about an item, not about the whole installation."""
+    return condition.removeprefix("!").startswith(".")
 
 
 def _namespace(name: str) -> Document:

@@ -72,7 +72,6 @@ LAB: dict[str, Grants] = {
         (VIRTUAL, "virtualtargets/finalizers"): ("update",),
         (VIRTUAL, "virtualtargets/status"): ("update",),
         ("", "configmaps"): READ,
-        ("", "pods"): (*READ, "create", "update", "delete"),
         ("", "secrets"): (*READ, "create", "patch", "update"),
     },
     "router": {
@@ -82,6 +81,9 @@ LAB: dict[str, Grants] = {
     },
 }
 """Rights in the namespaces of labs, by process."""
+
+PODS: Grants = {("", "pods"): (*READ, "create", "update", "delete")}
+"""Rights of provisioners whose targets are Pods, besides those of all provisioners."""
 
 HOME: dict[str, Grants] = {
     "controller": {
@@ -104,18 +106,60 @@ PROCESSES = tuple(LAB)
 SEE_NAMESPACES = ("controller", "provisioner")
 
 
+MANY = "provisioner"
+"""The process of which there are several, each with an account of its own."""
+
+
 def accounts(values: Values) -> list[Document]:
     """A service account for each process, and one without any rights for targets."""
+    single = (process for process in PROCESSES if process != MANY)
+    return [_account(values, process, process) for process in (*single, "target")]
+
+
+def _account(values: Values, name: str, process: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": label(values, name_of(name), process),
+        "automountServiceAccountToken": False,
+        "imagePullSecrets": values.get("imagePullSecrets"),
+    }
+
+
+def provisioner(values: Values) -> list[Document]:
+    """The account of one provisioner, with the rights of all in the installation's namespace."""
+    return [_account(values, _own(values), MANY), _binding(values, "home", cluster=False)]
+
+
+def provisioner_in_lab(values: Values) -> list[Document]:
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": label(values, name_of(process), process),
-            "automountServiceAccountToken": False,
-            "imagePullSecrets": values.get("imagePullSecrets"),
-        }
-        for process in (*PROCESSES, "target")
+        _binding(values, "lab", cluster=False),
+        _binding(values, "namespace", cluster=True),
     ]
+
+
+def provisioner_in_cluster(values: Values) -> list[Document]:
+    return [_binding(values, "lab", cluster=True)]
+
+
+def pods_in_lab(values: Values) -> list[Document]:
+    """For a provisioner whose targets are Pods."""
+    return [_binding(values, "pods", cluster=False)]
+
+
+def pods_in_cluster(values: Values) -> list[Document]:
+    return [_binding(values, "pods", cluster=True)]
+
+
+def _own(values: Values) -> str:
+    return f"{MANY}-{values.get('.name')}"
+
+
+def _binding(values: Values, purpose: str, *, cluster: bool) -> Document:
+    """Gives one provisioner the role that all of them share."""
+    role = _role_name(values, MANY, purpose, cluster=cluster)
+    name = _role_name(values, _own(values), purpose, cluster=cluster)
+    return _bound(values, role, name, MANY, account=_own(values), cluster=cluster)
 
 
 def home_roles(values: Values) -> list[Document]:
@@ -133,7 +177,7 @@ def lab_roles(values: Values) -> list[Document]:
     for process in SEE_NAMESPACES:
         rules = [_own_namespace(values), *_rules(CLUSTER_SCOPED.get(process, {}))]
         found += _granted(values, process, rules, "namespace", cluster=True)
-    return found
+    return [*found, *_granted(values, MANY, _rules(PODS), "pods", cluster=False)]
 
 
 def cluster_roles(values: Values) -> list[Document]:
@@ -143,42 +187,48 @@ def cluster_roles(values: Values) -> list[Document]:
         seen = {("", "namespaces"): LOOK} if process in SEE_NAMESPACES else {}
         rules = _rules({**LAB[process], **CLUSTER_SCOPED.get(process, {}), **seen})
         found += _granted(values, process, rules, "lab", cluster=True)
-    return found
+    return [*found, *_granted(values, MANY, _rules(PODS), "pods", cluster=True)]
 
 
 def _granted(
     values: Values, process: str, rules: list[Document], purpose: str, *, cluster: bool
 ) -> list[Document]:
-    """A role and its binding. Names of cluster roles include the installation."""
-    prefix = "Cluster" if cluster else ""
-    name = f"{name_of(process)}-{purpose}"
-    if cluster:
-        name = f"{values.namespace}-{name}"
-    metadata = label(values, name, process, namespaced=not cluster)
+    """A role, and its binding unless each of several processes has one."""
+    name = _role_name(values, process, purpose, cluster=cluster)
     role: Document = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": f"{prefix}Role",
-        "metadata": metadata,
+        "kind": "ClusterRole" if cluster else "Role",
+        "metadata": label(values, name, process, namespaced=not cluster),
         "rules": rules,
     }
-    binding: Document = {
+    if process == MANY:
+        return [role]
+    return [role, _bound(values, name, name, process, account=process, cluster=cluster)]
+
+
+def _role_name(values: Values, process: str, purpose: str, *, cluster: bool) -> str:
+    """Names of cluster roles include the installation."""
+    name = f"{name_of(process)}-{purpose}"
+    return f"{values.namespace}-{name}" if cluster else name
+
+
+def _bound(
+    values: Values, role: str, name: str, process: str, *, account: str, cluster: bool
+) -> Document:
+    kind = "ClusterRole" if cluster else "Role"
+    return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": f"{prefix}RoleBinding",
-        "metadata": metadata,
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": f"{prefix}Role",
-            "name": name,
-        },
+        "kind": f"{kind}Binding",
+        "metadata": label(values, name, process, namespaced=not cluster),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
         "subjects": [
             {
                 "kind": "ServiceAccount",
-                "name": name_of(process),
+                "name": name_of(account),
                 "namespace": values.namespace,
             }
         ],
     }
-    return [role, binding]
 
 
 def _rules(grants: Grants) -> list[Document]:

@@ -19,11 +19,33 @@ from bullpen import __version__
 from bullpen.api.paths import Document
 from bullpen.core.targets.exporter_config import merged
 from bullpen.errors import BadRequest
+from bullpen.provisioners import plugins
 
 DEVELOPMENT = "0.1.0"
 """Version of charts and images that are built from a tree between two releases."""
 
 VERSION = DEVELOPMENT if ".dev" in __version__ else __version__
+
+ENABLED = frozenset({"qemu.jumpstarter.dev"})
+"""Provisioners that run unless the values say otherwise."""
+
+WITHOUT_PODS = frozenset({"qemu-baremetal.jumpstarter.dev"})
+"""Provisioners that run nothing in the cluster, and need no right to Pods."""
+
+
+def provisioners() -> list[Document]:
+    """One item for each provisioner of this package, from the same entry points as at run time."""
+    return [
+        {
+            "name": name.partition(".")[0],
+            "provisioner": name,
+            "replicas": 1 if name in ENABLED else 0,
+            "pods": name not in WITHOUT_PODS,
+            "image": "",
+        }
+        for name in plugins.names(distribution="bullpen")
+    ]
+
 
 DEFAULTS: Document = {
     "image": {"repository": "localhost/bullpen", "tag": VERSION, "pullPolicy": "IfNotPresent"},
@@ -50,7 +72,7 @@ DEFAULTS: Document = {
         "tolerations": [],
         "affinity": {},
     },
-    "provisioners": [{"name": "qemu", "provisioner": "qemu.jumpstarter.dev", "replicas": 1}],
+    "provisioners": provisioners(),
     "provisioner": {
         "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "1Gi"}},
         "nodeSelector": {},
@@ -91,8 +113,12 @@ def _schema(value: object, *, is_open: bool = False) -> Document:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
+OPTIONAL: Document = {"pods": True, "image": ""}
+"""What an item of a list may lack, and the value that it then has."""
+
+
 def _item(example: Document) -> Document:
-    return {**_schema(example), "required": sorted(example)}
+    return {**_schema(example), "required": sorted(example.keys() - OPTIONAL.keys())}
 
 
 class Values(Protocol):
@@ -141,7 +167,7 @@ class Chosen:
     def get(self, path: str) -> Any:
         found: Any = self._values
         if path.startswith("."):
-            found, path = self._item, path[1:]
+            found, path = {**OPTIONAL, **self._item} if path != "." else self._item, path[1:]
         for name in filter(None, path.split(".")):
             found = found[name]
         return found
@@ -192,7 +218,14 @@ class Written:
 
 def expression(path: str) -> str:
     """The Helm expression of a path: from the root, or from the current item."""
-    return path if path.startswith(".") else f"$.Values.{path}"
+    if not path.startswith("."):
+        return f"$.Values.{path}"
+    name = path[1:]
+    if name not in OPTIONAL:
+        return path
+    # Not by Helm's default, for which false is as good as missing.
+    otherwise = json.dumps(OPTIONAL[name])
+    return f"(ternary .{name} {otherwise} (hasKey . {json.dumps(name)}))"
 
 
 def _quoted(text: str) -> str:

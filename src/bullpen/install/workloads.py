@@ -90,6 +90,7 @@ def provisioner(values: Values) -> list[Document]:
         ],
         ports={},
     )
+    container["image"] = values.either(".image", values.get(".image"), _image(values))
     return [
         _deployment(
             values,
@@ -154,6 +155,7 @@ def _deployment(
 ) -> Document:
     labels = {**selector(process), "bullpen.dev/name": name}
     template = _pod(values, process, container, labels=labels, grace=grace)
+    template["spec"]["serviceAccountName"] = name_of(name)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

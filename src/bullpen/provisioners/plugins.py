@@ -18,9 +18,17 @@ log = logging.getLogger("bullpen.provisioners")
 GROUP = "bullpen.provisioners"
 
 
-def names() -> tuple[str, ...]:
-    """The names of all installed provisioners. Nothing is imported."""
-    return tuple(sorted({found.name for found in entry_points(group=GROUP)}))
+def names(*, distribution: str = "") -> tuple[str, ...]:
+    """The names of all installed provisioners, or of one package's. Nothing is imported."""
+    return tuple(
+        sorted(
+            {
+                found.name
+                for found in entry_points(group=GROUP)
+                if not distribution or (found.dist is not None and found.dist.name == distribution)
+            }
+        )
+    )
 
 
 def load(name: str) -> Plugin:

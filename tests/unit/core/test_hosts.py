@@ -104,16 +104,17 @@ def test_an_instance_of_a_silent_host_stays_as_last_seen_and_is_lost_after_a_lim
         ("127.0.0.1:8082", "192.0.2.1", False),
         ("localhost:8082", "bench-1", False),
         ("[::1]:8082", "192.0.2.1", False),
+        ("bullpen-controller.lab.svc:8082", "192.0.2.1", False),
         ("127.0.0.1:8082", "127.0.0.1", True),
         ("lab.example.com:8082", "192.0.2.1", True),
     ],
 )
-def test_an_endpoint_of_this_machine_only_is_refused(
+def test_an_endpoint_of_this_machine_or_cluster_only_is_refused(
     endpoint: str, address: str, usable: bool
 ) -> None:
     problem = hosts.unusable_endpoint(endpoint, host("a", address=address))
     assert bool(problem) != usable
-    assert usable or "--endpoint" in problem
+    assert usable or "endpoint" in problem
 
 
 def test_all_problems_are_named_with_their_hosts() -> None:

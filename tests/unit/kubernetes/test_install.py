@@ -23,6 +23,7 @@ from bullpen.errors import BadRequest
 from bullpen.install import chart, rbac
 from bullpen.install.parts import PARTS, installed, manifests
 from bullpen.install.values import DEFAULTS, Chosen
+from bullpen.provisioners import plugins
 from support.k8s_helm import CHART, linted, refusal, rendered
 from support.k8s_schemas import RELEASES, is_elsewhere, problems
 
@@ -54,6 +55,13 @@ CHOICES: dict[str, dict[str, Any]] = {
         "provisioners": [
             {"name": "qemu", "provisioner": "qemu.jumpstarter.dev", "replicas": 2},
             {"name": "mock", "provisioner": "mock.jumpstarter.dev", "replicas": 1},
+            {
+                "name": "bench",
+                "provisioner": "qemu-baremetal.jumpstarter.dev",
+                "replicas": 1,
+                "pods": False,
+                "image": "registry.example/with-ssh:1.2.3",
+            },
         ],
         "certManager": {"enabled": True, "dnsNames": ["grpc.lab.example", "*.lab.example"]},
         "networkPolicies": {"targetEgress": [{"to": [{"namespaceSelector": {}}]}]},
@@ -285,6 +293,43 @@ def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it_and_device_c
         if document["kind"] == "ClusterRole":
             decides_claims = "controller" in document["metadata"]["name"]
             assert document["rules"] == ([see, classes] if decides_claims else [see])
+
+
+def test_every_provisioner_of_this_package_is_listed_with_what_it_needs() -> None:
+    found = {item["provisioner"]: item for item in DEFAULTS["provisioners"]}
+    assert tuple(found) == plugins.names(distribution="bullpen")
+    for name, item in found.items():
+        assert item["pods"] == (plugins.load(name).hosts is None), name
+    running = [name for name, item in found.items() if item["replicas"]]
+    assert running == ["qemu.jumpstarter.dev"]
+
+
+@pytest.mark.parametrize("name", ["nothing", "everything"])
+def test_each_provisioner_has_an_account_with_the_rights_that_it_needs(name: str) -> None:
+    found = objects(name)
+    for item in CHOICES[name].get("provisioners") or DEFAULTS["provisioners"]:
+        account = f"bullpen-provisioner-{item['name']}"
+        assert ("ServiceAccount", account) in map(key, found)
+        (deployment,) = [d for d in found if key(d) == ("Deployment", account)]
+        assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == account
+        bound = {
+            document["roleRef"]["name"].rpartition("-")[2]
+            for document in found
+            if document["kind"].endswith("Binding") and "subjects" in document
+            if document["subjects"][0]["name"] == account
+        }
+        own = {"home", "lab"} if name == "everything" else {"home", "lab", "namespace"}
+        assert bound == (own | {"pods"} if item.get("pods", True) else own)
+
+
+def test_a_provisioner_may_have_an_image_of_its_own() -> None:
+    images = {
+        document["metadata"]["name"]: document["spec"]["template"]["spec"]["containers"][0]["image"]
+        for document in objects("everything")
+        if document["kind"] == "Deployment"
+    }
+    assert images["bullpen-provisioner-bench"] == "registry.example/with-ssh:1.2.3"
+    assert images["bullpen-provisioner-qemu"] == "registry.example/bullpen:1.2.3-a"
 
 
 def test_nobody_may_do_everything() -> None:

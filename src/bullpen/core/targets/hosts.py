@@ -17,6 +17,9 @@ from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 
 Key = tuple[str, str]
 
+IN_CLUSTER = (".svc", ".svc.cluster.local")
+"""What names of Services end with."""
+
 RECORD = "virtualtarget.jumpstarter.dev/host"
 """Annotation of an Exporter: ProviderConfig and host that were asked to run its instance."""
 
@@ -161,7 +164,13 @@ def problems(hosts: Iterable[HostView]) -> str:
 
 def unusable_endpoint(endpoint: str, host: HostView) -> str:
     """Why exporters at a host could not reach this service; empty if they may."""
-    if not _is_loopback(endpoint.rpartition(":")[0]) or _is_loopback(host.address):
+    name = endpoint.rpartition(":")[0]
+    if name.endswith(IN_CLUSTER):
+        return (
+            f"exporters on host {host.name} cannot reach {endpoint}, which is a name of the"
+            " cluster only: set controller.endpoint and router.endpoint of the installation"
+        )
+    if not _is_loopback(name) or _is_loopback(host.address):
         return ""
     return (
         f"exporters on host {host.name} cannot reach {endpoint}, which is this machine only:"
