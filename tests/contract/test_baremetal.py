@@ -86,8 +86,8 @@ class HostsBench:
 
 
 @contextlib.asynccontextmanager
-async def hosts_bench(directory: Path) -> AsyncIterator[HostsBench]:
-    with ssh_hosts(directory / "hosts", one=2, two=INSTANCES_MAX - 2) as found:
+async def hosts_bench(directory: Path, **slots: int) -> AsyncIterator[HostsBench]:
+    with ssh_hosts(directory / "hosts", **(slots or {"one": INSTANCES_MAX})) as found:
         async with StubController.serving(directory) as controller:
             bench = HostsBench(found, controller)
             await bench.hosts.refresh(BACKEND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine
@@ -153,6 +154,28 @@ def test_before_the_hosts_are_known_nothing_counts_as_gone() -> None:
             await world.provisioner.remove(found.key)
 
     HostWorld("a").run(told)
+
+
+@story("a")
+async def test_nothing_counts_as_removed_while_its_host_is_asked_for_the_first_time(
+    world: HostWorld,
+) -> None:
+    await world.poll()
+    spec = world.spec("one")
+    await world.provisioner.ensure(spec)
+    world.restarted()
+    world.hosts["a"].links.clear()
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(world.provisioner.refresh(BENCH))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert world.hosts["a"].links
+        assert not asking.done(), "it is connected, and has not answered"
+        with pytest.raises(Unreachable, match="host a may run it"):
+            await world.provisioner.remove(spec.key)
+    assert [key for key, _, _ in world.held()] == [spec.key]
+    await world.provisioner.remove(spec.key)
+    assert world.held() == []
 
 
 @story("a", "b")

@@ -14,6 +14,7 @@ import asyncssh
 import pytest
 import yaml
 
+from support.cluster_lab import ClusterLab, stand_in
 from support.qemu_pools import shell, until
 from support.real_service import (
     BIN,
@@ -55,20 +56,30 @@ def hosts(tmp_path: Path) -> Iterator[SshHosts]:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, hosts: SshHosts) -> Iterator[Service]:
+def lab(tmp_path: Path) -> Iterator[Service]:
     # Exporters that outlive the service must find it again.
     with running_service(tmp_path, "--port-base", str(free_port_base())) as running:
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "bench-key"},
-            "data": {key: base64.b64encode(value).decode() for key, value in hosts.secret.items()},
-        }
-        running.kubectl("apply", "-f", "-", input=yaml.safe_dump(secret))
         yield running
 
 
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterLab]:
+    with stand_in(tmp_path / "control-plane") as kubeconfig:
+        made = ClusterLab(tmp_path / "lab", kubeconfig)
+        try:
+            yield made
+        finally:
+            made.end_all()
+
+
 def apply_hosts(service: Service, hosts: SshHosts) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "bench-key"},
+        "type": "Opaque",
+        "data": {key: base64.b64encode(value).decode() for key, value in hosts.secret.items()},
+    }
     config = {
         "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
         "kind": "ProviderConfig",
@@ -79,7 +90,7 @@ def apply_hosts(service: Service, hosts: SshHosts) -> None:
             "parameters": hosts.parameters,
         },
     }
-    service.kubectl("apply", "-f", "-", input=yaml.safe_dump(config))
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([secret, config]))
 
 
 def apply_pool(service: Service, **spec: Any) -> None:
@@ -213,3 +224,31 @@ def test_a_killed_service_finds_its_machines_on_the_hosts_again(
     assert hosts_of(lab) == before
     for name, where in before.items():
         assert hosts.hosts[where].process_of(("default", name)) == running[name]
+
+
+def test_a_provisioner_in_a_process_of_its_own_keeps_pools_on_hosts(
+    cluster: ClusterLab, hosts: SshHosts
+) -> None:
+    """As in a cluster: it has no placement of its own, and asks for no Pods."""
+    cluster.controller("controller-a")
+    cluster.leader()
+    worker = cluster.provisioner("bench", "qemu-baremetal.jumpstarter.dev")
+    eventually(lambda: worker.ready, seconds=60, what="the provisioner")
+    apply_hosts(cluster, hosts)
+    apply_pool(cluster, minAvailableReplicas=2, maxReplicas=2)
+    until(cluster, NAME, seconds=SECONDS_MAX, availableReplicas=2)
+    assert sorted(hosts_of(cluster).values()) == ["one", "two"]
+    assert not [asked for asked in worker.requests() if "pods" in asked]
+
+    running = {
+        name: hosts.hosts[where].process_of(("default", name))
+        for name, where in hosts_of(cluster).items()
+    }
+    assert worker.end() == 0
+    again = cluster.provisioner("bench-2", "qemu-baremetal.jumpstarter.dev")
+    eventually(lambda: again.ready, seconds=60, what="the provisioner")
+    until_reachable(cluster)
+    for name, where in hosts_of(cluster).items():
+        assert hosts.hosts[where].process_of(("default", name)) == running[name]
+    cluster.kubectl("delete", f"exporterset/{NAME}")
+    eventually(lambda: not hosts_of(cluster), seconds=60, what="everything being gone")

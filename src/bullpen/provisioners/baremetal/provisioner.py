@@ -318,7 +318,8 @@ class HostsProvisioner:
             host = found[1] if found is not None else await self._on_record(key)
             if host is None:
                 return
-            if host.link is None:
+            if host.link is None or not host.view.answers:
+                # Also while it is asked for the first time: what it runs is not known yet.
                 raise Unreachable(_silent(host, "may run it and"))
             await host.link.remove(key)
             host.instances.pop(key, None)
