@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
 import yaml
 
@@ -152,6 +153,26 @@ def test_a_rotated_exporter_has_a_new_token(lab: Service, tmp_path: Path) -> Non
     lab.bullpen("exporter", "config", "beta", "--out", str(after))
     old, new = (yaml.safe_load(path.read_text())["token"] for path in (before, after))
     assert old != new
+
+
+def test_top_shows_changes_until_it_is_interrupted(lab: Service, tmp_path: Path) -> None:
+    shown = pexpect.spawn(
+        str(BIN / "bullpen"), ["top", "--interval", "200ms"],
+        env=lab.environment, dimensions=(60, 200), timeout=60, encoding="utf-8",
+    )  # fmt: skip
+    try:
+        shown.expect("Health: +ok")
+        lab.bullpen("exporter", "create", "topmost", "--out", str(tmp_path / "topmost.yaml"))
+        shown.expect("topmost")
+        shown.sendintr()
+        shown.expect(pexpect.EOF)
+    finally:
+        shown.close()
+    assert "Traceback" not in (shown.before or "")
+    once = lab.bullpen("top").stdout
+    assert "topmost" in once
+    assert "\x1b" not in once, "no terminal, no control sequences"
+    lab.bullpen("delete", "exporter/topmost")
 
 
 @pytest.mark.parametrize("kind", ["client", "exporter"])

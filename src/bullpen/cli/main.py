@@ -21,6 +21,7 @@ COMMANDS = {
     ),
     "demo": ("bullpen.cli.demo:demo", "Demonstrate a pool of virtual boards, then clean up."),
     "status": ("bullpen.cli.status:status", "Show pools, exporters and leases."),
+    "top": ("bullpen.cli.top:top", "Show the status, and keep it current."),
     "apply": ("bullpen.cli.apply:apply", "Create or change objects to match manifests."),
     "get": ("bullpen.cli.get:get", "Show objects."),
     "describe": ("bullpen.cli.describe:describe", "Show one object and its events."),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from bullpen.api.lease import Lease
 from bullpen.api.paths import Document
+from bullpen.api.printing import human_duration
 from bullpen.cli.connection import Api, resource_named
 from bullpen.cli.get import list_all
 from bullpen.cli.options import Exit, connected, output
 from bullpen.cli.output import echo_document, table
+from bullpen.kit import times
 
 
 @click.command()
@@ -25,7 +28,7 @@ def status(api: Api, output: str) -> int:
     """
     report = gather(api)
     if output == "table":
-        _echo(report)
+        click.echo(text(report, now=datetime.now(UTC)))
     else:
         echo_document(report, output)
     return Exit.OK if report["healthy"] else Exit.UNHEALTHY
@@ -34,10 +37,16 @@ def status(api: Api, output: str) -> int:
 def gather(api: Api) -> Document:
     """Everything ``status`` shows, as a document."""
     pools = [_pool(item) for item in _objects(api, "exportersets")]
+    lasting = [_lasting_pool(item) for item in _objects(api, "virtualtargetpools")]
     exporters = [_exporter(item) for item in _objects(api, "exporters")]
     providers = [provider(item) for item in _objects(api, "providerconfigs")]
-    troubles = {"pool": pools, "exporter": exporters, "provider": providers}
-    found = (_problem(word, items) for word, items in troubles.items())
+    troubles = (
+        ("pool", pools),
+        ("virtualtargetpool", lasting),
+        ("exporter", exporters),
+        ("provider", providers),
+    )
+    found = (_problem(word, items) for word, items in troubles)
     problem = api.problem() or next(filter(None, found), "")
     current = _objects(api, "leases", {"labelSelector": Lease.selected})
     leases = [_lease(item) for item in current if not _ended(item)]
@@ -46,6 +55,7 @@ def gather(api: Api) -> Document:
         "problem": problem,
         "endpoints": {"apiserver": api.server},
         "pools": pools,
+        "lastingPools": lasting,
         "exporters": exporters,
         "providers": providers,
         "leases": [lease for lease in leases if lease["exporter"]],
@@ -64,6 +74,8 @@ def _problem(word: str, found: list[Document]) -> str:
         return ""
     first = troubled[0]
     text = f"{word} {first['namespace']}/{first['name']}: {first['reason']}: {first['message']}"
+    if first["since"]:
+        text = f"{text}, since {first['since']}"
     others = len(troubled) - 1
     return f"{text}, and {others} more" if others else text
 
@@ -93,8 +105,26 @@ def _pool(item: Document) -> Document:
         **_named(item),
         **{key: found.get(key, 0) for key in counts},
         **{key: item["spec"].get(key) for key in limits},
-        "reason": degraded.get("reason", ""),
-        "message": degraded.get("message", ""),
+        **_trouble(degraded),
+    }
+
+
+def _lasting_pool(item: Document) -> Document:
+    found = item.get("status") or {}
+    counts = ("replicas", "readyReplicas", "availableReplicas", "leasedReplicas")
+    return {
+        **_named(item),
+        **{key: found.get(key, 0) for key in counts},
+        **_trouble(_condition(found, "ReplicaFailure")),
+    }
+
+
+def _trouble(said: Document) -> Document:
+    """Why something is wrong and since when; empty texts if nothing is."""
+    return {
+        "reason": said.get("reason", ""),
+        "message": said.get("message", ""),
+        "since": said.get("lastTransitionTime", ""),
     }
 
 
@@ -106,8 +136,7 @@ def _exporter(item: Document) -> Document:
         "status": found.get("exporterStatus", ""),
         "lease": (found.get("leaseRef") or {}).get("name", ""),
         "enabled": item.get("spec", {}).get("enabled", True),
-        "reason": "Stuck" if stuck else "",
-        "message": stuck.get("message", ""),
+        **_trouble({**stuck, "reason": "Stuck"} if stuck else {}),
     }
 
 
@@ -121,8 +150,7 @@ def provider(item: Document) -> Document:
         **_named(item),
         "provisioner": item["spec"]["provisioner"],
         "instances": found.get("instances", 0),
-        "reason": silent["reason"] if troubled else "",
-        "message": silent["message"] if troubled else "",
+        **_trouble(silent if troubled else {}),
     }
 
 
@@ -148,22 +176,46 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "pools",
         (
             *("namespace", "name", "replicas", "readyReplicas", "availableReplicas"),
-            *("leasedReplicas", "reason"),
+            *("leasedReplicas", "reason", "since"),
         ),
     ),
-    ("Exporters", "exporters", ("namespace", "name", "status", "lease", "enabled", "reason")),
-    ("Providers", "providers", ("namespace", "name", "provisioner", "instances", "message")),
+    (
+        "Lasting pools",
+        "lastingPools",
+        (
+            *("namespace", "name", "replicas", "readyReplicas", "availableReplicas"),
+            *("leasedReplicas", "reason", "since"),
+        ),
+    ),
+    (
+        "Exporters",
+        "exporters",
+        ("namespace", "name", "status", "lease", "enabled", "reason", "since"),
+    ),
+    (
+        "Providers",
+        "providers",
+        ("namespace", "name", "provisioner", "instances", "message", "since"),
+    ),
     ("Leases", "leases", ("namespace", "name", "client", "exporter")),
     ("Waiting", "waiting", ("namespace", "name", "client", "reason", "message")),
 )
 
 
-def _echo(report: Document) -> None:
+def text(report: Document, *, now: datetime) -> str:
+    """The report as a person reads it."""
     health = "ok" if report["healthy"] else f"NOT READY: {report['problem']}"
-    click.echo(f"Health:      {health}")
-    click.echo(f"API server:  {report['endpoints']['apiserver']}")
+    lines = [f"Health:      {health}", f"API server:  {report['endpoints']['apiserver']}"]
     for title, key, columns in _SECTIONS:
         rows = report[key]
-        click.echo(f"\n{title}: {len(rows) or 'none'}")
+        lines.append(f"\n{title}: {len(rows) or 'none'}")
         if rows:
-            click.echo(table(columns, [[row[c] for c in columns] for row in rows]))
+            lines.append(table(columns, [[_shown(row, c, now) for c in columns] for row in rows]))
+    return "\n".join(lines)
+
+
+def _shown(row: Document, column: str, now: datetime) -> object:
+    """A cell; times as ages, as kubectl shows them."""
+    if column == "since" and row[column]:
+        return human_duration(now - times.parse(row[column]))
+    return row[column]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from click.testing import CliRunner
 
-from bullpen.cli import status
+from bullpen.cli import status, top
 from bullpen.cli.connection import Api
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 def pool(name: str, *conditions: tuple[str, str, str, str]) -> dict[str, Any]:
@@ -31,11 +33,13 @@ class PlayedApi:
     def __init__(
         self,
         *pools: dict[str, Any],
+        lasting: tuple[dict[str, Any], ...] = (),
         exporters: tuple[dict[str, Any], ...] = (),
         providers: tuple[dict[str, Any], ...] = (),
     ) -> None:
         self._found = {
             "exportersets": list(pools),
+            "virtualtargetpools": list(lasting),
             "exporters": list(exporters),
             "providerconfigs": list(providers),
         }
@@ -81,11 +85,32 @@ def test_a_pool_that_cannot_do_its_job_makes_the_lab_unhealthy(
 def test_every_pool_is_shown_with_its_reason() -> None:
     report = status.gather(cast(Api, PlayedApi(HEALTHY, MISSING)))
     assert [found["reason"] for found in report["pools"]] == ["", "ProgramMissing"]
-    with CliRunner().isolation() as (out, *_):
-        status._echo(report)
-        shown = out.getvalue().decode()
+    shown = status.text(report, now=NOW)
     assert "REASON" in shown
     assert "ProgramMissing" in shown
+
+
+def test_trouble_says_since_when() -> None:
+    bad = {**MISSING, "status": {**MISSING["status"]}}
+    (said,) = bad["status"]["conditions"]
+    bad["status"]["conditions"] = [{**said, "lastTransitionTime": "2026-05-04T11:55:00Z"}]
+    report = status.gather(cast(Api, PlayedApi(bad)))
+    assert report["problem"].endswith("is not installed, since 2026-05-04T11:55:00Z")
+    assert report["pools"][0]["since"] == "2026-05-04T11:55:00Z"
+    assert "ProgramMissing   5m" in status.text(report, now=NOW)
+
+
+def test_a_lasting_pool_that_cannot_do_its_job_makes_the_lab_unhealthy() -> None:
+    failing = pool("fleet", ("ReplicaFailure", "True", "CreateRefused", "quota exceeded"))
+    report = status.gather(cast(Api, PlayedApi(lasting=(failing,))))
+    assert report["problem"] == "virtualtargetpool lab/fleet: CreateRefused: quota exceeded"
+    assert "fleet" in status.text(report, now=NOW)
+
+
+def test_what_does_not_fit_into_the_terminal_is_said() -> None:
+    assert top.fitted("one\ntwo\nthree", columns=2, rows=3) == "on\ntw\nth"
+    shown = top.fitted("one\ntwo\nthree\nfour", columns=9, rows=3)
+    assert shown.splitlines() == ["one", "two", "… 2 more lines; bullpen status shows all"]
 
 
 def test_an_exporter_that_hangs_after_its_lease_makes_the_lab_unhealthy() -> None:

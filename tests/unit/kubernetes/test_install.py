@@ -256,7 +256,7 @@ def test_controllers_and_routers_are_evicted_one_at_a_time() -> None:
 
 def test_a_rollout_starts_the_new_replicas_before_it_stops_the_old_ones() -> None:
     deployments = [d for d in objects("nothing") if d["kind"] == "Deployment"]
-    assert len(deployments) == 2
+    assert len(deployments) > 1
     for document in deployments:
         rolling = document["spec"]["strategy"]["rollingUpdate"]
         assert rolling == {"maxUnavailable": 0, "maxSurge": "100%"}
