@@ -74,6 +74,14 @@ def test_the_pool_of_u_boot_boards(tmp_path: Path) -> None:
     assert "by rule MinAvailable" in said
 
 
+def test_a_runner_finds_the_cache_of_the_one_before(tmp_path: Path) -> None:
+    said = follow("runner-fleet.md", tmp_path)
+    found = re.findall(r"the cache is (\w+)", said)
+    assert found == ["cold", "warm", "warm"]
+    assert "runners-0 leaves" in said
+    assert "by rule RemovedByName" in said
+
+
 def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
 
