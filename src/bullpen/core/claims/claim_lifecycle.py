@@ -115,7 +115,8 @@ def reusing(
     ``pools``: the pool of each exporter that is a member of one. A member that has just started
     must not be a reason to withdraw the lease it was started for.
     """
-    spare = [lease for lease in found if not pinned(lease)]
+    names = {lease.metadata.name for lease in wanted}
+    spare = [x for x in found if not pinned(x) and x.metadata.name not in names]
     result = []
     for lease in wanted:
         pool = pools.get(pinned(lease))
