@@ -4,6 +4,7 @@
 """
 
 import sys
+from itertools import count
 
 import pexpect
 from jumpstarter.utils.env import env
@@ -13,16 +14,20 @@ MARK = "4d524157"
 """What a job leaves in the first word of the cache."""
 
 SECONDS_MAX = 60
+numbers = count()
 
 with env() as target, target.serial.pexpect() as console:
 
     def run(command: str) -> str:
-        console.sendline(command)
-        if console.expect([PROMPT, pexpect.TIMEOUT], timeout=SECONDS_MAX):
-            sys.exit(f"no prompt within {SECONDS_MAX} s after {command}")
+        """What a command prints; a word marks its end, as earlier prompts may follow."""
+        done = f"done-{next(numbers)}"
+        console.sendline(f"{command}; echo {done}")
+        if console.expect([rf"[\r\n]{done}[\r\n]", pexpect.TIMEOUT], timeout=SECONDS_MAX):
+            sys.exit(f"no answer within {SECONDS_MAX} s to {command}")
         return console.before.decode(errors="replace")
 
-    run("")
+    console.sendline("")
+    console.expect(PROMPT, timeout=SECONDS_MAX)
     run("virtio scan")
     run("virtio read $loadaddr 0 1")
     warm = MARK in run("md.l $loadaddr 1")

@@ -82,6 +82,14 @@ def test_a_runner_finds_the_cache_of_the_one_before(tmp_path: Path) -> None:
     assert "by rule RemovedByName" in said
 
 
+def test_a_desktop_has_a_screen_and_its_home_is_kept(tmp_path: Path) -> None:
+    said = follow("desktop-pool.md", tmp_path)
+    assert len(re.findall(r"the screen is \d+x\d+, ", said)) == 4
+    first, after_a_night, *after_a_shrink = re.findall(r"this home (\w+ \w+)", said)
+    assert (first, after_a_night) == ("is new", "was used")
+    assert sorted(after_a_shrink) == ["is new", "was used"]
+
+
 def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
 
