@@ -36,7 +36,7 @@ from bullpen.datadir.certificates import Pair, TlsFiles, hosts_of
 from bullpen.datadir.keys import SharedKeys
 from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
-from bullpen.runtime.connections import Door
+from bullpen.runtime.connections import PortConnections
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 
@@ -138,8 +138,8 @@ async def _login(
         settings.config, endpoint=endpoint, namespace=namespace, ca_pem=identity.ca_pem
     )
     with contextlib.closing(taken_port(settings.join.listen, settings.login_port)) as listener:
-        door = Door("login", _shares(settings).login)
-        async with serving(LoginDiscovery(found), listener, None, door=door):
+        connections = PortConnections("login", _shares(settings).login)
+        async with serving(LoginDiscovery(found), listener, None, connections=connections):
             yield
 
 

@@ -55,7 +55,7 @@ from bullpen.registry.expiry import EventSweeper
 from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
-from bullpen.runtime.connections import Door
+from bullpen.runtime.connections import PortConnections
 from bullpen.runtime.loop import supervise
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
@@ -175,7 +175,7 @@ class _Process:
     certificates: Certificates
     tokens: dict[credentials.Role, str]
     listeners: dict[int, socket.socket]
-    doors: dict[int, Door]
+    ports: dict[int, PortConnections]
     registry: Registry
     backups: BackupKeeper
     audit: AuditLog | None
@@ -216,7 +216,7 @@ class _Process:
             certificates=certs,
             tokens=tokens,
             listeners=listeners,
-            doors=_doors(shares),
+            ports=_ports(shares),
             registry=registry,
             backups=keeper,
             audit=audit,
@@ -290,7 +290,7 @@ class _Process:
         certs = self.certificates
         tls = tls_context(str(certs.server_chain), str(certs.server_key))
         await self.stack.enter_async_context(
-            self.router.serving(self.listeners[ROUTER], tls, door=self.doors[ROUTER])
+            self.router.serving(self.listeners[ROUTER], tls, connections=self.ports[ROUTER])
         )
 
     async def serve_login(self, endpoints: dict[str, str]) -> None:
@@ -302,7 +302,9 @@ class _Process:
             ca_pem=self.certificates.ca_pem(),
         )
         await self.stack.enter_async_context(
-            serving(LoginDiscovery(found), self.listeners[LOGIN], None, door=self.doors[LOGIN])
+            serving(
+                LoginDiscovery(found), self.listeners[LOGIN], None, connections=self.ports[LOGIN]
+            )
         )
 
     async def serve_api(
@@ -328,24 +330,24 @@ class _Process:
             ids=self.sources.ids,
             problem=problem,
         )
-        ports = ConnectionMetrics((*self.doors.values(), self.grpc.guard))
+        ports = ConnectionMetrics((*self.ports.values(), self.grpc.guard))
         for metrics in (*counted, RouterMetrics(self.router), ports):
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
             service.metrics.collectors.register(AuditMetrics(self.audit))
-        door = dashboard.front_door(service, services, authenticators, self.audit or NoAudit())
+        served = dashboard.front_door(service, services, authenticators, self.audit or NoAudit())
         await self.stack.enter_async_context(
             serving(
-                Asgi(door),
+                Asgi(served),
                 self.listeners[API],
                 self.certificates,
                 _client_authorities(self.certificates, self.settings.config, self.layout),
                 certificate_extension=CLIENT_CERTIFICATE,
-                door=self.doors[API],
+                connections=self.ports[API],
             )
         )
         # Watches are closed first, so that their streams end by themselves.
-        self.stack.callback(door.close)
+        self.stack.callback(served.close)
 
     def _authenticators(self, lab: Lab, services: Services) -> tuple[Authenticator, ...]:
         return (
@@ -406,11 +408,11 @@ def _client_authorities(certs: Certificates, config: Config, layout: Layout) -> 
     return path
 
 
-def _doors(shares: Shares) -> dict[int, Door]:
+def _ports(shares: Shares) -> dict[int, PortConnections]:
     return {
-        API: Door("apiserver", shares.api),
-        ROUTER: Door("router", shares.router),
-        LOGIN: Door("login", shares.login),
+        API: PortConnections("apiserver", shares.api),
+        ROUTER: PortConnections("router", shares.router),
+        LOGIN: PortConnections("login", shares.login),
     }
 
 

@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bullpen.datadir.certificates import Certificates
-from bullpen.runtime.connections import Door, Guest, accepting
+from bullpen.runtime.connections import AcceptedConnection, PortConnections, accepting
 
 KEEP_ALIVE_SECONDS = 60
 HEAD_SECONDS_MAX = 10.0
@@ -42,10 +42,10 @@ class _Server(uvicorn.Server):
         self.started = True
         self.up.set()
 
-    def protocol(self, guest: Guest) -> asyncio.Protocol:
+    def protocol(self, accepted: AcceptedConnection) -> asyncio.Protocol:
         """The HTTP protocol of one connection."""
         return _Protocol(
-            guest,
+            accepted,
             self._certificate_extension,
             config=self.config,
             server_state=self.server_state,
@@ -65,9 +65,11 @@ class _Protocol(HttpToolsProtocol):
     has verified into the ``tls`` extension of every request's scope.
     """
 
-    def __init__(self, guest: Guest, certificate_extension: str, **settings: Any) -> None:
+    def __init__(
+        self, accepted: AcceptedConnection, certificate_extension: str, **settings: Any
+    ) -> None:
         super().__init__(**settings)
-        self._guest = guest
+        self._accepted = accepted
         self._certificate_extension = certificate_extension
         self._certificate = b""
         self._head_bytes = 0
@@ -87,7 +89,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
-        self._guest.left()
+        self._accepted.left()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -109,7 +111,7 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body, self._begun = False, True, False
         self._clear_deadline()
-        self._guest.busy()
+        self._accepted.busy()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -123,7 +125,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_response_complete()
         if others:
             return
-        self._guest.idle()
+        self._accepted.idle()
         if self._in_body:
             # The request was refused before its body was read; the rest of the body has a deadline.
             self._set_deadline()
@@ -169,7 +171,7 @@ async def serving(
     client_ca: Path | None = None,
     *,
     certificate_extension: str = "",
-    door: Door | None = None,
+    connections: PortConnections | None = None,
 ) -> AsyncIterator[None]:
     """Serve while the context is open; on exit, finish requests in progress, then stop.
 
@@ -199,7 +201,9 @@ async def serving(
         try:
             await server.up.wait()
             tls = config.ssl
-            async with accepting(listener, server.protocol, door or Door("http"), tls=tls):
+            async with accepting(
+                listener, server.protocol, connections or PortConnections("http"), tls=tls
+            ):
                 yield
         finally:
             server.should_exit = True

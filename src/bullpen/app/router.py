@@ -37,7 +37,7 @@ from bullpen.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit import durations
 from bullpen.kit.clock import Clock
-from bullpen.runtime.connections import Door
+from bullpen.runtime.connections import PortConnections
 from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Informer
 from bullpen.services.router.pairing import Fenced, fencing
@@ -242,8 +242,13 @@ async def route(
             if not await before_stop(lab.synced(), home.stop):
                 return
             tls = tls_context(home.chain, home.key)
-            door = Door("router", process.only_port_bounds(process.raise_descriptor_limit()))
-            async with lab.announced() as withdraw, router.serving(listener, tls, door=door):
+            connections = PortConnections(
+                "router", process.only_port_bounds(process.raise_descriptor_limit())
+            )
+            async with (
+                lab.announced() as withdraw,
+                router.serving(listener, tls, connections=connections),
+            ):
                 home.health.ready = f"routing at {endpoint}"
                 announce(endpoint)
                 with home.health.counting((RouterMetrics(router),)):

@@ -49,16 +49,16 @@ class Bounds:
         assert self.per_address > 0
 
 
-class Door:
-    """The connections of a port. Does no I/O itself: it tells a guest to leave."""
+class PortConnections:
+    """The connections of a port. Does no I/O itself: it tells a connection to leave."""
 
     def __init__(self, name: str, bounds: Bounds | None = None) -> None:
         self.name = name
         self._bounds = bounds or Bounds()
-        self._idle: dict[Guest, None] = {}
+        self._idle: dict[AcceptedConnection, None] = {}
         """Longest idle first."""
 
-        self._busy: set[Guest] = set()
+        self._busy: set[AcceptedConnection] = set()
         self._addresses: Counter[str] = Counter()
         self.displaced = 0
         """Idle connections that were closed for newer ones."""
@@ -71,37 +71,37 @@ class Door:
         """The number of current connections."""
         return len(self._idle) + len(self._busy)
 
-    def admit(self, guest: Guest) -> bool:
+    def admit(self, accepted: AcceptedConnection) -> bool:
         """Admit a connection, in place of an idle one if necessary; False if there is no room."""
-        if self._addresses[guest.address] >= self._bounds.per_address and not self._make_room(
-            guest.address
+        if self._addresses[accepted.address] >= self._bounds.per_address and not self._make_room(
+            accepted.address
         ):
             return self._refuse()
         if self.open >= self._bounds.total and not self._make_room(None):
             return self._refuse()
-        self._idle[guest] = None
-        self._addresses[guest.address] += 1
+        self._idle[accepted] = None
+        self._addresses[accepted.address] += 1
         return True
 
-    def busy(self, guest: Guest) -> None:
+    def busy(self, accepted: AcceptedConnection) -> None:
         """A request is being served on the connection, so it keeps its place until idle again."""
-        if guest in self._idle:
-            del self._idle[guest]
-            self._busy.add(guest)
+        if accepted in self._idle:
+            del self._idle[accepted]
+            self._busy.add(accepted)
 
-    def idle(self, guest: Guest) -> None:
-        if guest in self._busy:
-            self._busy.discard(guest)
-            self._idle[guest] = None
+    def idle(self, accepted: AcceptedConnection) -> None:
+        if accepted in self._busy:
+            self._busy.discard(accepted)
+            self._idle[accepted] = None
 
-    def left(self, guest: Guest) -> None:
-        if guest not in self._idle and guest not in self._busy:
+    def left(self, accepted: AcceptedConnection) -> None:
+        if accepted not in self._idle and accepted not in self._busy:
             return
-        self._idle.pop(guest, None)
-        self._busy.discard(guest)
-        self._addresses[guest.address] -= 1
-        if not self._addresses[guest.address]:
-            del self._addresses[guest.address]
+        self._idle.pop(accepted, None)
+        self._busy.discard(accepted)
+        self._addresses[accepted.address] -= 1
+        if not self._addresses[accepted.address]:
+            del self._addresses[accepted.address]
 
     def _make_room(self, address: str | None) -> bool:
         """Close the connection that has been idle longest, of one address or of all."""
@@ -125,24 +125,26 @@ class Door:
             log.warning(text, extra={"key": self.name, "count": count, "open": self.open})
 
 
-class Guest:
+class AcceptedConnection:
     """A connection, from the moment it is accepted."""
 
-    def __init__(self, door: Door, connection: socket.socket, address: str) -> None:
+    def __init__(
+        self, connections: PortConnections, connection: socket.socket, address: str
+    ) -> None:
         self.address = address
-        self._door = door
+        self._connections = connections
         self._socket = connection
         self._entering: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
 
     def busy(self) -> None:
-        self._door.busy(self)
+        self._connections.busy(self)
 
     def idle(self) -> None:
-        self._door.idle(self)
+        self._connections.idle(self)
 
     def left(self) -> None:
-        self._door.left(self)
+        self._connections.left(self)
 
     def leave(self) -> None:
         """Close the connection at once."""
@@ -206,20 +208,20 @@ def _wake(readable: asyncio.Future[None]) -> None:
         readable.set_result(None)
 
 
-Make = Callable[[Guest], asyncio.Protocol]
-"""Creates the protocol of a guest. It must call ``left`` when the connection is lost."""
+Make = Callable[[AcceptedConnection], asyncio.Protocol]
+"""Creates the protocol of a connection. It must call ``left`` when the connection is lost."""
 
 
 @contextlib.asynccontextmanager
 async def accepting(
-    listener: socket.socket, make: Make, door: Door, *, tls: ssl.SSLContext | None
+    listener: socket.socket, make: Make, connections: PortConnections, *, tls: ssl.SSLContext | None
 ) -> AsyncIterator[None]:
     """Accept connections while the context is open; existing connections continue after it."""
     listener.setblocking(False)
     listener.listen(BACKLOG)
     entering: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
-        accept = tasks.create_task(_accept(listener, make, door, tls, tasks, entering))
+        accept = tasks.create_task(_accept(listener, make, connections, tls, tasks, entering))
         try:
             yield
         finally:
@@ -231,7 +233,7 @@ async def accepting(
 async def _accept(
     listener: socket.socket,
     make: Make,
-    door: Door,
+    connections: PortConnections,
     tls: ssl.SSLContext | None,
     tasks: asyncio.TaskGroup,
     entering: set[asyncio.Task[None]],
@@ -244,15 +246,15 @@ async def _accept(
         except OSError as error:
             # The peer may have gone already, or no file descriptors are left.
             failed += 1
-            door.tell(f"a connection cannot be accepted: {error.strerror}", failed)
+            connections.tell(f"a connection cannot be accepted: {error.strerror}", failed)
             await asyncio.sleep(PAUSE_SECONDS)
             continue
-        guest = Guest(door, connection, str(address[0]))
-        if not door.admit(guest):
+        accepted = AcceptedConnection(connections, connection, str(address[0]))
+        if not connections.admit(accepted):
             connection.close()
             continue
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = guest.enter(tasks, make, tls)
+        task = accepted.enter(tasks, make, tls)
         entering.add(task)
         task.add_done_callback(entering.discard)

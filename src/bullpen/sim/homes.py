@@ -73,9 +73,9 @@ class EmbeddedHome:
             collecting.cancel()
             sweeping.cancel()
 
-    def remote(self, guest: Guest) -> Objects:
+    def remote(self, process: ClientProcess) -> Objects:
         """The objects over HTTP, from the process that serves them."""
-        return ApiObjects(lambda: _served(self._objects), guest, self._api)
+        return ApiObjects(lambda: _served(self._objects), process, self._api)
 
     def crashed(self, process: Process) -> None:
         store = self._stores.pop(process, None)
@@ -102,9 +102,9 @@ class ClusterHome:
     async def connected(self, process: Process) -> AsyncIterator[Objects]:
         yield self.remote(process)
 
-    def remote(self, guest: Guest) -> Objects:
+    def remote(self, process: ClientProcess) -> Objects:
         """The objects as one process sees them through the API."""
-        return ApiObjects(lambda: self._objects, guest, self._api)
+        return ApiObjects(lambda: self._objects, process, self._api)
 
     def crashed(self, process: Process) -> None:
         """The process held no objects itself."""
@@ -116,7 +116,7 @@ def _served(objects: RegistryObjects | None) -> RegistryObjects:
     return objects
 
 
-class Guest(Protocol):
+class ClientProcess(Protocol):
     """A process that uses the API."""
 
     name: str
@@ -160,7 +160,7 @@ class PlayedApi:
         missed = (since for process, (since, _) in self._cut.items() if self.was_cut(process))
         return min(missed, default=asyncio.get_running_loop().time())
 
-    async def hop(self, process: Guest) -> None:
+    async def hop(self, process: ClientProcess) -> None:
         """The delay of a message in one direction."""
         if not process.alive:
             await asyncio.get_running_loop().create_future()
@@ -192,7 +192,7 @@ class ApiObjects:
     """The objects as one process sees them through the API."""
 
     def __init__(
-        self, objects: Callable[[], RegistryObjects], process: Guest, api: PlayedApi
+        self, objects: Callable[[], RegistryObjects], process: ClientProcess, api: PlayedApi
     ) -> None:
         self._objects = objects
         self._process = process
@@ -273,7 +273,7 @@ class ApiObjects:
 class _LaggingFeed:
     """A watch that delivers changes late and in order, and breaks now and then."""
 
-    def __init__(self, feed: Feed[Any], process: Guest, api: PlayedApi) -> None:
+    def __init__(self, feed: Feed[Any], process: ClientProcess, api: PlayedApi) -> None:
         self._feed = feed
         self._process = process
         self._api = api

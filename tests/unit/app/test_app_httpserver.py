@@ -11,7 +11,7 @@ import pytest
 
 from bullpen.app import httpserver
 from bullpen.app.httpserver import HEAD_BYTES_MAX, bind, serving
-from bullpen.runtime.connections import Bounds, Door
+from bullpen.runtime.connections import Bounds, PortConnections
 
 REQUEST = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 WAIT_SECONDS = 20.0
@@ -33,10 +33,10 @@ class Application:
 
 
 class World:
-    def __init__(self, application: Application, port: int, door: Door) -> None:
+    def __init__(self, application: Application, port: int, connections: PortConnections) -> None:
         self.application = application
         self.port = port
-        self.door = door
+        self.connections = connections
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -44,11 +44,11 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(bounds: Bounds | None = None) -> AsyncIterator[World]:
-    application, door = Application(), Door("http", bounds)
+    application, connections = Application(), PortConnections("http", bounds)
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    async with asyncio.timeout(60), serving(application, listener, None, door=door):
-        yield World(application, port, door)
+    async with asyncio.timeout(60), serving(application, listener, None, connections=connections):
+        yield World(application, port, connections)
         application.go.set()
 
 
@@ -149,6 +149,6 @@ async def test_at_the_bound_an_idle_connection_gives_way_and_a_busy_one_does_not
         assert await ended(idle)
         world.application.go.set()
         assert await answer(busy) == (200, b"/held")
-        assert (world.door.open, world.door.displaced) == (2, 1)
+        assert (world.connections.open, world.connections.displaced) == (2, 1)
         for writer in (busy_writer, idle_writer, third_writer):
             writer.close()

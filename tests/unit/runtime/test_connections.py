@@ -14,67 +14,67 @@ from hypothesis import strategies as st
 
 from bullpen.app.config import ConnectionConfig
 from bullpen.app.process import RESERVED, connection_shares
-from bullpen.runtime.connections import Bounds, Door, Guest, accepting
+from bullpen.runtime.connections import AcceptedConnection, Bounds, PortConnections, accepting
 from bullpen.services.grpc import sockets
 from bullpen.services.grpc.guard import surplus
 from bullpen.services.grpc.sockets import Connection
 
 
-class Visitor(Guest):
-    """A guest without a connection, that keeps whether it was sent away."""
+class Visitor(AcceptedConnection):
+    """A accepted without a connection, that keeps whether it was sent away."""
 
-    def __init__(self, door: Door, address: str = "a") -> None:
+    def __init__(self, connections: PortConnections, address: str = "a") -> None:
         nowhere: Any = None
-        super().__init__(door, nowhere, address)
+        super().__init__(connections, nowhere, address)
         self.gone = False
 
     def leave(self) -> None:
         self.gone = True
 
 
-def visitors(door: Door, count: int, address: str = "a") -> list[Visitor]:
-    found = [Visitor(door, address) for _ in range(count)]
-    assert all(door.admit(visitor) for visitor in found)
+def visitors(connections: PortConnections, count: int, address: str = "a") -> list[Visitor]:
+    found = [Visitor(connections, address) for _ in range(count)]
+    assert all(connections.admit(visitor) for visitor in found)
     return found
 
 
 def test_the_one_that_has_been_idle_for_longest_gives_way_to_a_newcomer() -> None:
-    door = Door("port", Bounds(total=3, per_address=3))
-    first, second, third = visitors(door, 3)
+    connections = PortConnections("port", Bounds(total=3, per_address=3))
+    first, second, third = visitors(connections, 3)
     first.busy()
     first.idle()
-    assert door.admit(Visitor(door))
+    assert connections.admit(Visitor(connections))
     assert [v.gone for v in (first, second, third)] == [False, True, False]
-    assert (door.open, door.displaced, door.refused) == (3, 1, 0)
+    assert (connections.open, connections.displaced, connections.refused) == (3, 1, 0)
 
 
 def test_whoever_is_busy_keeps_its_place_and_the_newcomer_is_refused() -> None:
-    door = Door("port", Bounds(total=2, per_address=2))
-    both = visitors(door, 2)
+    connections = PortConnections("port", Bounds(total=2, per_address=2))
+    both = visitors(connections, 2)
     for visitor in both:
         visitor.busy()
-    assert not door.admit(Visitor(door, "b"))
+    assert not connections.admit(Visitor(connections, "b"))
     assert not any(visitor.gone for visitor in both)
     both[0].left()
-    assert door.admit(Visitor(door, "b"))
+    assert connections.admit(Visitor(connections, "b"))
 
 
 def test_an_address_at_its_bound_displaces_its_own_and_no_other() -> None:
-    door = Door("port", Bounds(total=10, per_address=2))
-    (other,) = visitors(door, 1, "b")
-    mine = visitors(door, 2)
-    assert door.admit(Visitor(door))
+    connections = PortConnections("port", Bounds(total=10, per_address=2))
+    (other,) = visitors(connections, 1, "b")
+    mine = visitors(connections, 2)
+    assert connections.admit(Visitor(connections))
     assert mine[0].gone
     assert not other.gone
 
 
 def test_who_left_counts_no_more_however_often_it_is_said() -> None:
-    door = Door("port", Bounds(total=2, per_address=1))
-    (only,) = visitors(door, 1)
+    connections = PortConnections("port", Bounds(total=2, per_address=1))
+    (only,) = visitors(connections, 1)
     for _ in range(3):
         only.left()
-    assert door.open == 0
-    (again,) = visitors(door, 1)
+    assert connections.open == 0
+    (again,) = visitors(connections, 1)
     assert not again.gone
 
 
@@ -129,41 +129,41 @@ def test_a_socket_of_this_process_is_recognised_by_its_port() -> None:
 
 
 def test_an_address_whose_connections_are_all_busy_gets_no_more() -> None:
-    door = Door("port", Bounds(total=10, per_address=2))
-    for visitor in visitors(door, 2):
+    connections = PortConnections("port", Bounds(total=10, per_address=2))
+    for visitor in visitors(connections, 2):
         visitor.busy()
-    assert not door.admit(Visitor(door))
-    assert door.admit(Visitor(door, "b"))
+    assert not connections.admit(Visitor(connections))
+    assert connections.admit(Visitor(connections, "b"))
 
 
 def test_refusals_are_logged_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
-    door = Door("port", Bounds(total=1, per_address=1))
-    visitors(door, 1)[0].busy()
+    connections = PortConnections("port", Bounds(total=1, per_address=1))
+    visitors(connections, 1)[0].busy()
     for _ in range(5):
-        assert not door.admit(Visitor(door))
+        assert not connections.admit(Visitor(connections))
     assert [vars(record)["count"] for record in caplog.records] == [1, 2, 4]
 
 
 class Echo(asyncio.Protocol):
     """A protocol that says when its connection is lost."""
 
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
+    def __init__(self, accepted: AcceptedConnection) -> None:
+        self._accepted = accepted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.write(b"hello")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._guest.left()
+        self._accepted.left()
 
 
 async def test_over_real_sockets_an_idle_connection_is_closed_for_a_newer_one() -> None:
-    door = Door("port", Bounds(total=1, per_address=1))
+    connections = PortConnections("port", Bounds(total=1, per_address=1))
     async with asyncio.timeout(30):
         listener = _listener()
         port = listener.getsockname()[1]
-        async with accepting(listener, Echo, door, tls=None):
+        async with accepting(listener, Echo, connections, tls=None):
             first, writer = await asyncio.open_connection("127.0.0.1", port)
             assert await first.readexactly(5) == b"hello"
             second, other = await asyncio.open_connection("127.0.0.1", port)
@@ -174,22 +174,22 @@ async def test_over_real_sockets_an_idle_connection_is_closed_for_a_newer_one() 
                 each.close()
                 with contextlib.suppress(ConnectionError):
                     await each.wait_closed()
-    assert door.displaced == 1
+    assert connections.displaced == 1
 
 
 class Working(Echo):
     """A protocol whose connection is busy from its beginning."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._guest.busy()
+        self._accepted.busy()
         super().connection_made(transport)
 
 
 async def test_over_real_sockets_a_newcomer_is_closed_while_all_others_are_busy() -> None:
-    door = Door("port", Bounds(total=1, per_address=1))
+    connections = PortConnections("port", Bounds(total=1, per_address=1))
     listener = _listener()
     port = listener.getsockname()[1]
-    async with asyncio.timeout(30), accepting(listener, Working, door, tls=None):
+    async with asyncio.timeout(30), accepting(listener, Working, connections, tls=None):
         first, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await first.readexactly(5) == b"hello"
         second, other = await asyncio.open_connection("127.0.0.1", port)
@@ -199,43 +199,43 @@ async def test_over_real_sockets_a_newcomer_is_closed_while_all_others_are_busy(
             each.close()
             with contextlib.suppress(ConnectionError):
                 await each.wait_closed()
-    assert (door.displaced, door.refused) == (0, 1)
+    assert (connections.displaced, connections.refused) == (0, 1)
 
 
 def test_a_guest_that_has_not_entered_can_be_told_to_leave() -> None:
     nowhere: Any = None
-    door = Door("port")
-    guest = Guest(door, nowhere, "a")
-    assert door.admit(guest)
-    guest.leave()
+    connections = PortConnections("port")
+    accepted = AcceptedConnection(connections, nowhere, "a")
+    assert connections.admit(accepted)
+    accepted.leave()
 
 
-class Watched(Door):
-    """A door that says when the last guest has left."""
+class Watched(PortConnections):
+    """A connections that says when the last accepted has left."""
 
     def __init__(self, name: str, bounds: Bounds) -> None:
         super().__init__(name, bounds)
         self.emptied = asyncio.Event()
 
-    def left(self, guest: Guest) -> None:
-        super().left(guest)
+    def left(self, accepted: AcceptedConnection) -> None:
+        super().left(accepted)
         if self.open:
             self.emptied.clear()
         else:
             self.emptied.set()
 
-    def admit(self, guest: Guest) -> bool:
-        admitted = super().admit(guest)
+    def admit(self, accepted: AcceptedConnection) -> bool:
+        admitted = super().admit(accepted)
         self.emptied.clear()
         return admitted
 
 
 async def test_over_real_sockets_a_handshake_that_fails_or_is_pushed_out_leaves_nothing() -> None:
-    door = Watched("port", Bounds(total=1, per_address=1))
+    connections = Watched("port", Bounds(total=1, per_address=1))
     listener = _listener()
     port = listener.getsockname()[1]
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    async with asyncio.timeout(30), accepting(listener, Echo, door, tls=tls):
+    async with asyncio.timeout(30), accepting(listener, Echo, connections, tls=tls):
         silent, waits = await asyncio.open_connection("127.0.0.1", port)
         garbage, speaks = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionResetError):
@@ -247,16 +247,16 @@ async def test_over_real_sockets_a_handshake_that_fails_or_is_pushed_out_leaves_
             each.close()
             with contextlib.suppress(ConnectionError):
                 await each.wait_closed()
-        await door.emptied.wait()
-    assert door.displaced == 1
+        await connections.emptied.wait()
+    assert connections.displaced == 1
 
 
 async def test_plain_http_at_a_port_with_tls_is_answered_at_once() -> None:
-    door = Watched("port", Bounds(total=1, per_address=1))
+    connections = Watched("port", Bounds(total=1, per_address=1))
     listener = _listener()
     port = listener.getsockname()[1]
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    async with asyncio.timeout(30), accepting(listener, Echo, door, tls=tls):
+    async with asyncio.timeout(30), accepting(listener, Echo, connections, tls=tls):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = await reader.read()
@@ -264,7 +264,7 @@ async def test_plain_http_at_a_port_with_tls_is_answered_at_once() -> None:
         assert b"https://" in answer
         writer.close()
         await writer.wait_closed()
-        await door.emptied.wait()
+        await connections.emptied.wait()
 
 
 def _listener() -> socket.socket:

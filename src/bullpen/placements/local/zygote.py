@@ -130,7 +130,7 @@ class Zygote:
         for child in tuple(self._children.values()):
             child.kill_if_due(now)
             if child.ended:
-                self._bury(child)
+                self._finish(child)
         if self._supervisor is None and now >= self._alone_since + self._orphan_seconds_max:
             self._quit()
 
@@ -308,7 +308,7 @@ class Zygote:
             if child is not None:
                 child.reaped(wait_status)
 
-    def _bury(self, child: Child) -> None:
+    def _finish(self, child: Child) -> None:
         """Report the exit once all its processes are gone, and not before."""
         leaders = {other.pid for other in self._children.values()}
         strays = tuple(pid for pid in processes.own_children() if pid not in leaders)

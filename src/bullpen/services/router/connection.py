@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from hpack import Decoder, HPACKError
 
 from bullpen.runtime import silence
-from bullpen.runtime.connections import Guest
+from bullpen.runtime.connections import AcceptedConnection
 from bullpen.services.router import frames
 from bullpen.services.router.frames import ProtocolError
 from bullpen.services.router.leg import Leg
@@ -74,9 +74,11 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, host: Host, clock: Callable[[], float], guest: Guest | None = None) -> None:
+    def __init__(
+        self, host: Host, clock: Callable[[], float], accepted: AcceptedConnection | None = None
+    ) -> None:
         self._host = host
-        self._guest = guest
+        self._accepted = accepted
         self._limits = host.limits
         self._clock = clock
         self._transport: asyncio.Transport | None = None
@@ -127,8 +129,8 @@ class Connection(asyncio.Protocol):
         for leg in tuple(self.legs.values()):
             leg.lost()
         self.legs.clear()
-        if self._guest is not None:
-            self._guest.left()
+        if self._accepted is not None:
+            self._accepted.left()
         self._host.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -175,16 +177,16 @@ class Connection(asyncio.Protocol):
     def admitted(self) -> None:
         """A stream was admitted: the connection is in use until its last stream ends."""
         self._admitted = True
-        if self._guest is not None:
-            self._guest.busy()
+        if self._accepted is not None:
+            self._accepted.busy()
 
     def ended(self, stream: int) -> None:
         """A stream of this connection has ended."""
         self.legs.pop(stream, None)
         if not self.legs:
             self._idle_since = self._clock()
-            if self._guest is not None:
-                self._guest.idle()
+            if self._accepted is not None:
+                self._accepted.idle()
 
     def credited(self, count: int) -> None:
         """Bytes received here have been sent on: the sender may send as many more."""

@@ -38,7 +38,7 @@ class Leg:
         """Bytes received and not credited back, including padding."""
 
         self._answered = False
-        self._hushed = False
+        self._winding_down = False
         self._over = False
         self.ended = False
         """This side has sent everything."""
@@ -74,7 +74,7 @@ class Leg:
     def received(self, payload: memoryview, size: int, *, ended: bool) -> None:
         """Bytes from this side; ``size`` is their cost in the window."""
         self._owed += size
-        if self._hushed:
+        if self._winding_down:
             self._repay(size)
             self.ended = ended
             if ended:
@@ -183,19 +183,19 @@ class Leg:
         if cut_short:
             peer.finish(CANCELLED, "the other side disconnected before all its data had arrived")
         elif said_all:
-            peer.hush()
+            peer.wind_down()
         else:
             peer.finish(OK, "")
 
-    def hush(self) -> None:
+    def wind_down(self) -> None:
         """Pass on nothing more, in either direction, and end the call soon.
 
         Not at once, because the caller may be about to end the call itself, and a write after our
         end would look like a failure to it.
         """
-        if self._over or self._hushed:
+        if self._over or self._winding_down:
             return
-        self._hushed = True
+        self._winding_down = True
         self.peer = None
         pending = len(self._held) + sum(len(piece) for piece in self._fresh)
         self._held.clear()

@@ -16,7 +16,7 @@ from bullpen.identity.subjects import Role
 from bullpen.identity.tokens import Ticket, Tickets
 from bullpen.kit.clock import Clock
 from bullpen.runtime import silence
-from bullpen.runtime.connections import Door, Guest, accepting
+from bullpen.runtime.connections import AcceptedConnection, PortConnections, accepting
 from bullpen.services.router.connection import Connection, Limits
 from bullpen.services.router.leg import Leg
 from bullpen.services.router.pairing import Pairing
@@ -75,19 +75,25 @@ class Router:
 
     @contextlib.asynccontextmanager
     async def serving(
-        self, listener: socket.socket, tls: ssl.SSLContext | None, *, door: Door | None = None
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        *,
+        connections: PortConnections | None = None,
     ) -> AsyncIterator[None]:
         """Route while the context is open; then notify callers and stop."""
         loop = asyncio.get_running_loop()
         silence.probe_accepted(listener)
 
-        def connect(guest: Guest) -> Connection:
-            return Connection(self, loop.time, guest)
+        def connect(accepted: AcceptedConnection) -> Connection:
+            return Connection(self, loop.time, accepted)
 
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._sweep())
             try:
-                async with accepting(listener, connect, door or Door("router"), tls=tls):
+                async with accepting(
+                    listener, connect, connections or PortConnections("router"), tls=tls
+                ):
                     yield
             finally:
                 sweeping.cancel()
@@ -108,7 +114,7 @@ class Router:
         """The lease has ended: close its streams, admit no more. Returns how many were closed."""
         legs = self._pairing.fence(lease, epoch)
         for leg in legs:
-            leg.hush()
+            leg.wind_down()
         if legs:
             log.info("streams cut", extra={"key": lease, "legs": len(legs)})
         return len(legs)
