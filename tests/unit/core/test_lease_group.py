@@ -9,7 +9,15 @@ import pytest
 from bullpen.api.deviceclaim import DeviceClaim
 from bullpen.api.lease import Lease, LeaseSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta, OwnerReference
-from bullpen.core.leases.lease_group import GROUP_SIZE, LeaseGroups, claim_uid, group_size
+from bullpen.core.leases.lease_group import (
+    CALLED_OFF,
+    GROUP_SIZE,
+    LeaseGroups,
+    called_off,
+    claim_uid,
+    first_to_write,
+    group_size,
+)
 
 
 def member(name: str, exporter: str, *, size: str = "2", claim: str = "uid-1") -> Lease:
@@ -95,3 +103,16 @@ def test_a_forged_size_costs_nothing_and_assigns_nothing(forged: str) -> None:
     assert group_size(lease) == 0
     assert groups(lease).partners(lease) == ()
     assert groups(lease).assignable(lease) == ()
+
+
+def test_the_first_lease_decides_until_one_is_written() -> None:
+    assert first_to_write((FIRST, SECOND)) is FIRST
+    assert first_to_write((FIRST, has_exporter(SECOND))) is None
+    assert first_to_write(()) is None
+
+
+def test_calling_an_assignment_off_changes_the_lease_each_time() -> None:
+    once = called_off(FIRST)
+    twice = called_off(once)
+    found = [x.metadata.annotations.get(CALLED_OFF) for x in (FIRST, once, twice)]
+    assert found == [None, "1", "2"]

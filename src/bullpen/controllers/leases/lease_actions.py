@@ -21,6 +21,7 @@ from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import assignment, lifecycle
 from bullpen.core.leases.assignment import Mend, Part, Partner, Plan, Write, mend_exporter
+from bullpen.core.leases.lease_group import called_off, claim_uid, first_to_write
 from bullpen.core.leases.requests import Grant, Refuse, Wait
 from bullpen.errors import Conflict, LabError, NotFound
 from bullpen.runtime.events import Events
@@ -134,14 +135,35 @@ class LeaseActions:
         if mend is Mend.FREE:
             lease = await self._newest_of(exporter.metadata.namespace, holder_of(exporter))
             if mend_exporter(exporter, lease, self.partners(lease)) is mend:
+                await self._call_off(lease)
                 await self.perform(assignment.free(exporter))
         elif mend is Mend.FINISH:
             lease = self.lease_of(exporter)
             if lease is None:
                 raise _went("lease", holder_of(exporter))
+            if first_to_write(self._group(lease)) not in (None, lease):
+                # Whether the assignment counts is decided by the first lease alone.
+                return
             approval = self._labs.approval(lease, exporter, now=now)
             plan = assignment.finish(lease, exporter, approval, now=now)
             self._report_assigned(await self.perform(plan))
+
+    async def _call_off(self, lease: Lease | None) -> None:
+        """Make sure that nobody completes the assignment of a claim that is being undone.
+
+        Another controller may be at it. It writes the first lease first, so a change of that lease
+        refuses its write; if it was quicker, ours is refused. Raises ``Conflict``.
+        """
+        if lease is None or not claim_uid(lease) or lease.status.ended:
+            return
+        first = first_to_write(self._group(lease))
+        if first is not None:
+            self._views.leases.observe(await self._objects.update(called_off(first)))
+
+    def _group(self, lease: Lease) -> tuple[Lease, ...]:
+        """The open leases of the claim of a lease; none if it has no claim."""
+        claim = claim_uid(lease)
+        return self._labs.of(lease.metadata.namespace).groups.of(claim) if claim else ()
 
     async def repair_lease(self, mend: Mend, lease: Lease, now: datetime) -> None:
         if mend is Mend.RETAKE:

@@ -6,11 +6,17 @@ without a claim is a group of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.lease import Lease
 
 GROUP_SIZE = "device.jumpstarter.dev/leases"
 """Annotation of a claim's lease: how many leases are assigned together with it, itself included."""
+
+CALLED_OFF = "device.jumpstarter.dev/called-off"
+"""Annotation of the first lease of a group: how often its assignment was undone."""
 
 DIGITS_MAX = len(str(MEMBERS_MAX))
 
@@ -30,6 +36,21 @@ def group_size(lease: Lease) -> int:
     plain = written.isascii() and written.isdecimal() and len(written) <= DIGITS_MAX
     size = int(written) if plain else 0
     return size if size <= MEMBERS_MAX else 0
+
+
+def first_to_write(group: Sequence[Lease]) -> Lease | None:
+    """The lease whose write makes the assignment of a group count; None if one is written."""
+    if any(lease.status.exporter_ref is not None for lease in group):
+        return None
+    return group[0] if group else None
+
+
+def called_off(lease: Lease) -> Lease:
+    """The first lease of a group whose assignment was undone once more: any change will do."""
+    written = lease.metadata.annotations.get(CALLED_OFF, "")
+    count = int(written) if written.isascii() and written.isdecimal() else 0
+    annotations = {**lease.metadata.annotations, CALLED_OFF: str(count + 1)}
+    return replace(lease, metadata=replace(lease.metadata, annotations=annotations))
 
 
 class LeaseGroups:
