@@ -50,11 +50,17 @@ PROMISES = {
     "liveness.NOTICED_MAX": "a dead exporter is reported",
     "liveness.ENDED_MAX": "an overdue lease ends",
     "liveness.TIDY_MAX": "a pool that shrinks is done",
+    "claim_liveness.SERVED_MAX": "a claim is served",
+    "claim_liveness.RELEASED_MAX": "a released claim ends",
     "world.KNOWN_LATE": "every process knows the durable state",
 }
 RUN = {
     "campaign.GC_THRESHOLDS": "garbage collection",
     "campaign.RUNS_MAX": "runs of one process",
+    "claim_liveness.BOOKED_IN": "a claim that is booked",
+    "claim_liveness.LOOK": "between two looks of a checker",
+    "claim_liveness.ROUND": "leases of a stream",
+    "claimants.AFTER_MAX": "an alternative that opens later",
     "liveness.HELD": "a lease whose end is checked",
     "liveness.QUEUED": "clients that wait",
     "liveness.BOOKED_IN": "a lease that is booked",

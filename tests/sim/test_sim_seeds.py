@@ -18,6 +18,7 @@ MANY = {
     Size.LARGE: 1,
     Size.DENSE: 1,
     Size.LASTING: 30,
+    Size.CLAIMS: 10,
 }
 """Seeds of each home in `make test`; `make soak` runs as many as there is time for."""
 

@@ -50,4 +50,5 @@ def test_a_run_that_fails_otherwise_is_not_the_same() -> None:
 )
 def test_every_act_is_planned_by_some_seed(size: Size) -> None:
     plans = [plan(seed, home, size) for seed in range(200) for home in Home]
-    assert {step.act for found in plans for step in found.steps} == set(Act)
+    absent = set() if size is Size.CLAIMS else {Act.CLAIM}
+    assert {step.act for found in plans for step in found.steps} == set(Act) - absent

@@ -13,6 +13,8 @@ from bullpen.sim.truth import Fact, Raw, is_active, status, uid_of
 
 SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
 ENDED = "jumpstarter.dev/lease-ended"
+GROUP_SIZE = "device.jumpstarter.dev/leases"
+"""Annotation of a claim's lease: how many leases the claim has."""
 
 
 class OneLeaseEach:
@@ -87,7 +89,10 @@ class BookedBegins:
 
 
 class LeasesAreKept:
-    """A lease is deleted only after it has ended, or when an operator deletes it."""
+    """A lease is deleted only after it has ended, or when an operator deletes it.
+
+    A claim withdraws leases that never had an exporter.
+    """
 
     promise = "an acknowledged lease is never lost"
 
@@ -97,6 +102,8 @@ class LeasesAreKept:
 
     def see(self, fact: Fact) -> Iterator[str]:
         if fact.kind != "Lease" or not _is_ours(fact) or fact.new is not None:
+            return
+        if claim_of(fact.old) and not status(fact.old).get("exporterRef"):
             return
         if not status(fact.old).get("ended") and not self._deleted(uid_of(fact.old)):
             yield f"lease {fact.name} is gone and had not ended"
@@ -294,6 +301,75 @@ def removed(fact: Fact) -> bool:
 def _is_virtual(document: Raw | None) -> bool:
     owners = (document or {}).get("metadata", {}).get("ownerReferences") or ()
     return any(owner.get("kind") in ("ExporterSet", "VirtualTarget") for owner in owners)
+
+
+class ClaimsAreWhole:
+    """The first lease of a claim gets its exporter only after exporters were taken for all.
+
+    With two controllers at once, one of them may have freed an exporter again that the other had
+    taken, which is repaired or costs the claim a member; and there may be leases too many.
+    """
+
+    promise = "a claim has all of its targets or none"
+
+    def __init__(self, all_of: Callable[[str], Iterator[Raw]]) -> None:
+        self._all = all_of
+        """All durable objects of a kind."""
+
+        self._taken: set[str] = set()
+        """Uids of the leases for which an exporter was taken."""
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind == "Exporter" and status(fact.new).get("leaseUid"):
+            self._taken.add(status(fact.new)["leaseUid"])
+        if fact.kind != "Lease" or is_active(fact.old) or not is_active(fact.new):
+            return
+        claim = claim_of(fact.new)
+        if not claim:
+            return
+        leases = [x for x in self._all("Lease") if claim_of(x) == claim]
+        others = [x for x in leases if uid_of(x) != uid_of(fact.new)]
+        if any(status(lease).get("exporterRef") for lease in others):
+            return
+        size = int(fact.last["metadata"]["annotations"][GROUP_SIZE])
+        missing = [x for x in others if uid_of(x) not in self._taken]
+        if len(missing) > len(leases) - size:
+            held = len(leases) - len(missing)
+            yield f"{fact.name} got its exporter, and {held} of {size} exporters were taken"
+
+
+class AllocatedIsTrue:
+    """A claim that says it has its targets names leases that got these exporters."""
+
+    promise = "an allocated claim has its leases"
+
+    def __init__(self, lease: Callable[[str, str], Raw | None]) -> None:
+        self._lease = lease
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "DeviceClaim" or is_allocated(fact.old) or not is_allocated(fact.new):
+            return
+        members = status(fact.new).get("members") or ()
+        if not members:
+            yield f"claim {fact.name} has no member"
+        for member in members:
+            lease = self._lease(fact.namespace, member["leaseRef"]["name"])
+            got = (status(lease).get("exporterRef") or {}).get("name", "")
+            if got != member["device"]:
+                name = member["leaseRef"]["name"]
+                yield f"claim {fact.name} has {member['device']}, and its lease {name} {got or '-'}"
+
+
+def claim_of(lease: Raw | None) -> str:
+    """The uid of the claim that owns a lease; empty for none."""
+    owners = ((lease or {}).get("metadata") or {}).get("ownerReferences") or ()
+    return next((str(o["uid"]) for o in owners if o.get("kind") == "DeviceClaim"), "")
+
+
+def is_allocated(claim: Raw | None) -> bool:
+    """Whether a claim says that it has all its targets."""
+    said = status(claim).get("conditions") or ()
+    return any(c["type"] == "Allocated" and c["status"] == "True" for c in said)
 
 
 def _is_ours(fact: Fact) -> bool:

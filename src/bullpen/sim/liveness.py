@@ -17,11 +17,13 @@ from itertools import pairwise
 from bullpen.app.services import Services
 from bullpen.controllers.leases import lease_retention
 from bullpen.errors import LabError
+from bullpen.sim import claim_liveness
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.lasting_operator import POOL
 from bullpen.sim.network import DEADLINE
 from bullpen.sim.operators import CLIENTS, SPACE, Operator, set_labels, set_name
+from bullpen.sim.plan import Size
 from bullpen.sim.process import SETTINGS
 from bullpen.sim.truth import Raw, Violation, is_active, status
 from bullpen.sim.world import KNOWN_LATE, World
@@ -53,6 +55,9 @@ LOOK = 1.0
 
 
 async def check(world: World) -> None:
+    claims = world.plan.size is Size.CLAIMS
+    if claims:
+        await claim_liveness.release_all(world)
     await _settle(world)
     world.history.check()
     await _all_served(world)
@@ -63,6 +68,9 @@ async def check(world: World) -> None:
     await _queue_is_in_order(world)
     await _tidy(world, TIDY_MAX)
     await _booked_is_kept(world)
+    if claims:
+        await _tidy(world, TIDY_MAX)
+        await claim_liveness.check(world)
     # A pool may be removing surplus members at this very moment.
     await _tidy(world, TIDY_MAX)
     await _forgotten(world)

@@ -19,6 +19,7 @@ from bullpen.sim.truth import Raw, Truth
 
 GROUP = "jumpstarter.dev/v1alpha1"
 VIRTUAL = "virtualtarget.jumpstarter.dev/v1alpha1"
+DEVICE = "device.jumpstarter.dev/v1alpha1"
 SPACE, OTHER = "default", "other"
 CLIENTS = ("alice", "bob", "carol")
 STRANGER = "mallory"
@@ -125,7 +126,12 @@ class Operator:
             assert resource is not None
             options = WriteOptions(field_manager="operator", force=True)
             await registry.patch(
-                resource, meta["namespace"], meta["name"], PatchType.APPLY, document, options
+                resource,
+                meta.get("namespace", ""),
+                meta["name"],
+                PatchType.APPLY,
+                document,
+                options,
             )
 
         await self.do(f"applies {document['kind']} {meta['name']}", work)
@@ -176,6 +182,8 @@ class Operator:
 
 
 def _group(kind: str) -> str:
+    if kind == "DeviceClaim":
+        return DEVICE
     return VIRTUAL if kind == "ExporterSet" or kind.startswith("Virtual") else GROUP
 
 

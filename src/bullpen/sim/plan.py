@@ -40,6 +40,9 @@ class Size(StrEnum):
     LASTING = "lasting"
     """A pool of lasting targets with disks, which is scaled, edited and shrunk by name."""
 
+    CLAIMS = "claims"
+    """Claims for several targets compete with leases. No other size has claims."""
+
 
 class Act(StrEnum):
     """What a step does."""
@@ -56,6 +59,7 @@ class Act(StrEnum):
     POLICY = "policy"
     DELETE_LEASE = "delete-lease"
     DELETE_EXPORTER = "delete-exporter"
+    CLAIM = "claim"
 
     # The same, with a pool of lasting targets
     SCALE_POOL = "scale-pool"
@@ -117,7 +121,8 @@ LASTING_WORK: Mapping[Act, int] = {
 }
 """The same in a lab with a pool of lasting targets."""
 
-FAULTS = tuple(act for act in Act if act not in WORK and act not in LASTING_WORK)
+WORKS = (*WORK, *LASTING_WORK, Act.CLAIM)
+FAULTS = tuple(act for act in Act if act not in WORKS)
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
 
@@ -214,6 +219,9 @@ class _Extent:
     leases: int = WORK[Act.LEASE]
     """Relative frequency of lease requests among the actions of people."""
 
+    claims: int = 0
+    """The same of claims."""
+
     faults: tuple[float, float]
     """The share of steps that are faults."""
 
@@ -307,6 +315,18 @@ EXTENTS: Mapping[Size, _Extent] = {
         events=0.2,
         lasting=3,
     ),
+    Size.CLAIMS: _Extent(
+        lasts=(15.0, 60.0),
+        steps=(5, 30),
+        leases=12,
+        claims=20,
+        faults=(0.1, 0.5),
+        boards=(2, 4),
+        pools=(0, 2),
+        ceilings=(1, 3),
+        durations=(10, 30, 120),
+        events=0.3,
+    ),
 }
 
 
@@ -366,13 +386,17 @@ def _steps(
     foreign = ONLY_EMBEDDED if home is Home.CLUSTER else ONLY_CLUSTER
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     possible = [act for act in FAULTS if act not in foreign | absent]
-    faults = {act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35}
+    faults: dict[Act, float] = {
+        act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35
+    }
     work = dict(LASTING_WORK) if extent.lasting else {**WORK, Act.LEASE: extent.leases}
+    if extent.claims:
+        work[Act.CLAIM] = extent.claims
     count = chance.randint(*extent.steps)
     share = chance.uniform(*extent.faults) if faults else 0.0
     found: list[tuple[float, Act, int]] = []
     for _ in range(count):
-        weights: Mapping[Act, float] = faults if chance.random() < share else work
+        weights = faults if chance.random() < share else work
         act = chance.choices(tuple(weights), tuple(weights.values()))[0]
         found.append((chance.uniform(0, lasts), act, chance.getrandbits(32)))
     found.sort()

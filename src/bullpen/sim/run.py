@@ -10,10 +10,11 @@ from typing import Any
 
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import liveness, virtual_time
+from bullpen.sim.claimants import Claimant
 from bullpen.sim.homes import ClusterHome
 from bullpen.sim.lasting_operator import LastingOperator
 from bullpen.sim.operators import SPACE, Operator
-from bullpen.sim.plan import Plan
+from bullpen.sim.plan import Plan, Size
 from bullpen.sim.story import Story
 from bullpen.sim.trace import listening_to_logs
 from bullpen.sim.truth import Violation
@@ -108,6 +109,8 @@ async def _tell(world: World) -> None:
     await operator.prepare(world.plan.boards, world.plan.ceilings)
     if world.plan.lasting:
         await LastingOperator(world, operator).prepare(world.plan.lasting)
+    if world.plan.size is Size.CLAIMS:
+        await Claimant(world, operator).prepare()
     for number in range(world.plan.boards):
         world.plug(SPACE, f"board{number}")
     await asyncio.sleep(READY)

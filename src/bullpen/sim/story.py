@@ -13,6 +13,7 @@ from bullpen.identity.subjects import Role
 from bullpen.provisioners.base import InstancePhase, Key
 from bullpen.services.callers import Claim
 from bullpen.services.lease_requests import Edit
+from bullpen.sim.claimants import Claimant
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.lasting_operator import LastingOperator
 from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
@@ -50,6 +51,7 @@ class Story:
             Act.PAUSE_POOL: self._lasting.pause,
             Act.DELETE_TARGET: self._lasting.delete_target,
             Act.STOP_TARGET: self._lasting.stop_target,
+            Act.CLAIM: Claimant(world, operator).claim,
             Act.CRASH: self._crash,
             Act.SUCCESSION: self._succession,
             Act.CUT_CLIENT: self._cut_client,

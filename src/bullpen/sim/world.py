@@ -21,8 +21,10 @@ from bullpen.provisioners.fake import Faults
 from bullpen.registry.registry import Registry
 from bullpen.sim import virtual_time
 from bullpen.sim.checkers import (
+    AllocatedIsTrue,
     BookedBegins,
     CeilingHolds,
+    ClaimsAreWhole,
     EndedStaysEnded,
     EndsHaveReasons,
     EpochsGrow,
@@ -143,6 +145,8 @@ class World:
             OneTargetPerDisk(),
             DisksAreKept(self.deleted.__contains__),
             RemovedOnce(),
+            ClaimsAreWhole(self.truth.all),
+            AllocatedIsTrue(self._lease),
             CommitRecorder(self.history, self.say),
         )
 

@@ -1,0 +1,138 @@
+"""What claims are promised once faults have stopped: no starvation, and bookings that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from bullpen.kit import times
+from bullpen.sim.checkers import is_allocated
+from bullpen.sim.claimants import BOARDS, Claimant
+from bullpen.sim.clients import Client, Job
+from bullpen.sim.operators import CLIENTS, SPACE, Operator
+from bullpen.sim.truth import Raw, Violation, status
+from bullpen.sim.world import World
+
+SERVED_MAX = 5.0
+"""Seconds within which a claim is served when everything it needs is free."""
+
+ROUND = 20.0
+"""Seconds that the leases of a stream last."""
+
+ASKING = CLIENTS[0]
+"""One client asks for everything here, so that fair share changes no order."""
+
+BOOKED_IN = 30.0
+RELEASED_MAX = 60.0
+LOOK = 0.5
+
+
+async def release_all(world: World) -> None:
+    """All claims are released, and end."""
+    claimant = Claimant(world, Operator(world))
+    for claim in _open(world):
+        await claimant.release(claim["metadata"]["name"])
+    await _until(world, lambda: not _open(world), RELEASED_MAX, "a released claim goes on")
+
+
+def _open(world: World) -> list[Raw]:
+    return [claim for claim in world.truth.all("DeviceClaim") if not status(claim).get("ended")]
+
+
+async def check(world: World) -> None:
+    """What claims are promised when nothing fails."""
+    await _waits_one_round(world)
+    await release_all(world)
+    await _booking_is_kept(world)
+    await release_all(world)
+
+
+def _all_boards(world: World, **spec: object) -> dict[str, object]:
+    exactly = {"deviceClassName": BOARDS, "count": world.plan.boards}
+    return {
+        "clientRef": {"name": ASKING},
+        "requests": [{"name": "all", "exactly": exactly}],
+        "duration": "60s",
+        **spec,
+    }
+
+
+async def _waits_one_round(world: World) -> None:
+    """A claim for all boards waits for the leases that it finds, not for those that come later.
+
+    One of these waits itself, and goes first.
+    """
+    claimant = Claimant(world, Operator(world))
+
+    async def stream() -> None:
+        while True:
+            await Client(world, _job(duration=ROUND, holds=ROUND)).run()
+
+    async with asyncio.TaskGroup() as tasks:
+        streams = []
+        for _ in range(world.plan.boards + 1):
+            streams.append(tasks.create_task(stream()))
+            await asyncio.sleep(ROUND / (world.plan.boards + 1))
+        await claimant.make("gang", _all_boards(world))
+        await _until(
+            world,
+            lambda: is_allocated(world.truth.get("DeviceClaim", SPACE, "gang")),
+            2 * ROUND + SERVED_MAX,
+            "a claim waits behind leases that came after it",
+            promise="no claim starves",
+        )
+        for task in streams:
+            task.cancel()
+
+
+async def _booking_is_kept(world: World) -> None:
+    """Longer leases do not get the boards that a claim has booked; a shorter one does."""
+    claimant = Claimant(world, Operator(world))
+    begin = world.clock.now() + timedelta(seconds=BOOKED_IN)
+    await claimant.make("booked", _all_boards(world, beginTime=times.text(begin)))
+    await asyncio.sleep(SERVED_MAX)
+    short = Client(world, _job(duration=BOOKED_IN / 3, holds=1.0))
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(world.plan.boards):
+            tasks.create_task(Client(world, _job(duration=3600.0, holds=2 * BOOKED_IN)).run())
+        await asyncio.sleep(LOOK)
+        tasks.create_task(short.run())
+        await _until(
+            world,
+            lambda: is_allocated(world.truth.get("DeviceClaim", SPACE, "booked")),
+            BOOKED_IN + SERVED_MAX,
+            "a claim does not have the boards that it booked",
+            promise="what a claim booked is kept",
+        )
+        await release_all(world)
+    if world.history.waited(SPACE, short.lease) is None:
+        text = "a lease that would be over in time did not get a booked board"
+        world.breaks(Violation("what a claim booked is kept", text, world.time))
+
+
+def _job(*, duration: float, holds: float) -> Job:
+    return Job(
+        client=ASKING,
+        selector="board=real",
+        duration=duration,
+        holds=holds,
+        patience=10 * ROUND,
+        dials=0,
+    )
+
+
+async def _until(
+    world: World,
+    holds: Callable[[], bool],
+    seconds: float,
+    text: str,
+    *,
+    promise: str = "released claims end",
+) -> None:
+    end = world.time + seconds
+    while not holds():
+        if world.time >= end:
+            world.breaks(Violation(promise, f"{text} for {seconds:.0f} s", world.time))
+            return
+        await asyncio.sleep(LOOK)
