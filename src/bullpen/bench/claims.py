@@ -1,8 +1,9 @@
 """The queue of claims: a full pass and one freed device, in processor time.
 
 The lab is synthetic: 70 % of the claims ask for one device, 20 % have three alternatives, 10 %
-ask for two to six devices on one site. The references are fixed times, and first fit: every
-claim takes the first devices that a scan over the whole lab finds.
+ask for two to six devices on one site. The references are fixed times; first fit: every claim
+takes the first devices that a scan over the whole lab finds; and brute force: every claim tries
+all sets of free devices of the right size.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import combinations
 
 from bullpen.api.device_selectors import Comparison, parse_expression
 from bullpen.bench.measure import Goal, Result, compare, interleaved
@@ -29,19 +31,26 @@ SIZE = 10_000
 SMALL = 1_000
 """First fit scans the lab for every claim, so it is compared on a smaller lab."""
 
+TINY = 24
+"""Brute force tries up to 134,596 sets of six of so many devices."""
+
 PASS_MS, FREED_MS = 300.0, 5.0
 """The times that the goals name."""
 
 SITES, MODELS, RACKS = 50, 40, 20
 
 
-async def run(*, rounds: int, size: int = SIZE, small: int = SMALL) -> tuple[Result, ...]:
-    """A pass over a long queue, one freed device, and the pass against first fit."""
-    large, little = _World.of(size), _World.of(small)
-    for world in (large, little):
+async def run(
+    *, rounds: int, size: int = SIZE, small: int = SMALL, tiny: int = TINY
+) -> tuple[Result, ...]:
+    """A pass over a long queue, one freed device, and passes against first fit and brute force."""
+    large, little, least = _World.of(size), _World.of(small), _World.of(tiny)
+    for world in (large, little, least):
         world.prepare()
     passes, freed = await interleaved(rounds, _timed(large.full_pass), _timed(large.freed))
     ours, first_fit = await interleaved(rounds, _timed(little.full_pass), _timed(little.first_fit))
+    quick, brute = await interleaved(rounds, _timed(least.full_pass), _timed(least.brute_force))
+    smallest = {"served": float(least.full_pass()), "brute force": float(least.brute_force())}
     served = {"served": float(large.full_pass()), "terms": float(len(large.terms))}
     compared = {"served": float(little.full_pass()), "first fit": float(little.first_fit())}
     return (
@@ -67,6 +76,14 @@ async def run(*, rounds: int, size: int = SIZE, small: int = SMALL) -> tuple[Res
             unit="ms",
             goal=None,
             details=compared,
+        ),
+        compare(
+            f"full pass, {tiny:,} claims on {tiny:,} devices, against brute force",
+            quick,
+            brute,
+            unit="ms",
+            goal=None,
+            details=smallest,
         ),
     )
 
@@ -148,6 +165,28 @@ class _World:
             for name in chosen:
                 del free[name]
         return served
+
+    def brute_force(self) -> int:
+        """Every claim tries all sets of free devices, for one alternative after the other."""
+        free = {device.name: device for device in self.inventory.devices}
+        served = 0
+        for claim in self.claims:
+            chosen = _brute_force(claim.terms, free)
+            served += bool(chosen)
+            for name in chosen:
+                del free[name]
+        return served
+
+
+def _brute_force(terms: Terms, free: Mapping[str, InventoryDevice]) -> list[str]:
+    for alternative in terms.requests[0].alternatives:
+        for devices in combinations(free.values(), alternative.count):
+            sites = {device.attributes["site"] for device in devices}
+            if all(_matches(alternative, device) for device in devices) and (
+                len(sites) == 1 or not terms.constraints
+            ):
+                return [device.name for device in devices]
+    return []
 
 
 def _device(source: random.Random, number: int) -> InventoryDevice:

@@ -11,10 +11,12 @@ import pytest
 from bullpen.api.device_selectors import parse_expression
 from bullpen.core.claims.allocator import Verdict
 from bullpen.core.claims.claim import Constraint, Criteria, Request, Terms
+from bullpen.core.claims.claim_queue import affected
 from bullpen.core.claims.criteria import ClassDefinition
 from bullpen.core.claims.inventory import Inventory, InventoryDevice
+from bullpen.core.claims.ledger import Ledger
 from support.claim_builders import claim, device, devices, different, lab, one, request, same
-from support.claim_reference import allocate
+from support.claim_reference import allocate, allocator_of
 
 YES, NO, UNKNOWN = Verdict.SATISFIED, Verdict.UNSATISFIABLE, Verdict.UNKNOWN
 
@@ -268,6 +270,24 @@ def test_the_order_of_the_input_changes_no_answer() -> None:
         source.shuffle(shuffled)
         other = replace(hard.inventory, devices=tuple(shuffled))
         assert allocate(other, hard.terms) == allocate(hard.inventory, hard.terms), hard.name
+
+
+def test_a_flapping_device_costs_only_the_claims_that_could_use_it() -> None:
+    """H13: once a second for a minute, 500 kinds of claims wait and two of them could use it."""
+    inventory = lab(kinds(500, each=2))
+    allocator = allocator_of(inventory)
+    waiting = [claim(request("r", one(f"kind == 'k{n}'", 2))) for n in range(499)]
+    waiting.append(claim(request("r", one("kind == 'k7'"), one("kind == 'k499'", after_s=60))))
+    taken = Ledger(allocator.index)
+    steps = answers = 0
+    for second in range(60):
+        ledger = taken.copy()
+        ledger.unused = 0b11 if second % 2 else 0
+        for terms in affected(allocator, waiting, inventory.devices[14].name):
+            answers += 1
+            steps += allocator.allocate(terms, ledger).steps
+    assert answers == 2 * 60
+    assert steps <= 2 * 60
 
 
 def test_many_different_selectors_each_cost_one_step() -> None:
