@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from test_lasting_pools import RETAIN, drivers, edit, pool, ready, root, targets, template
+from test_lasting_pools import RETAIN, drivers, edit, make, pool, ready, root, targets, template
 
 from bullpen.api.lease import Lease
 from bullpen.api.meta import ObjectMeta
@@ -16,7 +16,7 @@ from bullpen.api.virtualdisk import VirtualDisk
 from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.api.virtualtargetpool import VirtualTargetPool, VirtualTargetPoolSpec
 from bullpen.core.conditions import get
-from bullpen.errors import LabError
+from bullpen.errors import LabError, Unavailable
 from bullpen.provisioners.fake import Faults
 from support.pool_world import NAMESPACE, World
 
@@ -123,3 +123,46 @@ def test_promises_hold_under_faults_and_the_pool_converges(seed: int) -> None:
             assert checker.broken == []
 
     World(seed=seed, faults=FAULTS).run_without_service(story)
+
+
+def test_a_member_whose_creation_was_not_answered_is_not_created_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The view learns of it only because it is asked for: else the next name would be used."""
+
+    async def story(world: World) -> None:
+        await make(world, 1)
+        view, born = world.views[VirtualTarget], list[str]()
+        create, apply, observe = world.objects.create, view._set, view.observe
+        asked = False
+
+        async def unanswered(value: Any) -> Any:
+            made = await create(value)
+            if isinstance(value, VirtualTarget):
+                born.append(value.metadata.name)
+                if value.metadata.name == "p-1":
+                    raise Unavailable("no answer")
+            return made
+
+        def lagging(value: VirtualTarget) -> None:
+            if asked or value.metadata.name != "p-1":
+                apply(value)
+
+        def observed(value: VirtualTarget) -> None:
+            nonlocal asked
+            # A watch that lags has not come so far.
+            asked, position, view._position = True, view._position, 0
+            observe(value)
+            asked, view._position = False, position
+
+        monkeypatch.setattr(world.objects, "create", unanswered)
+        monkeypatch.setattr(view, "_set", lagging)
+        monkeypatch.setattr(view, "observe", observed)
+        await edit(world, replicas=3)
+        await world.until(lambda: sorted(targets(world)) == ["p-0", "p-1", "p-2"])
+        monkeypatch.undo()
+        await world.until(lambda: ready(world) == 3)
+        await world.sleep(30)
+        assert sorted(born) == ["p-1", "p-2"]
+
+    World().run(story)

@@ -44,7 +44,7 @@ from bullpen.core.pools.lasting_pool import (
 )
 from bullpen.core.pools.lasting_status import LastingReport
 from bullpen.core.pools.refusals import Attempt
-from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable
+from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
 from bullpen.runtime.events import Events
@@ -85,9 +85,6 @@ class LastingPoolReconciler:
         What such a pool creates is deleted at once, and would be created again, without end.
         """
 
-        self._contested: dict[Key, set[str]] = {}
-        """Names whose creation was not confirmed: there may be members that no view has yet."""
-
         self._pauses: PassPauses[Key] = PassPauses(PACE)
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -96,7 +93,6 @@ class LastingPoolReconciler:
             # Owner references let members and disks go with their pool.
             self._pauses.forget(key)
             self._gone.pop(key, None)
-            self._contested.pop(key, None)
             return Outcome()
         if self._gone.get(key) == pool.metadata.uid:
             return Outcome()
@@ -104,7 +100,6 @@ class LastingPoolReconciler:
         resting = self._pauses.until(key, now=now)
         if resting is not None:
             return Outcome(wake_at=resting)
-        await self._settle_contested(pool)
         assigned, seen = self._observe(pool)
         self._pauses.begin(key, seen.count, now=now)
         plan = lasting_pool.plan(seen, now=now)
@@ -130,7 +125,8 @@ class LastingPoolReconciler:
     async def _catch_up(self, pool: VirtualTargetPool) -> None:
         """Ask the API for members that are on record as created and were never seen.
 
-        Another process may have created them a moment ago, and this one would replace them.
+        Another process may have created them a moment ago, or this one without an answer; it
+        would replace them.
         """
         uid, namespace = pool.metadata.uid, pool.metadata.namespace
         found = self._objects.pages(VirtualTarget, namespace=namespace, labels=f"{POOL_UID}={uid}")
@@ -186,7 +182,8 @@ class LastingPoolReconciler:
         pool = seen.pool
         match action:
             case Create(name=name):
-                await self._create(pool, _member(pool, name, seen.spec_of(name, None)))
+                made = _member(pool, name, seen.spec_of(name, None))
+                self._targets.observe(await self._objects.create(made))
             case Delete(name=name):
                 # Exactly what was seen: a member that changed since is looked at again.
                 await self._objects.delete(self._member(pool, name))
@@ -196,25 +193,6 @@ class LastingPoolReconciler:
                 self._targets.observe(written)
             case _:
                 assert_never(action)
-
-    async def _create(self, pool: VirtualTargetPool, made: VirtualTarget) -> None:
-        try:
-            self._targets.observe(await self._objects.create(made))
-        except (AlreadyExists, Unavailable):
-            # Another process has created it, or it was created and the answer was lost.
-            self._contested.setdefault(key_of(pool), set()).add(made.metadata.name)
-            raise
-
-    async def _settle_contested(self, pool: VirtualTargetPool) -> None:
-        """Ask the API whether the members exist whose creation was not confirmed.
-
-        A member that nobody counts would be created again, under the next name.
-        """
-        for name in sorted(self._contested.get(key_of(pool), ())):
-            with contextlib.suppress(NotFound):
-                namespace = pool.metadata.namespace
-                self._targets.observe(await self._objects.get(VirtualTarget, namespace, name))
-            self._contested[key_of(pool)].discard(name)
 
     def _member(self, pool: VirtualTargetPool, name: str) -> VirtualTarget:
         found = self._targets.get(pool.metadata.namespace, name)
