@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bullpen.sim.campaign import shrink
-from bullpen.sim.plan import Act, Home, Plan, Size, Weather, plan
+from bullpen.sim.plan import FAULTS, LASTING_WORK, WORK, Act, Home, Plan, Size, Weather, plan
 from bullpen.sim.run import Outcome
 from bullpen.sim.truth import Violation
 
@@ -50,5 +50,11 @@ def test_a_run_that_fails_otherwise_is_not_the_same() -> None:
 )
 def test_every_act_is_planned_by_some_seed(size: Size) -> None:
     plans = [plan(seed, home, size) for seed in range(200) for home in Home]
-    absent = set() if size is Size.CLAIMS else {Act.CLAIM}
-    assert {step.act for found in plans for step in found.steps} == set(Act) - absent
+    work = {**(LASTING_WORK if size is Size.LASTING else WORK)}
+    if size is Size.CLAIMS:
+        work[Act.CLAIM] = 1
+    assert {step.act for found in plans for step in found.steps} == {*FAULTS, *work}
+
+
+def test_every_act_is_a_fault_or_somebodys_work() -> None:
+    assert {*FAULTS, *WORK, *LASTING_WORK, Act.CLAIM} == set(Act)
