@@ -152,6 +152,9 @@ async def test_agents_of_two_versions_run_side_by_side_until_the_lease_ends(
             await until_agents(host, 1)
         await upgraded.hosts.refresh(BACKEND)
         assert len(await upgraded.hosts.observe_all()) == 2
+        one = bench.found.hosts["one"]
+        await asyncio.to_thread(eventually, lambda: len(one.directories()) == 1, seconds=60)
+        assert [path.name for path in one.directories()] == [newer.digest], "its files are gone"
         await upgraded.hosts.close()
 
 

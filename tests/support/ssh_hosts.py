@@ -101,6 +101,10 @@ class SshHost:
         self.process.wait()
         self.process = None
 
+    def directories(self) -> list[Path]:
+        """The directories of agents that run, or have run and left something."""
+        return sorted(self.directory.glob("labs/*/*"))
+
     def agents(self) -> dict[str, ProcessId]:
         """The agents that run, by their directories."""
         found = {}

@@ -30,6 +30,7 @@ from bullpen.placements.base import Key
 from bullpen.placements.local import layout, processes
 from bullpen.placements.local.capacity import host_limits
 from bullpen.placements.local.connection import ZygoteSettings
+from bullpen.placements.local.layout import Layout
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
 from bullpen.placements.local.processes import ProcessId
 from bullpen.placements.local.wire import Frames, frame
@@ -58,8 +59,11 @@ from bullpen.provisioners.placed import PlacedProvisioner
 
 log = logging.getLogger("bullpen.agent")
 
-ORPHAN_SECONDS_MAX = LOST_AFTER.total_seconds()
-"""As long as the service takes to count the instances of a silent host as lost."""
+REPLACE_SECONDS_MAX = 120.0
+"""How long instances survive without an agent: a service may take so long to start another."""
+
+ORPHAN_SECONDS_MAX = LOST_AFTER.total_seconds() - REPLACE_SECONDS_MAX
+"""Whether the agent is alone or gone, its instances have ended when the service calls them lost."""
 
 UNSENT_BYTES_MAX = 8 << 20
 """A service that leaves this much unread is disconnected."""
@@ -87,6 +91,9 @@ class Agent:
         self._services: set[asyncio.StreamWriter] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._finishing = self._ended = False
+        self.finished = False
+        """It was told to finish, and has."""
+
         self._news = asyncio.Event()
         """Something changed that may be a reason to end."""
 
@@ -117,6 +124,7 @@ class Agent:
         while not self._ended:
             self._news.clear()
             if self._finishing and not await self._provisioner.observe_all():
+                self.finished = True
                 return
             alone = not self._services
             try:
@@ -203,7 +211,8 @@ class Agent:
 
 async def serve(data: Path, *, orphan_seconds_max: float, clock: Clock) -> None:
     """Run an agent with its instances below ``data``."""
-    settings = LocalSettings(data=data, limits=host_limits(), zygote=ZygoteSettings(load=PRELOAD))
+    zygote = ZygoteSettings(load=PRELOAD, orphan_seconds_max=REPLACE_SECONDS_MAX)
+    settings = LocalSettings(data=data, limits=host_limits(), zygote=zygote)
     placement = LocalPlacement(settings, clock=clock, ids=RandomIds())
     recipe = HostRecipe(host_arch=platform.machine())
     async with placement.running():
@@ -219,6 +228,24 @@ async def serve(data: Path, *, orphan_seconds_max: float, clock: Clock) -> None:
                 layout.write(data / STATE, msgspec.json.encode(state))
                 await agent.over()
                 (data / STATE).unlink(missing_ok=True)
+    if agent.finished:
+        clear(data)
+
+
+def clear(data: Path) -> None:
+    """Delete the directory of an agent that will not run again, except what classes retain.
+
+    Its lock goes last: until then no other agent can start there.
+    """
+    kept = (Layout(data).retained.name, LOCK)
+    for path in [path for path in data.iterdir() if path.name not in kept]:
+        if path.is_dir():
+            layout.wipe(path)
+        else:
+            path.unlink(missing_ok=True)
+    (data / LOCK).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        data.rmdir()  # unless something is retained, or another agent has started
 
 
 @contextlib.contextmanager
@@ -230,7 +257,8 @@ def locked(path: Path, how: int) -> Iterator[bool]:
         except BlockingIOError:
             yield False
         else:
-            yield True
+            # The lock of an agent that has just deleted its directory protects nothing.
+            yield os.fstat(file.fileno()).st_nlink > 0
 
 
 def main() -> None:

@@ -68,8 +68,10 @@ def find(data: Path, environment: Path | None, orphan_seconds_max: float) -> soc
         link = connected(data)
         if link is not None:
             return link
-        # One that finds another agent running ends by itself, with success.
-        if started.poll():
+        if started.poll() == 0:
+            # It found another agent, which may have been about to end.
+            started = start(data, environment, orphan_seconds_max)
+        elif started.poll() is not None:
             break
         time.sleep(LOOK_SECONDS)
     sys.stderr.write((data / LOG).read_bytes()[-LAST_BYTES:].decode(errors="replace"))
