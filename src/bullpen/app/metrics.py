@@ -1,4 +1,4 @@
-"""What a process counts, for Prometheus: pools, faults, the audit log and connections.
+"""What a process counts, for Prometheus: pools, disks, faults, audit log and connections.
 
 Everything is read at each scrape. The labels name sets and kinds, whose number is limited,
 and never members.
@@ -6,6 +6,7 @@ and never members.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -14,6 +15,8 @@ from prometheus_client.registry import Collector
 
 from bullpen.api.exporterset import ExporterSet
 from bullpen.api.providerconfig import ProviderConfig
+from bullpen.api.virtualdisk import VirtualDisk
+from bullpen.api.virtualtargetpool import FREE_SINCE, POOL_NAME, VirtualTargetPool
 from bullpen.audit.log import AuditLog
 from bullpen.controllers.faults import unprocessed
 from bullpen.controllers.views import Views
@@ -32,8 +35,14 @@ PROVIDER_METRICS = {
 
 
 def lab_metrics(views: Views, *, providers: bool = True) -> tuple[Collector, ...]:
-    """The metrics of every process that runs controllers; of ``providers`` where pools are."""
-    own = (ProviderMetrics(views[ProviderConfig].all),) if providers else ()
+    """The metrics of every process that runs controllers.
+
+    ``providers``: it has provisioners, so the metrics of providers and of lasting targets too.
+    """
+    own: tuple[Collector, ...] = ()
+    if providers:
+        lasting = LastingPoolMetrics(views[VirtualTargetPool].all, views[VirtualDisk].all)
+        own = ProviderMetrics(views[ProviderConfig].all), lasting
     return PoolMetrics(views.sets.all), FaultMetrics(views.faults), *own
 
 
@@ -85,6 +94,75 @@ class PoolMetrics(Collector):
             if measured is not None and measured.estimate_error is not None:
                 wrong.add_metric(named, measured.estimate_error.total_seconds())
         yield from (replicas, created, failing, boots, wrong)
+
+
+class LastingPoolMetrics(Collector):
+    """Pools of lasting targets, and their disks."""
+
+    def __init__(
+        self,
+        pools: Callable[[], Iterable[VirtualTargetPool]],
+        disks: Callable[[], Iterable[VirtualDisk]],
+    ) -> None:
+        self._pools = pools
+        self._disks = disks
+
+    def collect(self) -> Iterator[Metric]:
+        replicas = GaugeMetricFamily(
+            "bullpen_lasting_pool_replicas",
+            "Members of a pool of lasting targets, by state.",
+            labels=(*LABELS, "state"),
+        )
+        created = CounterMetricFamily(
+            "bullpen_lasting_pool_members_created",
+            "Members created by a pool of lasting targets.",
+            labels=LABELS,
+        )
+        leaving = GaugeMetricFamily(
+            "bullpen_lasting_pool_removals",
+            "Members that were removed by name and are not gone yet.",
+            labels=LABELS,
+        )
+        refused = GaugeMetricFamily(
+            "bullpen_lasting_pool_refused_writes",
+            "Consecutive refusals of an operation on members, by operation.",
+            labels=(*LABELS, "operation"),
+        )
+        for pool in self._pools():
+            named, status = (pool.metadata.namespace, pool.metadata.name), pool.status
+            for state, count in (
+                ("wanted", pool.spec.replicas),
+                ("all", status.replicas),
+                ("ready", status.ready_replicas),
+                ("available", status.available_replicas),
+                ("leased", status.leased_replicas),
+                ("updated", status.updated_replicas),
+                ("restart_pending", status.restart_pending_replicas),
+            ):
+                replicas.add_metric((*named, state), count)
+            created.add_metric(named, status.created)
+            leaving.add_metric(named, len(pool.spec.removals))
+            for write in status.refused_writes:
+                refused.add_metric((*named, write.operation), write.count)
+        yield from (replicas, created, leaving, refused, self._disk_counts())
+
+    def _disk_counts(self) -> Metric:
+        counts = Counter(
+            (
+                disk.metadata.namespace,
+                disk.metadata.labels.get(POOL_NAME, ""),
+                "free" if FREE_SINCE in disk.metadata.annotations else disk.status.phase.lower(),
+            )
+            for disk in self._disks()
+        )
+        family = GaugeMetricFamily(
+            "bullpen_lasting_disks",
+            "Lasting disks by pool and phase, free ones apart; pool is empty for those of none.",
+            labels=(*LABELS, "state"),
+        )
+        for labels, count in sorted(counts.items()):
+            family.add_metric(labels, count)
+        return family
 
 
 class ProviderMetrics(Collector):

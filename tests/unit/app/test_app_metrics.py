@@ -22,6 +22,7 @@ from bullpen.app.metrics import (
     AuditMetrics,
     ConnectionMetrics,
     FaultMetrics,
+    LastingPoolMetrics,
     PoolMetrics,
     ProviderMetrics,
 )
@@ -48,6 +49,7 @@ def exposed() -> Iterator[Metric]:
     yield from Metrics().collectors.collect()
     yield from health.collectors.collect()
     yield from PoolMetrics(lambda: ()).collect()
+    yield from LastingPoolMetrics(lambda: (), lambda: ()).collect()
     yield from ProviderMetrics(lambda: ()).collect()
     yield from FaultMetrics(SimpleNamespace(counts={}, all=tuple)).collect()  # type: ignore[arg-type]
     yield from AuditMetrics(SimpleNamespace(recorded=0, dropped=0)).collect()  # type: ignore[arg-type]
