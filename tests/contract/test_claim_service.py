@@ -98,6 +98,20 @@ def test_what_is_free_is_in_the_answer(world: LabWorld) -> None:
     world.run(story)
 
 
+def test_a_client_cannot_put_its_own_claim_ahead_of_everybody(world: LabWorld) -> None:
+    async def story(world: LabWorld) -> None:
+        async with boards(world, "e1", "e2"):
+            with pytest.raises(Forbidden, match="a priority of at most 0"):
+                await create(world, priority=1)
+            await create(world, priority=-1)
+            with pytest.raises(Forbidden, match="maxClaimPriority"):
+                await update(world, priority=5)
+            changed = await update(world, priority=0)
+            assert changed.spec.priority == 0
+
+    world.run(story)
+
+
 def test_a_watch_tells_every_state_until_the_claim_ends(world: LabWorld) -> None:
     async def story(world: LabWorld) -> None:
         async with boards(world, "e1", "e2"):

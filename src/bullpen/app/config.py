@@ -47,6 +47,9 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         name="maxPerNamespace", default=10_000
     )
     max_duration: str = msgspec.field(name="maxDuration", default="168h")
+    max_claim_priority: int = msgspec.field(name="maxClaimPriority", default=0)
+    """The highest ``priority`` that clients may give their own claims."""
+
     create_rate: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(
         name="createRate", default=20.0
     )
@@ -75,6 +78,7 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             waiting_max=self.max_waiting_per_client or None,
             namespace_max=self.max_per_namespace or None,
             duration_max=durations.parse(self.max_duration) or None,
+            priority_max=self.max_claim_priority,
             rate=rate if self.create_rate else None,
         )
 

@@ -94,6 +94,7 @@ class Claims:
             raise BadRequest(f"claim id {name!r} {problem}")
         claim = self._claim_of(client, name, spec)
         self._gatekeeper.check_duration(spec.duration)
+        self._gatekeeper.check_priority(spec.priority)
         async with self._gatekeeper.creating(client, name, waiting=self._waiting(client)):
             created = await self._objects.create(claim)
             self._claims.observe(created)
@@ -167,6 +168,8 @@ class Claims:
             begin_time=spec.begin_time if edit.begin is None else edit.begin,
             priority=spec.priority if edit.priority is None else edit.priority,
         )
+        if changed.priority > spec.priority:
+            self._gatekeeper.check_priority(changed.priority)
         if changed.duration > spec.duration:
             self._gatekeeper.check_duration(changed.duration)
             self._check_bookings(replace(claim, spec=changed))

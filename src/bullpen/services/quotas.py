@@ -78,6 +78,11 @@ class Gatekeeper:
         if problem:
             raise Forbidden(problem)
 
+    def check_priority(self, priority: int) -> None:
+        problem = quotas.too_important(self._quotas, priority)
+        if problem:
+            raise Forbidden(problem)
+
     def _allowance(self, client: Client) -> Allowance:
         found = self._labs.policies(client.metadata.namespace)
         return access.allowance(found, client=client.metadata.labels)

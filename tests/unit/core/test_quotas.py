@@ -50,6 +50,7 @@ def test_no_limit_refuses_nothing() -> None:
     crowd = Usage(active=10**6, waiting=10**6, namespace=10**7)
     assert quotas.refusal(UNLIMITED, SILENT, crowd, client="alice") is None
     assert quotas.too_long(UNLIMITED, None) is None
+    assert quotas.too_important(UNLIMITED, 10**6) is None
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,19 @@ class Quotas:
     """Open leases in a namespace, of all clients together."""
 
     duration_max: timedelta | None = timedelta(days=7)
+    priority_max: int | None = 0
+    """The highest priority that a client may give its own claims."""
+
     rate: Rate | None = Rate(burst=500, per_second=20.0)
 
 
 UNLIMITED = Quotas(
-    active_max=None, waiting_max=None, namespace_max=None, duration_max=None, rate=None
+    active_max=None,
+    waiting_max=None,
+    namespace_max=None,
+    duration_max=None,
+    priority_max=None,
+    rate=None,
 )
 
 
@@ -106,6 +114,18 @@ def too_long(quotas: Quotas, lasts: timedelta | None) -> str | None:
     if most is None or (lasts is not None and lasts <= most):
         return None
     return f"a lease may last at most {durations.text(most)} here. {_setting('maxDuration')}"
+
+
+def too_important(quotas: Quotas, priority: int) -> str | None:
+    """Why a client may not give its claim that priority; None if it may.
+
+    A higher priority is ahead of all other leases and claims, so an administrator grants it.
+    """
+    most = quotas.priority_max
+    if most is None or priority <= most:
+        return None
+    where = _setting("maxClaimPriority")
+    return f"clients may give their claims a priority of at most {most} here. {where}"
 
 
 def _setting(name: str) -> str:
