@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.client import Client
-from bullpen.api.core import ConfigMap, Namespace
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import ConfigMap, Namespace
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.app import controllers

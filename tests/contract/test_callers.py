@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.client import Client, ClientSpec
+from bullpen.api.kinds.client import Client, ClientSpec
 from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.exporters.credentials import CredentialReconciler, token_of
 from bullpen.controllers.views import Views

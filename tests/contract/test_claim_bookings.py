@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.leases.lease_group import pinned

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.core import Event
-from bullpen.api.deviceclaim import DeviceClaim
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.core import conditions
 from bullpen.core.claims.claim_lifecycle import PREEMPTED, PREEMPTION_GRACE
 from bullpen.core.claims.claim_queue import HELD_AT_LEAST

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease, LeaseStatus
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
+from bullpen.api.kinds.devicepool import DevicePool
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of

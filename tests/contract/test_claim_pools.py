@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from bullpen.api import codec
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
 from support.pool_world import NAMESPACE, World

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.meta import ObjectMeta
 from bullpen.core.leases.quotas import Quotas, Rate
 from bullpen.errors import (

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.api.objects import Feed, Seen
 from bullpen.controllers.leases import lease_retention

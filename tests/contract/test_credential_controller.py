@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.views import Views

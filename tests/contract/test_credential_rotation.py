@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.core import ConfigMap, Secret
+from bullpen.api.kinds.core import ConfigMap, Secret
+from bullpen.api.kinds.virtualtargetclass import CABundleReference, CredentialRotation
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.api.virtualtargetclass import CABundleReference, CredentialRotation
 from support.pool_world import NAMESPACE, World
 
 R = CredentialRotation

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.objects import meta_of
-from bullpen.api.scale_down import ScaleDownPolicy
-from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtarget import VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtargetpool import (
     MemberMetadata,
     MemberTemplate,
     VirtualTargetPool,
     VirtualTargetPoolSpec,
 )
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.objects import meta_of
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.errors import NotFound
 from support.pool_world import LABELS, NAMESPACE, World
 

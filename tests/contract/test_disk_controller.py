@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.core import Event
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.virtualdisk import (
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.virtualdisk import (
     DiskImage,
     DiskPhase,
     DiskSource,
     VirtualDisk,
     VirtualDiskSpec,
 )
-from bullpen.api.virtualtarget import TargetDisk, VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtarget import TargetDisk, VirtualTarget, VirtualTargetSpec
+from bullpen.api.meta import ObjectMeta
 from bullpen.core.conditions import get
 from bullpen.core.targets.disks import StoredDisk
 from bullpen.errors import NoCapacity, NotFound, Refused

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.exporter import Exporter, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.exporters.presence import FAILURE_PATIENCE, HOOK_PATIENCE
 from bullpen.errors import Conflict, Forbidden, NotFound

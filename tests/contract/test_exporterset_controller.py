@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.accesspolicy import (
+from bullpen.api.kinds.accesspolicy import (
     ExporterAccessPolicy,
     ExporterAccessPolicySpec,
     From,
     Policy,
 )
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter, ExporterSpec
-from bullpen.api.exporterset import (
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.exporterset import (
     Driver,
     ExporterSet,
     RecycleStrategy,
@@ -33,9 +33,9 @@ from bullpen.api.exporterset import (
     TemplateMetadata,
     TemplateSpec,
 )
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualtargetclass import BindingMode, ReclaimPolicy, VirtualTargetClass
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.api.virtualtargetclass import BindingMode, ReclaimPolicy, VirtualTargetClass
 from bullpen.controllers.targets.instance_reconciler import LANE_MAX
 from bullpen.core import conditions
 from bullpen.core.pools.members import REVISION

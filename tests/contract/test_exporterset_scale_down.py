@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSetSpec, RecycleStrategy
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSetSpec, RecycleStrategy
 from bullpen.api.resources import RESOURCES
 from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.apiserver.routes import ObjectRoute, route

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.virtualtargetclass import Scheduling
+from bullpen.api.kinds.virtualtargetclass import Scheduling
 from bullpen.core.targets.backends import LOST_AFTER
 from bullpen.core.targets.hosts import Placed
 from bullpen.core.targets.instances import ExitReason, InstancePhase

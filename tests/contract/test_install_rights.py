@@ -18,23 +18,20 @@ import pytest
 from test_pod_pools import PodWorld
 
 from bullpen.api import codec
-from bullpen.api.core import CoordinationLease, Namespace, Secret
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.pod import CLUSTER_RESOURCES, Pod
-from bullpen.api.scale_down import Removal, ScaleDownPolicy
-from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
-from bullpen.api.virtualtarget import (
+from bullpen.api.kinds.core import CoordinationLease, Namespace, Secret
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.kinds.virtualtarget import (
     RestartPolicy,
     TargetDisk,
     VirtualTarget,
     VirtualTargetSpec,
 )
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualtargetpool import (
     DiskTemplate,
     MemberTemplate,
     OnScaleDown,
@@ -42,6 +39,9 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPool,
     VirtualTargetPoolSpec,
 )
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, Role
 from bullpen.controllers.object_edit import change

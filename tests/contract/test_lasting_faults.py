@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from test_lasting_pools import RETAIN, drivers, edit, make, pool, ready, root, targets, template
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool, VirtualTargetPoolSpec
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.scale_down import Removal, ScaleDownPolicy
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import VirtualTargetPool, VirtualTargetPoolSpec
 from bullpen.core.conditions import get
 from bullpen.errors import LabError, Unavailable
 from bullpen.provisioners.fake import Faults

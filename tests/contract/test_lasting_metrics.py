@@ -5,9 +5,9 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 from test_lasting_pools import RETAIN, edit, lease, make, names, ready, root
 
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.resources import RESOURCES
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.apiserver.routes import ObjectRoute, route
 from bullpen.apiserver.scaledown import ScaleDowns
 from bullpen.app.metrics import LastingPoolMetrics

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.exporterset import Driver
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.scale_down import Removal, ScaleDownPolicy
-from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
-from bullpen.api.virtualtarget import RestartPolicy, TargetDisk, VirtualTarget, VirtualTargetSpec
-from bullpen.api.virtualtargetclass import VirtualTargetClass
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.kinds.virtualtarget import (
+    RestartPolicy,
+    TargetDisk,
+    VirtualTarget,
+    VirtualTargetSpec,
+)
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
+from bullpen.api.kinds.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
     POOL_UID,
@@ -28,6 +31,8 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPool,
     VirtualTargetPoolSpec,
 )
+from bullpen.api.meta import ObjectMeta
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.controllers.object_edit import change
 from bullpen.core.conditions import get
 from bullpen.errors import Invalid

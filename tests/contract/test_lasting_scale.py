@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 from test_lasting_pools import edit, make, names, pool, ready, targets
 
+from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.api.resources import RESOURCES
-from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.apiserver.service import ApiService
 from bullpen.core.pools.lasting_members import LastingMembers
 from bullpen.core.pools.lasting_pool import LastingMember

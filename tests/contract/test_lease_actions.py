@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases.lease_actions import LeaseActions
 from bullpen.controllers.views import Views

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.exporter import ExporterStatusValue
+from bullpen.api.kinds.exporter import ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.exporters import presence
 from support.lab_world import STUCK_AFTER, LabWorld

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.client import Client
-from bullpen.api.core import Event
-from bullpen.api.exporter import Exporter, ExporterStatusValue
-from bullpen.api.lease import ENDED_LABEL, Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.exporter import Exporter, ExporterStatusValue
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.controllers.leases import lease_retention
 from bullpen.core.leases import lifecycle

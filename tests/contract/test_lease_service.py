@@ -8,9 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.accesspolicy import ExporterAccessPolicy, ExporterAccessPolicySpec, From, Policy
-from bullpen.api.client import Client
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.accesspolicy import (
+    ExporterAccessPolicy,
+    ExporterAccessPolicySpec,
+    From,
+    Policy,
+)
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core.leases.quotas import Quotas, Rate
 from bullpen.errors import (

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import SET_UID
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import SET_UID
+from bullpen.api.kinds.virtualtarget import Identity
 from bullpen.api.meta import LabelSelector
-from bullpen.api.virtualtarget import Identity
 from bullpen.core.pools.members import REVISION
 from bullpen.errors import Invalid
 from bullpen.kit.selectors import parse_labels

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.pools.exporterset_reconciler import NAMES_LOOK
 from bullpen.core.targets.instances import REMOVAL_MAX

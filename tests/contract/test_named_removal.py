@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from test_lasting_pools import edit, lease, make, names, pool, ready, targets
 
+from bullpen.api.kinds.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.resources import RESOURCES
 from bullpen.api.scale_down import ScaleDownPolicy
-from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.apiserver.routes import ObjectRoute, route
 from bullpen.apiserver.scaledown import ScaleDowns
 from bullpen.errors import BadRequest, Conflict, NotFound

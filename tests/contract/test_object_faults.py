@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.core import Event
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import decode, encode
 from bullpen.controllers.faults import PROCESSED
 from bullpen.controllers.labs import Labs

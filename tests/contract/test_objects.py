@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bullpen.api.client import Client
-from bullpen.api.core import (
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import (
     ConfigMap,
     CoordinationLease,
     CoordinationLeaseSpec,
@@ -21,8 +21,8 @@ from bullpen.api.core import (
     ObjectReference,
     Secret,
 )
-from bullpen.api.exporter import Exporter, ExporterSpec
-from bullpen.api.lease import ENDED_LABEL, Lease, LeaseSpec
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec
 from bullpen.api.meta import (
     LabelSelector,
     LocalObjectReference,

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from bullpen.api.deviceclass import DeviceClass
+from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.leases.fair_share import HANDICAP_MAX
 from support.claim_stories import allocated, edit, holders, lab, leases_of, make, make_claim, said

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.core import Secret
+from bullpen.api.kinds.core import Secret
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import Pod
 from bullpen.core.targets.exporter_config import Connection

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
-from bullpen.api.core import Secret
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.profiles import Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.api.core import Event
+from bullpen.api.kinds.core import Event
 from bullpen.errors import ProgramMissing
 from bullpen.provisioners.base import Instance, InstanceSpec
 from bullpen.provisioners.fake import Faults

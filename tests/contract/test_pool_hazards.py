@@ -25,9 +25,9 @@ from test_lasting_pools import (
     template,
 )
 
+from bullpen.api.kinds.virtualtarget import RestartPolicy, VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import OnScaleDown, Reclaim, UpdateStrategy, UpdateType
 from bullpen.api.scale_down import ScaleDownPolicy
-from bullpen.api.virtualtarget import RestartPolicy, VirtualTarget
-from bullpen.api.virtualtargetpool import OnScaleDown, Reclaim, UpdateStrategy, UpdateType
 from bullpen.errors import Unavailable
 from bullpen.provisioners.fake import Faults
 from support.pool_world import LABELS, NAMESPACE, World

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.core import Event
-from bullpen.api.exporter import ExporterStatusValue
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.exporter import ExporterStatusValue
 from bullpen.core.conditions import get
 from bullpen.core.exporters import presence
 from support.lab_world import STUCK_AFTER, LabWorld

@@ -9,12 +9,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from bullpen.api.core import Secret
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.providerconfig import ProviderConfig, ProviderConfigSpec, ProviderLimits
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.api.providerconfig import ProviderConfig, ProviderConfigSpec, ProviderLimits
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.metrics import ProviderMetrics
 from bullpen.app.placements import provisioner_of

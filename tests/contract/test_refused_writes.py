@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.core.pools import refusals
 from bullpen.errors import Forbidden, Invalid, LabError
 from bullpen.registry.objects import RegistryObjects

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import StorageFailed
 from bullpen.kit import times
 from bullpen.kit.clock import EPOCH

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.errors import NotFound, StorageFailed
 from bullpen.kit.clock import VirtualClock

@@ -12,7 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bullpen.api.paths import decode, encode
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import Rejected
 from bullpen.registry import managed_fields
 from bullpen.registry.options import FieldValidation, PatchType, WriteOptions

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.api.core import Event
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
-from bullpen.api.virtualtargetclass import VirtualTargetClass
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, Role
 from bullpen.app.sources import Sources

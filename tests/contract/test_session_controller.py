@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.core import Event
-from bullpen.api.lease import SESSIONS_MAX, LeaseSession
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.lease import SESSIONS_MAX, LeaseSession
 from bullpen.api.meta import LocalObjectReference
 from bullpen.controllers.leases.session_recorder import STREAMS_MAX
 from bullpen.core.leases.sessions import Session

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bullpen.api.exporter import ExporterStatusValue
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import ExporterStatusValue
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.errors import NotFound
 from bullpen.identity.subjects import Role

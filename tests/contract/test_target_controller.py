@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import Driver
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.virtualdisk import VirtualDisk, VirtualDiskSpec
-from bullpen.api.virtualtarget import (
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.kinds.virtualtarget import (
     DURING_LEASE,
     RESTART,
     RestartPolicy,
@@ -20,6 +19,7 @@ from bullpen.api.virtualtarget import (
     VirtualTarget,
     VirtualTargetSpec,
 )
+from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.object_edit import change
 from bullpen.core.conditions import get
 from bullpen.core.targets.profiles import PROVISIONER

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec, ExporterStatusValue
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import ATTEMPTS_MAX, SLOW_SECONDS_MAX, change_status

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from support.extremes import Extreme, extremes, resources
 from support.real_service import Service, eventually, free_port_base
 

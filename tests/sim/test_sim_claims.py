@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.deviceclaim import DeviceClaim, DeviceClaimStatus
+from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimStatus
 from bullpen.core.claims import claim_lifecycle, claim_queue
 from bullpen.core.claims.claim_queue import Wait, WaitReason
 from bullpen.core.leases.lease_group import LeaseGroups

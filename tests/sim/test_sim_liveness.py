@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.controllers.leases.lease_retention import LeaseRetentionReconciler
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.offers import NEVER

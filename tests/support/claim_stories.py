@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from bullpen.api import codec
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
 from bullpen.errors import Conflict

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter, ExporterStatus
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import Condition, ConditionStatus, ObjectMeta
 from bullpen.api.paths import encode
 from bullpen.api.resources import RESOURCES

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 
 Json = Any
 Path = tuple[str | int, ...]

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bullpen.api import codec, yaml
-from bullpen.api.meta import LocalObjectReference
-from bullpen.api.virtualtargetclass import (
+from bullpen.api.kinds.virtualtargetclass import (
     Image,
     Images,
     PullPolicy,
@@ -19,6 +18,7 @@ from bullpen.api.virtualtargetclass import (
     Scheduling,
     Toleration,
 )
+from bullpen.api.meta import LocalObjectReference
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.profiles import Profile
 from bullpen.placements.base import Artifact, InstanceSpec, Needs, Workload

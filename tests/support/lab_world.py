@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 from bullpen.api import codec
-from bullpen.api.client import Client
-from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Device, Exporter, ExporterStatusValue
+from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, Role

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bullpen.api.core import Namespace
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.core import Namespace
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.api.resources import RESOURCES

@@ -14,20 +14,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from bullpen.api.client import Client
-from bullpen.api.core import Event
-from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
-from bullpen.api.exporterset import (
+from bullpen.api.fields import Kind
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Event
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus, ExporterStatusValue
+from bullpen.api.kinds.exporterset import (
     ExporterSet,
     ExporterSetSpec,
     ExporterSetStatus,
     Template,
     TemplateMetadata,
 )
-from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.lease import Lease, LeaseSpec
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, MakeController
 from bullpen.app.sources import Sources

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bullpen.api.paths import Document, decode
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.errors import NotFound
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds

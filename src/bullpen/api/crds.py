@@ -11,7 +11,8 @@ from typing import Any
 
 from bullpen.api.columns import AGE, Column
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 
 _ESTABLISHED_SINCE = "2026-01-01T00:00:00Z"
 """When a built-in kind was accepted: any fixed time will do."""

@@ -15,7 +15,8 @@ from typing import ClassVar
 from bullpen.api import schema
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.resources import RESOURCES, Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES, Resources
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "bullpen"

@@ -21,7 +21,7 @@ from typing import Any
 
 from bullpen.api.columns import AGE, Column
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.kit import times
 
 _Step = Callable[[Any], Iterator[Any]]

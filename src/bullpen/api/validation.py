@@ -7,12 +7,13 @@ are stored. ``unknown_fields`` finds them for strict field validation.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bullpen.api.core import is_base64
 from bullpen.api.paths import Step, shown, walk, written
 from bullpen.errors import Cause
 from bullpen.kit import durations, times
@@ -42,6 +43,15 @@ def schema_causes(validator: Draft202012Validator, document: Any) -> Iterator[Ca
     if not validator.is_valid(document):
         for error in validator.iter_errors(document):
             yield _cause(error)
+
+
+def is_base64(text: str) -> bool:
+    """Whether ``text`` is valid base64 for the API."""
+    try:
+        base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from bullpen.api import codec
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bullpen.api.paths import Document
-from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bullpen.apiserver.routes import ObjectRoute, refusal
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.core.rbac.escalation import binding_refusal, role_refusal

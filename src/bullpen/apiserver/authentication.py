@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from bullpen.api import core
-from bullpen.api.core import ServiceAccount, groups, username
+from bullpen.api.kinds import core
+from bullpen.api.kinds.core import ServiceAccount, groups, username
 from bullpen.api.objects import Objects
 from bullpen.apiserver.http import Request
 from bullpen.core.rbac.authorization import AUTHENTICATED, Attributes, User

@@ -7,7 +7,8 @@ recognises the answer by its content type.
 from __future__ import annotations
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import Resources
 from bullpen.apiserver.http import JSON
 from bullpen.apiserver.routes import (
     NAMESPACED_REVIEWS,

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bullpen.api.paths import Document, encode
-from bullpen.api.resources import Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import Resources
 
 _QUERY = {
     "get": ("pretty",),

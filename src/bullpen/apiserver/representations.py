@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 from bullpen.api import printing
 from bullpen.api.paths import Document, decode, encode
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import BadRequest, NotAcceptable
 
 CHUNK_BYTES = 256 * 1024

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import assert_never
 from urllib.parse import unquote
 
-from bullpen.api.resources import Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import Resources
 from bullpen.apiserver.http import Request
 from bullpen.core.rbac.authorization import Attributes, User
 from bullpen.errors import BadRequest, NotFound

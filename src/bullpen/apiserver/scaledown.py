@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from bullpen.api import codec
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import meta_of
 from bullpen.api.paths import Document, decode
 from bullpen.api.resources import RESOURCES
 from bullpen.api.scale_down import REMOVALS_MAX
-from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.apiserver.discovery import REMOVAL_KIND
 from bullpen.apiserver.routes import ObjectRoute
 from bullpen.core.pools import named_removal

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
-from bullpen.api.resources import Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import Resources
 from bullpen.apiserver import authentication, discovery, http, openapi, representations
 from bullpen.apiserver.admission import admission
 from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bullpen import errors
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.apiserver.http import Response, json_response
 
 CODES: dict[type[errors.LabError], int] = {

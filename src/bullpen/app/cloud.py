@@ -10,8 +10,8 @@ import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bullpen.api.core import Secret
-from bullpen.api.providerconfig import ProviderConfig
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.controllers.targets.provider_reconciler import backend_of
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import Key, Machine

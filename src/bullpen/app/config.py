@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 
 from bullpen.api import yaml
-from bullpen.api.lease import IDLE_MIN
+from bullpen.api.kinds.lease import IDLE_MIN
 from bullpen.audit.log import Rotation
 from bullpen.controllers.pools.pool_observer import Tuning
 from bullpen.core.leases.quotas import Quotas, Rate

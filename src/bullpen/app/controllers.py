@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
-from bullpen.api.providerconfig import ProviderConfig
-from bullpen.api.rbac import ClusterRole
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import VirtualTargetPool
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.rbac import ClusterRole
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.app.lab import Lab, MakeController, Role
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from bullpen.api.crds import served_crds
+from bullpen.api.kinds.rbac import ClusterRole, ClusterRoleBinding
 from bullpen.api.objects import Objects
 from bullpen.api.paths import Document, decode
-from bullpen.api.rbac import ClusterRole, ClusterRoleBinding
 from bullpen.api.resources import RESOURCES
 from bullpen.core.rbac.bootstrap_policy import (
     CLUSTER_ROLE_BINDINGS,

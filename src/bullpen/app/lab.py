@@ -18,9 +18,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from bullpen.api import rbac
-from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
 from bullpen.api.fields import Kind
+from bullpen.api.kinds import rbac
+from bullpen.api.kinds.core import ConfigMap, CoordinationLease, Namespace, Secret
 from bullpen.api.objects import Objects
 from bullpen.api.pod import Pod
 from bullpen.app.config import Config

@@ -13,7 +13,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.exporters.target_state import pool_of, target_state

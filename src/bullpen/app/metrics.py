@@ -13,10 +13,10 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bullpen.api.exporterset import ExporterSet
-from bullpen.api.providerconfig import ProviderConfig
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtargetpool import FREE_SINCE, POOL_NAME, VirtualTargetPool
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtargetpool import FREE_SINCE, POOL_NAME, VirtualTargetPool
 from bullpen.audit.log import AuditLog
 from bullpen.controllers.faults import unprocessed
 from bullpen.controllers.views import Views

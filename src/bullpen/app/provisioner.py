@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bullpen.api.core import ConfigMap
+from bullpen.api.kinds.core import ConfigMap
 from bullpen.api.objects import Objects
 from bullpen.app import controllers
 from bullpen.app.cluster_process import Joined, JoinSettings, joined, lead, leadership_of

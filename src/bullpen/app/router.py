@@ -16,8 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
-from bullpen.api.lease import ENDED_LABEL, Lease
+from bullpen.api.kinds.core import CoordinationLease, CoordinationLeaseSpec
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.app import process

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import uvloop
 
 from bullpen.api import yaml
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.api.paths import Document
 from bullpen.app.embedded import Running, Settings, running
 from bullpen.app.initial_objects import apply

@@ -16,9 +16,9 @@ from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app import controllers
 from bullpen.app import lab as production

@@ -30,9 +30,9 @@ from jumpstarter_protocol import (
 )
 
 from bullpen.api import yaml
-from bullpen.api.client import Client
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
 from bullpen.bench.processes import installed
 from bullpen.cluster import kubeconfig

@@ -8,20 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from bullpen.api.exporter import Exporter, ExporterSpec
 from bullpen.api.fields import Kind
-from bullpen.api.meta import ObjectMeta, OwnerReference
-from bullpen.api.objects import meta_of
-from bullpen.api.scale_down import ScaleDownPolicy
-from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
-from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.virtualtarget import VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
+from bullpen.api.kinds.virtualtargetpool import (
     MemberMetadata,
     MemberTemplate,
     VirtualTargetPool,
     VirtualTargetPoolSpec,
     member_name,
 )
+from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.objects import meta_of
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.bench.ready_exporter import NAMESPACE, POOL, ready
 from bullpen.core.pools import lasting_pool
 from bullpen.core.targets import lasting_targets, profiles

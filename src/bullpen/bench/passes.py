@@ -15,11 +15,11 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from bullpen.api.exporter import Exporter, ExporterSpec
-from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, Role
 from bullpen.app.sources import Sources

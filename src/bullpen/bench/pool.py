@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from statistics import mean, median
 
-from bullpen.api.client import Client
-from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.bench import passes
 from bullpen.bench.lab import (
     LOOK_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from bullpen.api.exporter import Exporter, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterStatusValue
 from bullpen.core.conditions import condition
 from bullpen.core.exporters import presence
 

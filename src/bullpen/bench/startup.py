@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.resources import RESOURCES
 from bullpen.bench.lab import Caller, connected, export, populate, service
 from bullpen.bench.measure import Goal, Result, compare, interleaved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.cli import manifests
 from bullpen.cli.connection import Api, path_of
 from bullpen.cli.options import connected, namespaced, output

@@ -120,7 +120,7 @@ def _spec(
 
 
 def _from_file(path: str, client: ClientConfig) -> Document:
-    from bullpen.api.deviceclaim import DeviceClaim
+    from bullpen.api.kinds.deviceclaim import DeviceClaim
     from bullpen.cli import manifests
 
     found = manifests.read((path,))

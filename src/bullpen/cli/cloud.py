@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bullpen.api import codec
-from bullpen.api.core import Secret
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.paths import Document
-from bullpen.api.providerconfig import ProviderConfig
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.get import list_all
 from bullpen.cli.options import Exit, default_data_directory, output

@@ -17,7 +17,8 @@ from urllib.parse import urlencode, urlsplit
 
 from bullpen import errors
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.cli.options import suggestion
 from bullpen.errors import Cause
 

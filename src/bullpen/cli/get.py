@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.cli import jsonpath
 from bullpen.cli.connection import TABLE, Api, path_of
 from bullpen.cli.manifests import label

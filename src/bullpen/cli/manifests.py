@@ -9,7 +9,8 @@ from pathlib import Path
 import bullpen
 from bullpen.api import yaml
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.errors import BadRequest, NotFound
 
 _PACKAGE = Path(bullpen.__file__).parent

@@ -13,7 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.options import default_data_directory
 from bullpen.errors import LabError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bullpen.api.virtualtargetpool import VirtualTargetPool
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.cli import manifests
 from bullpen.cli.connection import Api, path_of, resource_named
 from bullpen.cli.options import connected, namespaced

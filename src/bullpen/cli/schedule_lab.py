@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from bullpen.api import codec, yaml
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.devicepool import DevicePool
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
 from bullpen.cli import manifests

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.printing import human_duration
 from bullpen.cli.connection import Api, resource_named

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
-from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
+from bullpen.api.kinds.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Unavailable

@@ -16,7 +16,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.objects import Foresight, Listing, Seen, meta_of
 from bullpen.api.paths import Document
 from bullpen.api.pod import CLUSTER_RESOURCES
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.cluster.kubeconfig import Access
 from bullpen.cluster.transport import Request, Transport
 from bullpen.cluster.watches import Watch

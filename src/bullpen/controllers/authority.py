@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bullpen.api.core import ConfigMap, Namespace
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.core import ConfigMap, Namespace
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects, meta_of
 from bullpen.controllers.views import Views

@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.objects import Objects, meta_of
 from bullpen.core import conditions
 from bullpen.errors import NotFound

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DEFAULT_COST, DeviceClass
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease, LeaseStatus
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DEFAULT_COST, DeviceClass
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.views import Views
 from bullpen.core.claims.lab_inventory import cost_of

@@ -6,14 +6,14 @@ The kinds that most parts read have a name here. Any other kind is looked up by 
 
 from __future__ import annotations
 
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import ConfigMap, CoordinationLease, Namespace, Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.objects import Objects
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.errors import NotFound
 from bullpen.runtime.informer import Informers
 from bullpen.runtime.loop import Retry

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import lifecycle

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import LeaseSpec
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import LeaseSpec
 from bullpen.kit.selectors import EVERYTHING, Selector
 
 

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import encode
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.controllers.views import Views
 from bullpen.dashboard import rows
 from bullpen.dashboard.people import Scope

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import encode
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.controllers.views import Views
 from bullpen.core.time_series import COARSE, FINE, Buckets, Point, TimeSeries
 from bullpen.dashboard import rows

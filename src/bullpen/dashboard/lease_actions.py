@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from bullpen.api.client import GROUP_VERSION
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import GROUP_VERSION
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document, encode
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.audit.events import Target

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bullpen.api.client import GROUP_VERSION as JUMPSTARTER
-from bullpen.api.client import Client
-from bullpen.api.virtualtargetclass import GROUP_VERSION as VIRTUAL_TARGETS
+from bullpen.api.kinds.client import GROUP_VERSION as JUMPSTARTER
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION as VIRTUAL_TARGETS
 from bullpen.apiserver.authentication import Authenticator, user_of_token
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.controllers.views import Views

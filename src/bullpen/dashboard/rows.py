@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import Decision, ExporterSet
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import Decision, ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import Condition, ConditionStatus
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.core import conditions
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.target_state import pool_of, target_state

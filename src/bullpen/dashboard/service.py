@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from bullpen.api.client import Client
-from bullpen.api.lease import ENDED_LABEL, Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease
 from bullpen.api.objects import Objects
 from bullpen.api.paths import Document
 from bullpen.apiserver.http import Request, Response, json_response

@@ -18,7 +18,7 @@ from pathlib import Path
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey
 
-from bullpen.api.core import Secret
+from bullpen.api.kinds.core import Secret
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.datadir import certificates

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from bullpen.api.fields import Rule, Struct, about
-from bullpen.api.virtualdisk import DIGEST_PATTERN
+from bullpen.api.kinds.virtualdisk import DIGEST_PATTERN
 
 
 class ImageFormat(StrEnum):

@@ -5,7 +5,7 @@ The embedded API server refuses the same by itself (``api.resources``).
 
 from __future__ import annotations
 
-from bullpen.api.exporterset import SCALE_TO_ZERO, ExporterSet
+from bullpen.api.kinds.exporterset import SCALE_TO_ZERO, ExporterSet
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
 from bullpen.install.values import Values, label

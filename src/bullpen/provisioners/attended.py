@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import (
     Listing,

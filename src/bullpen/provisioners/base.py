@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile

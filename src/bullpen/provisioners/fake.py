@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.provisioners.base import (
     ExitReason,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
 from bullpen.errors import Cause, Refused
 from bullpen.kit import quantities
 from bullpen.placements.base import Placement, Workload

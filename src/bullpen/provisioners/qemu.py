@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from bullpen.api import codec
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.kinds.virtualdisk import DiskImage
 from bullpen.api.paths import Document, shown, written
-from bullpen.api.virtualdisk import DiskImage
 from bullpen.core.targets.profiles import ProfileDisk
 from bullpen.drivers import sizes
 from bullpen.drivers.qemu_parameters import (

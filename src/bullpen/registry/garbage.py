@@ -30,7 +30,8 @@ from typing import Any
 import msgspec
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import Resources
 from bullpen.errors import Conflict, Gone, LabError, NotFound
 from bullpen.registry import namespaces
 from bullpen.registry.metadata import FOREGROUND, ORPHAN

@@ -22,9 +22,10 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document, decode
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.errors import BadRequest, Cause, Gone, Invalid, TimedOut
 from bullpen.kit.selectors import FieldSelector, FieldTerm, Selector, parse_labels
 from bullpen.registry.messages import invalid_kind

@@ -6,7 +6,7 @@ Nothing here decides whether to reject.
 
 from __future__ import annotations
 
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import AlreadyExists, Cause, Conflict, Forbidden, Invalid, NotFound
 
 MODIFIED = (

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import BadRequest, Cause
 from bullpen.kit.ids import SUFFIX_LENGTH
 from bullpen.registry import namespaces

@@ -7,7 +7,7 @@ namespace and then removes its finalizer.
 from __future__ import annotations
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import Cause, Forbidden
 from bullpen.registry.messages import forbidden
 

@@ -12,7 +12,7 @@ from bullpen.api import codec
 from bullpen.api.fields import Kind
 from bullpen.api.objects import Foresight, Listing, Seen, meta_of
 from bullpen.api.paths import Document, decode
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import LabError, NotFound
 from bullpen.kit.selectors import parse_labels
 from bullpen.registry.lists import Filter

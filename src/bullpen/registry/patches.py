@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from bullpen.api.paths import Document, cut, shown
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import BadRequest, Cause, Invalid, TooLarge, UnsupportedMediaType
 from bullpen.registry.fields import Schema, field_schema, item_schema
 from bullpen.registry.managed_fields import same

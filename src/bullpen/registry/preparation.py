@@ -12,7 +12,7 @@ from typing import Any
 
 from bullpen.api.limits import oddity
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import BadRequest
 from bullpen.registry import managed_fields, metadata, namespaces, scale
 from bullpen.registry.apply import apply

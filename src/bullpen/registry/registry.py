@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Resource, Resources
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES, Resources
 from bullpen.errors import BadRequest, LabError, MethodNotAllowed, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import Clock

@@ -7,7 +7,7 @@ a request is about, whether its document fits, and how the response looks. Pure.
 from __future__ import annotations
 
 from bullpen.api.paths import Document, decode, encode
-from bullpen.api.resources import Resource
+from bullpen.api.resource import Resource
 from bullpen.errors import NotFound
 from bullpen.registry import metadata, preparation, scale
 from bullpen.registry.options import WriteOptions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bullpen.api.paths import Document
-from bullpen.api.resources import Resource, Scale
+from bullpen.api.resource import Resource, Scale
 from bullpen.errors import BadRequest, Cause
 from bullpen.registry.messages import invalid_kind
 

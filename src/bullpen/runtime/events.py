@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bullpen.api.core import Event, ObjectReference
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.core import Event, ObjectReference
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects, meta_of
 from bullpen.errors import Conflict, LabError, NotFound

@@ -11,8 +11,8 @@ import hmac
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bullpen.api.client import Client, ClientSpec
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.client import Client, ClientSpec
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.exporters.credentials import subject_of, token_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bullpen.api import codec
-from bullpen.api.client import Client
-from bullpen.api.deviceclaim import DeviceClaim, DeviceClaimSpec
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.api.resources import RESOURCES

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.controllers.views import Views
 from bullpen.core.leases import dial
 from bullpen.core.leases.dial import Gate, Verdict

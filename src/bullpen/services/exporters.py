@@ -11,8 +11,8 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 
-from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Device, Exporter, ExporterStatusValue
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.controllers.exporters.presence_reconciler import Connections, Reports
 from bullpen.controllers.object_edit import change, change_status

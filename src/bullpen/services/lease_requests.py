@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.lease import IDLE_TAG, TAGS_MAX, Lease, LeaseSpec, idle_problem
+from bullpen.api.kinds.lease import IDLE_TAG, TAGS_MAX, Lease, LeaseSpec, idle_problem
 from bullpen.api.meta import LabelSelector, LabelSelectorRequirement
 from bullpen.core.leases.lifecycle import TAG_PREFIX
 from bullpen.errors import BadRequest

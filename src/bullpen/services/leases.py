@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import ENDED_LABEL, Lease, LeaseSpec
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change

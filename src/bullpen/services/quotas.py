@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.controllers.labs import Labs
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Allowance

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bullpen.api.core import CoordinationLease
+from bullpen.api.kinds.core import CoordinationLease
 from bullpen.errors import Unavailable
 from bullpen.kit.clock import Clock
 

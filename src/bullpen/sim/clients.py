@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.app.services import Services
 from bullpen.errors import LabError, Unavailable
 from bullpen.identity.subjects import Role

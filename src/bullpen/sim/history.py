@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import msgspec
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.sim.truth import Fact, Raw, Truth, Violation, is_active, status, uid_of
 
 

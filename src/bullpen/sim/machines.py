@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
 from bullpen.errors import Cause, LabError, Refused, Unreachable
 from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener
 from bullpen.provisioners.fake import FakeProvisioner, Faults

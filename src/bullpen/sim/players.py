@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from bullpen.api.exporter import Device, ExporterStatusValue
+from bullpen.api.kinds.exporter import Device, ExporterStatusValue
 from bullpen.app.services import Services
 from bullpen.core.exporters.conversation import Notice
 from bullpen.errors import LabError, NotFound, Unavailable

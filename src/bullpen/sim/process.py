@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from bullpen.api.core import Event
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.core import Event
 from bullpen.api.objects import Feed, Foresight, Listing, Objects
 from bullpen.app import controllers
 from bullpen.app.lab import Keys, Lab, LabSettings

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api import codec
-from bullpen.api.exporter import Device, Exporter, ExporterSpec
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind, Struct, about, camel_case
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.exporter import Device, Exporter, ExporterSpec
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.api.resources import RESOURCES
 from bullpen.errors import Invalid

@@ -10,7 +10,8 @@ import pytest
 from bullpen.api.columns import Column
 from bullpen.api.crds import crd, crds, served_crds
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 
 CRDS = {definition["spec"]["names"]["kind"]: definition for definition in crds()}
 

@@ -9,18 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.client import Client
-from bullpen.api.core import Event, Namespace, Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Event, Namespace, Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.limits import DEPTH_MAX
 from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.api.schema import with_defaults
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from support.api_documents import EXPORTER_SET, LEASE, json_values
 
 

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.client import Client
 from bullpen.api.columns import AGE, Column
-from bullpen.api.core import ConfigMap, CoordinationLease, Event, Namespace, Secret
-from bullpen.api.crd import CustomResourceDefinition
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import ConfigMap, CoordinationLease, Event, Namespace, Secret
+from bullpen.api.kinds.crd import CustomResourceDefinition
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.printing import cells, compile_path, human_duration, table_columns
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from support.api_documents import LEASE
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.core import CoordinationLease, Namespace, Secret
-from bullpen.api.crd import CustomResourceDefinition
-from bullpen.api.exporterset import ExporterSet, ExporterSetSpec
 from bullpen.api.fields import Struct, attributes
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.core import CoordinationLease, Namespace, Secret
+from bullpen.api.kinds.crd import CustomResourceDefinition
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import (
     LabelSelector,
     LabelSelectorRequirement,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.deviceclaim import AllocationMode, DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
+from bullpen.api.kinds.deviceclaim import AllocationMode, DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
 

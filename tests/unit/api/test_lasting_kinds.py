@@ -12,11 +12,9 @@ import yaml
 
 from bullpen.api import codec
 from bullpen.api.fields import Kind
-from bullpen.api.paths import Document
-from bullpen.api.resources import RESOURCES
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import (
     POOL_NAME_LENGTH_MAX,
     POOL_UID,
     REPLICAS_MAX,
@@ -24,6 +22,8 @@ from bullpen.api.virtualtargetpool import (
     member_name,
     own_disk_name,
 )
+from bullpen.api.paths import Document
+from bullpen.api.resources import RESOURCES
 from bullpen.kit.names import dns_label_problem, dns_subdomain_problem
 
 ROOT = Path(__file__).parents[3]

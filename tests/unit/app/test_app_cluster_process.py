@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.core import ConfigMap, CoordinationLease, Namespace, Secret
+from bullpen.api.kinds.core import ConfigMap, CoordinationLease, Namespace, Secret
 from bullpen.api.pod import Pod
 from bullpen.app.cluster_process import JoinSettings, find_access
 from bullpen.app.health import Health

@@ -10,7 +10,7 @@ import random
 import pytest
 
 import bullpen.controllers
-from bullpen.api.rbac import ClusterRole
+from bullpen.api.kinds.rbac import ClusterRole
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, LabSettings, MakeController, Role
 from bullpen.app.services import Services

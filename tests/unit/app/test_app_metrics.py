@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.apiserver.metrics import Metrics
 from bullpen.app.health import Health

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.app.cluster_process import JoinSettings
 from bullpen.app.health import Health

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
+from bullpen.api.kinds.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.app.cluster_process import Joined, lead
 from bullpen.app.health import Health
 from bullpen.cluster.leadership import Leadership, LeadershipWatch, Tell, Timing, may_take

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from bullpen import errors
-from bullpen.api.client import Client
-from bullpen.api.core import Secret
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Secret
 from bullpen.api.meta import ObjectMeta
 from bullpen.cluster import transport, watches
 from bullpen.cluster.objects import ClusterFeed, ClusterObjects, Scope

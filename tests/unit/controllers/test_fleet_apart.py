@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bullpen.api.exporter import Exporter, ExporterStatus
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus
 from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.core.conditions import condition

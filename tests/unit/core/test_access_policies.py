@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.accesspolicy import (
+from bullpen.api.kinds.accesspolicy import (
     ExporterAccessPolicy,
     ExporterAccessPolicySpec,
     From,

@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from bullpen.api.exporter import Exporter, ExporterStatus
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus
+from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.core.leases import assignment
 from bullpen.core.leases.access import Approval

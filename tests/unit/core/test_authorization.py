@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.rbac import (
+from bullpen.api.kinds.rbac import (
     ClusterRole,
     ClusterRoleBinding,
     PolicyRule,
@@ -18,6 +17,7 @@ from bullpen.api.rbac import (
     RoleRef,
     Subject,
 )
+from bullpen.api.meta import ObjectMeta
 from bullpen.core.rbac import authorization
 from bullpen.core.rbac.authorization import MASTERS, AccessIndex, Attributes, User, uncovered
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.exporterset import SET_UID
+from bullpen.api.kinds.exporterset import SET_UID
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import OPEN, Policies, Rule
 from bullpen.core.leases.requests import (

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.exporterset import ExporterSetStatus
+from bullpen.api.kinds.exporterset import ExporterSetStatus
 from bullpen.core.pools import boot_times
 from bullpen.core.pools.boot_times import ASSUMED, BOOTS_FEW, BOOTS_MAX, MARGIN, BootTimes
 

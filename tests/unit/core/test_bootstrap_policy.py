@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from bullpen.api import codec
+from bullpen.api.kinds.rbac import ClusterRole, PolicyRule, Subject
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.rbac import ClusterRole, PolicyRule, Subject
-from bullpen.api.resources import RESOURCES, Resource
+from bullpen.api.resource import Resource
+from bullpen.api.resources import RESOURCES
 from bullpen.core.rbac.authorization import AUTHENTICATED, AccessIndex, Attributes, User
 from bullpen.core.rbac.bootstrap_policy import (
     AUTOUPDATE,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bullpen.api.deviceclaim import (
+from bullpen.api.kinds.deviceclaim import (
     DeviceClaim,
     DeviceClaimSpec,
     DeviceRequest,
     ExactRequest,
 )
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.core.claims.allocator import Answer, Member, Verdict
 from bullpen.core.claims.claim_lifecycle import leases_for, next_step, reusing

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.claims import claim_pass
 from bullpen.core.claims.claim_lab import ClaimLab, Hold, Serve

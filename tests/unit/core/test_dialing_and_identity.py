@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus, ExporterStatusValue
+from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.core.leases.dial import Verdict, gate
 from bullpen.identity import subjects as identity

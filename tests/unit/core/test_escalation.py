@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bullpen.api.kinds.rbac import ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.rbac import ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject
 from bullpen.core.rbac.authorization import COVERED_MAX, AccessIndex, User
 from bullpen.core.rbac.escalation import binding_refusal, role_refusal
 

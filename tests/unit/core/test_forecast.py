@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, ExporterSetStatus, Template
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, ExporterSetStatus, Template
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core.pools.forecast import reported
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bullpen.api.lease import Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.core.lab_index import HoldingTimes
 from bullpen.core.leases import lifecycle

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.exporter import (
+from bullpen.api.kinds.exporter import (
     Exporter,
     ExporterSpec,
     ExporterStatus,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.core.lab_index import LabIndex
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from bullpen.api import codec
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.devicepool import DevicePool
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
 from bullpen.core.claims.allocator import Verdict

@@ -9,16 +9,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
-from bullpen.api.scale_down import Removal, ScaleDownPolicy
-from bullpen.api.virtualdisk import DiskPhase, VirtualDisk, VirtualDiskSpec, VirtualDiskStatus
-from bullpen.api.virtualtarget import (
+from bullpen.api.kinds.virtualdisk import DiskPhase, VirtualDisk, VirtualDiskSpec, VirtualDiskStatus
+from bullpen.api.kinds.virtualtarget import (
     TargetDisk,
     VirtualTarget,
     VirtualTargetSpec,
     VirtualTargetStatus,
 )
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
     TEMPLATE_HASH,
@@ -30,6 +28,8 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPoolSpec,
     VirtualTargetPoolStatus,
 )
+from bullpen.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.core.pools import lasting_disks, lasting_pool, lasting_status
 from bullpen.core.pools.lasting_disks import Assignment
 from bullpen.core.pools.lasting_members import LastingMembers

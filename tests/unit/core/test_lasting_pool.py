@@ -9,16 +9,16 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.meta import Condition, ConditionStatus, ObjectMeta
-from bullpen.api.scale_down import Removal, ScaleDownPolicy
-from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec, VirtualTargetStatus
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualtarget import VirtualTarget, VirtualTargetSpec, VirtualTargetStatus
+from bullpen.api.kinds.virtualtargetpool import (
     MemberTemplate,
     UpdateStrategy,
     UpdateType,
     VirtualTargetPool,
     VirtualTargetPoolSpec,
 )
+from bullpen.api.meta import Condition, ConditionStatus, ObjectMeta
+from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.core.pools import lasting_pool
 from bullpen.core.pools.lasting_pool import Create, Delete, LastingMember, LastingPool, Rule, Update
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta, OwnerReference
 from bullpen.core.leases.lease_group import (
     CALLED_OFF,

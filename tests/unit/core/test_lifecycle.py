@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.lease import IDLE_TAG, Lease, LeaseSession, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.lease import IDLE_TAG, Lease, LeaseSession, LeaseSpec, LeaseStatus
 from bullpen.api.meta import ConditionStatus, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import Approval

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.lease import LeaseSpec
+from bullpen.api.kinds.lease import LeaseSpec
 from bullpen.api.meta import LabelSelector, LocalObjectReference
 from bullpen.core.matcher import ANY, Device, Matcher, matcher_of
 from bullpen.kit.selectors import parse_labels

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.exporter import Exporter, ExporterSpec, ExporterStatus, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec, ExporterStatus, ExporterStatusValue
 from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.core.pools import members
 from bullpen.core.pools.members import REVISION, SINGLE_USE, Backing, Member, Phase, Sighting, Stage

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.exporterset import (
+from bullpen.api.kinds.exporterset import (
     DECISIONS_MAX,
     SET_UID,
     Decision,

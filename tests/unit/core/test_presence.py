@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.core.conditions import get
 from bullpen.core.exporters import presence

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.exporterset import (
+from bullpen.api.kinds.exporterset import (
     Driver,
     ExporterSet,
     ExporterSetSpec,
@@ -16,8 +16,7 @@ from bullpen.api.exporterset import (
     Template,
     TemplateMetadata,
 )
-from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.api.virtualtargetclass import (
+from bullpen.api.kinds.virtualtargetclass import (
     CABundleReference,
     Image,
     Images,
@@ -25,6 +24,7 @@ from bullpen.api.virtualtargetclass import (
     VirtualTargetClass,
     VirtualTargetClassSpec,
 )
+from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core.targets import profiles
 from bullpen.core.targets.profiles import NOT_IN_REVISION, TEMPLATE_KEYS, Profile
 

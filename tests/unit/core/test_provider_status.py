@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.providerconfig import (
+from bullpen.api.kinds.providerconfig import (
     ProviderConfig,
     ProviderConfigSpec,
     ProviderConfigStatus,
     ProviderLimits,
 )
+from bullpen.api.meta import ObjectMeta
 from bullpen.core.conditions import get
 from bullpen.core.targets import backends, provider_status
 from bullpen.core.targets.backends import (

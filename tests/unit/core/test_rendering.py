@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
-from bullpen.api.exporterset import (
+from bullpen.api.kinds.exporterset import (
     SET_NAME,
     SET_UID,
     Driver,
@@ -23,8 +23,7 @@ from bullpen.api.exporterset import (
     TemplateMetadata,
     TemplateSpec,
 )
-from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.api.virtualtargetclass import (
+from bullpen.api.kinds.virtualtargetclass import (
     BindingMode,
     Image,
     Images,
@@ -34,6 +33,7 @@ from bullpen.api.virtualtargetclass import (
     VirtualTargetClass,
     VirtualTargetClassSpec,
 )
+from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.core.pools import member_names
 from bullpen.core.pools.members import REVISION, SINGLE_USE
 from bullpen.core.targets import exporter_config, profiles

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.lease import SESSIONS_MAX, LeaseSession
+from bullpen.api.kinds.lease import SESSIONS_MAX, LeaseSession
 from bullpen.core.leases import sessions
 from bullpen.core.leases.sessions import PROBE_BYTES_MAX, Session
 from bullpen.kit.clock import EPOCH

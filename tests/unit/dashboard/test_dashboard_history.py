@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.dashboard import history
 from bullpen.dashboard.history import History
 from bullpen.errors import Refused

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.dashboard import feed
 from bullpen.dashboard.feed import Changes

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bullpen.api.core import Secret
+from bullpen.api.kinds.core import Secret
 from bullpen.datadir import certificates
 from bullpen.datadir.keys import AUTHORITY, SIGNING_KEYS, STREAM_KEY, SharedKeys
 from bullpen.errors import Refused

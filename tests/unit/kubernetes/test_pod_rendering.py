@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bullpen.api import codec
-from bullpen.api.virtualtargetclass import ResourceRequirements, Scheduling
+from bullpen.api.kinds.virtualtargetclass import ResourceRequirements, Scheduling
 from bullpen.errors import Refused
 from bullpen.placements.base import Workload
 from bullpen.placements.pod import names, rendering

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from bullpen.api.kinds.virtualdisk import DiskImage, ImageFormat, VirtualDisk, VirtualDiskSpec
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.virtualdisk import DiskImage, ImageFormat, VirtualDisk, VirtualDiskSpec
 from bullpen.core.targets.disks import Create
 from bullpen.errors import NoCapacity, Refused, StorageFailed
 from bullpen.placements.base import DiskStorage
@@ -214,7 +214,7 @@ async def test_a_file_deleted_by_hand_comes_back_from_the_machine_that_has_it(
 
 KILLED = """
 import asyncio, pathlib, sys
-from bullpen.api.virtualdisk import DiskImage, ImageFormat
+from bullpen.api.kinds.virtualdisk import DiskImage, ImageFormat
 from bullpen.core.targets.disks import Create
 from bullpen.placements.local.disk_storage import LocalDiskStorage
 

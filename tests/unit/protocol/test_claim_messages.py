@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import bullpen
 from bullpen.api import codec
-from bullpen.api.deviceclaim import DeviceClaimSpec
 from bullpen.api.fields import Struct, attributes
+from bullpen.api.kinds.deviceclaim import DeviceClaimSpec
 from bullpen.errors import BadRequest
 from bullpen.protocol import claims_pb2
 from bullpen.protocol.claim_documents import NOT_IN_MESSAGES, spec_document, spec_message

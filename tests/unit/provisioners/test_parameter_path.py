@@ -16,10 +16,10 @@ import pytest
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
 from bullpen.api import codec
-from bullpen.api.exporterset import ExporterSet, ExporterSetSpec, Template
 from bullpen.api.fields import about, attributes
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, Template
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.core.targets import profiles
 from bullpen.core.targets.instances import Instance, InstancePhase
 from bullpen.drivers import qemu as qemu_driver

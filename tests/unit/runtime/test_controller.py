@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.client import Client
-from bullpen.api.core import Namespace
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Namespace
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import ObjectMeta
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.client import Client
-from bullpen.api.core import Event
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Event
 from bullpen.api.meta import ObjectMeta
 from bullpen.errors import Conflict, NotFound, StorageFailed
 from bullpen.kit.clock import VirtualClock

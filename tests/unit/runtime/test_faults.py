@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.api.meta import ObjectMeta
 from bullpen.errors import Conflict
 from bullpen.kit.clock import VirtualClock

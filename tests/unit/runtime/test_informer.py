@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Listing, Objects, Seen
 from bullpen.errors import Gone, Unavailable

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Foresight, Objects
 from bullpen.runtime.informer import Informer, Listener, Newest

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc, kubernetes_pb2
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import ObjectMeta
 from bullpen.audit.events import ANONYMOUS, AuditEvent
 from bullpen.errors import BadRequest, Forbidden, NotFound, TooManyRequests, Unauthorized

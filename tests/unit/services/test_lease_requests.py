@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.lease import TAGS_MAX
+from bullpen.api.kinds.lease import TAGS_MAX
 from bullpen.errors import BadRequest
 from bullpen.kit.clock import EPOCH
 from bullpen.kit.selectors import parse_labels

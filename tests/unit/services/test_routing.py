@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from bullpen.api.core import CoordinationLease, CoordinationLeaseSpec
+from bullpen.api.kinds.core import CoordinationLease, CoordinationLeaseSpec
 from bullpen.api.meta import ObjectMeta
 from bullpen.errors import Unavailable
 from bullpen.kit.clock import VirtualClock

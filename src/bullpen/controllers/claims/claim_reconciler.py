@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from bullpen.api.deviceclaim import DeviceClaim, DeviceClaimStatus
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporterset import SET_NAME
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimStatus
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.devicepool import DevicePool
+from bullpen.api.kinds.exporterset import SET_NAME
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, change_status, together

@@ -10,9 +10,9 @@ import base64
 from collections.abc import Callable
 from dataclasses import replace
 
-from bullpen.api.client import Client
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import LocalObjectReference, ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status

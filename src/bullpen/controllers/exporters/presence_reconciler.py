@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter, ExporterStatus
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status
 from bullpen.controllers.views import Views

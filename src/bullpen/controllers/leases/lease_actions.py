@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease, LeaseStatus
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change

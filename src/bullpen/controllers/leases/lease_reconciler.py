@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeGuard, assert_never
 
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease, LeaseStatus
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases.lease_actions import LeaseActions

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from datetime import datetime, timedelta
 
-from bullpen.api.lease import ENDED_LABEL, Lease
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease
 from bullpen.api.objects import Objects
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, together

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from bullpen.api.lease import SESSIONS_MAX, Lease, LeaseSession, LeaseStatus
+from bullpen.api.kinds.lease import SESSIONS_MAX, Lease, LeaseSession, LeaseStatus
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status
 from bullpen.core.leases import lifecycle, sessions

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from bullpen.api.exporter import Exporter, ExporterSpec
-from bullpen.api.exporterset import SET_UID, ExporterSet
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.exporterset import SET_UID, ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status, in_batches
 from bullpen.controllers.pools.pass_pause import PassPauses

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bullpen.api.exporter import Exporter
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.api.objects import meta_of
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.controllers.views import Views
 from bullpen.core.pools.lasting_members import LastingMembers
 from bullpen.core.pools.lasting_pool import LastingMember

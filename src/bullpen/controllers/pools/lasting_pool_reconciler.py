@@ -15,17 +15,17 @@ from functools import partial
 from typing import assert_never
 
 from bullpen.api.fields import Kind
-from bullpen.api.meta import ObjectMeta, OwnerReference
-from bullpen.api.objects import Objects, meta_of
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget, VirtualTargetSpec
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
     POOL_NAME,
     POOL_UID,
     VirtualTargetPool,
 )
+from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.objects import Objects, meta_of
 from bullpen.controllers.object_edit import change_status, in_batches, together
 from bullpen.controllers.pools.lasting_index import LastingIndex
 from bullpen.controllers.pools.pass_pause import PassPauses

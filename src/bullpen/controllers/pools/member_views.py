@@ -10,9 +10,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import SET_UID, ExporterSet
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import SET_UID, ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView

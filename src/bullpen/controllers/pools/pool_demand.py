@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.targets.blueprints import owner_of
 from bullpen.controllers.views import Views

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.pools.member_views import MemberViews, owner_key
 from bullpen.controllers.pools.pool_demand import PoolDemand

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bullpen.api.core import ConfigMap, Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.core import ConfigMap, Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.objects import meta_of
-from bullpen.api.providerconfig import ProviderConfig
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.pools.member_views import is_free, owner_key
 from bullpen.controllers.pools.pool_demand import PoolDemand

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.controllers.views import Views
 from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import Device

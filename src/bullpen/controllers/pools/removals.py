@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from bullpen.api.exporterset import ExporterSet
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.objects import Objects, meta_of
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.controllers.object_edit import change
 from bullpen.errors import NotFound
 from bullpen.runtime.informer import Informer

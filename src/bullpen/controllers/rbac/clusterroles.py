@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from bullpen.api.kinds.rbac import ClusterRole
 from bullpen.api.objects import Objects
-from bullpen.api.rbac import ClusterRole
 from bullpen.core.rbac.bootstrap_policy import aggregated_rules
 from bullpen.runtime.informer import Informer
 from bullpen.runtime.loop import Outcome

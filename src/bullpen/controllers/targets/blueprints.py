@@ -10,15 +10,16 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bullpen.api import codec, exporterset
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api import codec
+from bullpen.api.kinds import exporterset
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import Identity, VirtualTarget
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.meta import OwnerReference
-from bullpen.api.providerconfig import ProviderConfig
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import Identity, VirtualTarget
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
 from bullpen.core.pools.pool_status import Problem

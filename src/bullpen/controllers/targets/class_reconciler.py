@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassStatus
 from bullpen.api.objects import Objects
-from bullpen.api.virtualtargetclass import VirtualTargetClass, VirtualTargetClassStatus
 from bullpen.controllers.object_edit import change_status
 from bullpen.core import conditions
 from bullpen.errors import NotFound

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
+from bullpen.api.kinds.virtualdisk import DiskPhase, VirtualDisk
 from bullpen.api.objects import Objects
-from bullpen.api.virtualdisk import DiskPhase, VirtualDisk
 from bullpen.controllers.object_edit import change, change_status
 from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.views import Views

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.controllers.views import Views
 from bullpen.core.targets import disks
 from bullpen.runtime.informer import Key, key_of

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualtargetclass import CredentialRotation
 from bullpen.api.objects import Objects
-from bullpen.api.virtualtarget import VirtualTarget
-from bullpen.api.virtualtargetclass import CredentialRotation
 from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views

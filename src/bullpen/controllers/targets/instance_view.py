@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.core.pools.members import Backing, Stage
 from bullpen.core.targets import instances

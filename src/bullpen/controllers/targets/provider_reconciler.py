@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.objects import Objects
-from bullpen.api.providerconfig import ProviderConfig
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.controllers.object_edit import change_status
 from bullpen.controllers.views import Views
 from bullpen.core.targets import provider_status

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.objects import Objects
-from bullpen.api.providerconfig import ProviderConfig
-from bullpen.api.virtualtargetclass import VirtualTargetClass
 from bullpen.core.targets import hosts, provider_status
 from bullpen.core.targets.hosts import Placed
 from bullpen.core.targets.profiles import PROVISIONER

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from bullpen.api.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.exporter import Exporter, ExporterSpec
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import VirtualTarget
 from bullpen.controllers.object_edit import change
 from bullpen.controllers.targets.blueprints import Blueprints
 from bullpen.controllers.targets.disk_users import DiskUsers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bullpen.api.virtualtarget import TargetPhase, VirtualTarget
+from bullpen.api.kinds.virtualtarget import TargetPhase, VirtualTarget
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.leases.requests import Supply

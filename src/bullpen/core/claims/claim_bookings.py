@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims import claim_lifecycle
 from bullpen.core.claims.claim_queue import Reservation
 from bullpen.core.claims.inventory_index import InventoryIndex

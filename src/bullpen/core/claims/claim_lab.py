@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.deviceclaim import DeviceClaim
-from bullpen.api.deviceclass import DeviceClass
-from bullpen.api.devicepool import DevicePool
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.devicepool import DevicePool
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.deviceclaim import ClaimMember, DeviceClaim, DeviceClaimStatus
-from bullpen.api.exporterset import SET_NAME
-from bullpen.api.lease import Lease, LeaseSpec
+from bullpen.api.kinds.deviceclaim import ClaimMember, DeviceClaim, DeviceClaimStatus
+from bullpen.api.kinds.exporterset import SET_NAME
+from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import (
     Condition,
     ConditionStatus,

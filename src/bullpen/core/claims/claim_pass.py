@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import assert_never
 
-from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
-from bullpen.api.exporterset import SET_NAME
+from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
+from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.core.claims import claim_lifecycle, member_replacement
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms

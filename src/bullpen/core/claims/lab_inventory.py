@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from bullpen.api.device_cel import checked_expression
-from bullpen.api.deviceclaim import (
+from bullpen.api.kinds.deviceclaim import (
     AllocationMode,
     AlternativeRequest,
     DeviceClaimSpec,
@@ -20,11 +20,11 @@ from bullpen.api.deviceclaim import (
     DeviceToleration,
     ExactRequest,
 )
-from bullpen.api.deviceclass import DEFAULT_COST, DeviceClass, DeviceSelector
-from bullpen.api.devicepool import AttributeValue, DevicePool, PoolDevice
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import SET_NAME
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclass import DEFAULT_COST, DeviceClass, DeviceSelector
+from bullpen.api.kinds.devicepool import AttributeValue, DevicePool, PoolDevice
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import SET_NAME
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
 from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex

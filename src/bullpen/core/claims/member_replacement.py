@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bullpen.api.deviceclaim import ClaimMember, DeviceClaim, MemberLoss
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import ClaimMember, DeviceClaim, MemberLoss
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims.claim import Alternative, Constraint, Request, Terms
 from bullpen.core.claims.inventory import Attribute, InventoryDevice
 from bullpen.core.leases import lifecycle

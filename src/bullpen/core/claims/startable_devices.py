@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from bullpen.api.deviceclaim import MEMBERS_MAX
-from bullpen.api.exporterset import SET_NAME
+from bullpen.api.kinds.deviceclaim import MEMBERS_MAX
+from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.core.claims.inventory import InventoryDevice
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.leases.bookings import pool_places

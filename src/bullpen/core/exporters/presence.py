@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter, ExporterStatus, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterStatus, ExporterStatusValue
 from bullpen.api.meta import Condition
 from bullpen.core.conditions import condition, get, holds
 

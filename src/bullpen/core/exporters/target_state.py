@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.exporterset import SET_NAME
-from bullpen.api.virtualtargetpool import POOL_NAME
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import SET_NAME
+from bullpen.api.kinds.virtualtargetpool import POOL_NAME
 from bullpen.core.exporters import presence
 
 

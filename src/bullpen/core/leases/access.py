@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bullpen.api.accesspolicy import ExporterAccessPolicy
-from bullpen.api.lease import IDLE_MIN
+from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
+from bullpen.api.kinds.lease import IDLE_MIN
 from bullpen.core.matcher import Device, Matcher
 from bullpen.kit.selectors import Selector
 

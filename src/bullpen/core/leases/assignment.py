@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import Approval

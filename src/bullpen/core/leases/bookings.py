@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bullpen.api.exporterset import SET_UID
+from bullpen.api.kinds.exporterset import SET_UID
 from bullpen.core.exporters.offers import NEVER, Offer, OfferIndex
 from bullpen.core.leases import access
 from bullpen.core.leases.requests import Kind, Lab, Request, Supply, Want

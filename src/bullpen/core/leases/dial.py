@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from bullpen.api.exporter import Exporter, ExporterStatusValue
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Exporter, ExporterStatusValue
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.exporters import presence
 from bullpen.core.leases import lifecycle
 

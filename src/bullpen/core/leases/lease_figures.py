@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.core import conditions
 from bullpen.core.leases import lifecycle
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bullpen.api.deviceclaim import MEMBERS_MAX, DeviceClaim
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
+from bullpen.api.kinds.lease import Lease
 
 GROUP_SIZE = "device.jumpstarter.dev/leases"
 """Annotation of a claim's lease: how many leases are assigned together with it, itself included."""

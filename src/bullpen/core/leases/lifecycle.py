@@ -14,7 +14,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from bullpen.api.lease import ENDED_LABEL, IDLE_TAG, Lease, LeaseSpec, LeaseStatus, idle_problem
+from bullpen.api.kinds.lease import (
+    ENDED_LABEL,
+    IDLE_TAG,
+    Lease,
+    LeaseSpec,
+    LeaseStatus,
+    idle_problem,
+)
 from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.conditions import condition, last

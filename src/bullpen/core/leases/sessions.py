@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.lease import SESSIONS_MAX, LeaseSession
+from bullpen.api.kinds.lease import SESSIONS_MAX, LeaseSession
 
 PROBE_LENGTH_MAX = timedelta(seconds=1)
 PROBE_BYTES_MAX = 200

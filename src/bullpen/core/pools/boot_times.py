@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bullpen.api import exporterset
-from bullpen.api.exporterset import ExporterSetStatus
+from bullpen.api.kinds import exporterset
+from bullpen.api.kinds.exporterset import ExporterSetStatus
 
 BOOTS_MAX = 32
 """Boots that count; older ones are forgotten."""

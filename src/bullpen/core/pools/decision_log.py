@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from bullpen.api.exporterset import DECISIONS_MAX, Decision
+from bullpen.api.kinds.exporterset import DECISIONS_MAX, Decision
 from bullpen.core.pools.refusals import Refusal
 from bullpen.core.pools.scale_plan import Action, Create, Drain, Plan, Rule
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.core import conditions
 from bullpen.core.pools.boot_times import BootTimes
 from bullpen.core.pools.members import Member, Phase

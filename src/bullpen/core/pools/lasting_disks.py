@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.virtualdisk import DiskPhase, VirtualDisk, VirtualDiskSpec
-from bullpen.api.virtualtarget import TargetDisk, VirtualTarget, VirtualTargetSpec
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualdisk import DiskPhase, VirtualDisk, VirtualDiskSpec
+from bullpen.api.kinds.virtualtarget import TargetDisk, VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
     DiskTemplate,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
     DiskTemplate,

@@ -16,9 +16,8 @@ from enum import StrEnum
 from itertools import count, islice
 
 from bullpen.api import codec
-from bullpen.api.scale_down import ScaleDownPolicy
-from bullpen.api.virtualtarget import UpdateApproval, VirtualTarget, VirtualTargetSpec
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualtarget import UpdateApproval, VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtargetpool import (
     POOL_NAME,
     POOL_UID,
     TEMPLATE_HASH,
@@ -26,6 +25,7 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPool,
     member_name,
 )
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.core import conditions
 from bullpen.core.pools.refusals import Refusal, of, permitted
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bullpen.api import codec
-from bullpen.api.meta import Condition
-from bullpen.api.virtualtargetpool import (
+from bullpen.api.kinds.virtualtargetpool import (
     POOL_UID,
     REVISIONS_MAX,
     TemplateRevision,
@@ -16,6 +15,7 @@ from bullpen.api.virtualtargetpool import (
     VirtualTargetPool,
     VirtualTargetPoolStatus,
 )
+from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.pools import decision_log
 from bullpen.core.pools.decision_log import Done, Note

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum, auto
 
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import Condition, ConditionStatus
 from bullpen.core.conditions import get
 from bullpen.core.exporters import presence

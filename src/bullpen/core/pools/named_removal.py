@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bullpen.api.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.scale_down import REMOVALS_MAX, Removal
-from bullpen.api.virtualtargetpool import VirtualTargetPool
 from bullpen.core.pools import member_names
 from bullpen.errors import BadRequest, Conflict
 

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api import exporterset
-from bullpen.api.exporterset import (
+from bullpen.api.kinds import exporterset
+from bullpen.api.kinds.exporterset import (
     SET_UID,
     CapacityHold,
     ExporterSet,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from bullpen.api.exporterset import RefusedWrite
+from bullpen.api.kinds.exporterset import RefusedWrite
 from bullpen.core.pools.start_throttle import Hold
 from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Rejected
 from bullpen.kit.clock import Backoff

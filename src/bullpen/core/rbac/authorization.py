@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bullpen.api.core import username
-from bullpen.api.rbac import (
+from bullpen.api.kinds.core import username
+from bullpen.api.kinds.rbac import (
     SERVICE_ACCOUNT,
     USER,
     USER_GROUP,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bullpen.api.meta import LabelSelector, ObjectMeta
-from bullpen.api.rbac import (
+from bullpen.api.kinds.rbac import (
     GROUP,
     USER,
     USER_GROUP,
@@ -22,6 +21,7 @@ from bullpen.api.rbac import (
     RoleRef,
     Subject,
 )
+from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.resources import RESOURCES
 from bullpen.core.rbac.authorization import ALL, AUTHENTICATED, EVERYTHING, MASTERS, uncovered
 

@@ -7,7 +7,7 @@ the two restrictions. Pure.
 
 from __future__ import annotations
 
-from bullpen.api.rbac import (
+from bullpen.api.kinds.rbac import (
     GROUP,
     AggregationRule,
     ClusterRole,

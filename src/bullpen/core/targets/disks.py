@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.virtualdisk import DiskImage, DiskPhase, VirtualDisk, VirtualDiskStatus
-from bullpen.api.virtualtarget import VirtualTarget
+from bullpen.api.kinds.virtualdisk import DiskImage, DiskPhase, VirtualDisk, VirtualDiskStatus
+from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.core.conditions import condition
 from bullpen.kit import quantities
 from bullpen.kit.quantities import Family, Quantity

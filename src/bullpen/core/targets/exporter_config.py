@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.kinds.virtualtargetclass import Image, Images
 from bullpen.api.paths import Document
-from bullpen.api.virtualtargetclass import Image, Images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
 
-from bullpen.api.exporter import Exporter, ExporterStatusValue
+from bullpen.api.kinds.exporter import Exporter, ExporterStatusValue
 from bullpen.core.conditions import get
 from bullpen.core.exporters import presence
 from bullpen.core.pools.members import RESET_FAILED, SINGLE_USE, Backing, Stage

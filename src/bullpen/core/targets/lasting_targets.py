@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.exporter import Exporter
-from bullpen.api.virtualdisk import VirtualDisk
-from bullpen.api.virtualtarget import (
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import (
     DURING_LEASE,
     RESERVED_PREFIX,
     RESTART,

@@ -16,20 +16,19 @@ from datetime import timedelta
 
 import msgspec
 
-from bullpen.api import codec, exporterset
-from bullpen.api.core import Secret
-from bullpen.api.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
+from bullpen.api import codec
 from bullpen.api.fields import Struct
-from bullpen.api.meta import ObjectMeta, OwnerReference
-from bullpen.api.paths import Document
-from bullpen.api.virtualdisk import DiskImage, VirtualDisk
-from bullpen.api.virtualtarget import (
+from bullpen.api.kinds import exporterset
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
+from bullpen.api.kinds.virtualdisk import DiskImage, VirtualDisk
+from bullpen.api.kinds.virtualtarget import (
     Identity,
     TargetDisk,
     TargetRecycleStrategy,
     VirtualTarget,
 )
-from bullpen.api.virtualtargetclass import (
+from bullpen.api.kinds.virtualtargetclass import (
     BindingMode,
     CABundleReference,
     CredentialRotation,
@@ -38,6 +37,8 @@ from bullpen.api.virtualtargetclass import (
     Scheduling,
     VirtualTargetClass,
 )
+from bullpen.api.meta import ObjectMeta, OwnerReference
+from bullpen.api.paths import Document
 from bullpen.core.pools.members import REVISION, SINGLE_USE
 from bullpen.core.targets import exporter_config
 from bullpen.kit import quantities

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.meta import ObjectMeta
-from bullpen.api.providerconfig import (
+from bullpen.api.kinds.providerconfig import (
     ProviderConfig,
     ProviderConfigStatus,
     ProviderLimits,
     ProviderQuota,
 )
+from bullpen.api.meta import ObjectMeta
 from bullpen.core import conditions
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import BackendLimits, Key, Listing, Machine, MachineState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from bullpen.api.kinds.virtualtarget import DURING_LEASE, RESTART, Restarts, VirtualTargetStatus
 from bullpen.api.meta import Condition
-from bullpen.api.virtualtarget import DURING_LEASE, RESTART, Restarts, VirtualTargetStatus
 from bullpen.core.conditions import condition
 from bullpen.core.targets import disks, lasting_targets, profiles
 from bullpen.core.targets.lasting_targets import ChangeDisks, Start, TargetView, Verdict

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bullpen.api import codec
-from bullpen.api.core import Secret
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.virtualtargetclass import Image, ResourceRequirements, Scheduling
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.paths import Document, encode
 from bullpen.api.pod import MANAGED_BY, MANAGER, Pod
-from bullpen.api.virtualtargetclass import Image, ResourceRequirements, Scheduling
 from bullpen.errors import Refused
 from bullpen.placements.base import Artifact, Needs, Site, Workload
 from bullpen.placements.pod import names

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.kinds.exporterset import Driver
 from bullpen.core.targets import hosts
 from bullpen.core.targets.backends import Listing, Machine, MachineState, Quota
 from bullpen.core.targets.hosts import Chosen, Full, HostView, Placed, Silent, Unsuitable

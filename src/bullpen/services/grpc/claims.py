@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from bullpen.api import codec
-from bullpen.api.client import Client
-from bullpen.api.deviceclaim import DeviceClaim, DeviceClaimSpec
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimSpec
 from bullpen.core.claims.explanation import Explanation
 from bullpen.protocol import claims_pb2
 from bullpen.protocol.claim_documents import spec_document, spec_message

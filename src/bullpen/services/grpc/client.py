@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from jumpstarter_protocol import client_pb2
 
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.views import Views
 from bullpen.core.matcher import Matcher, device_of

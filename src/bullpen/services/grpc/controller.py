@@ -8,9 +8,9 @@ from typing import Any
 
 from jumpstarter_protocol import jumpstarter_pb2
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.lease import Lease
 from bullpen.controllers.views import Views
 from bullpen.errors import BadRequest, Forbidden
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector, requirement

@@ -10,8 +10,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from jumpstarter_protocol import client_pb2, jumpstarter_pb2, kubernetes_pb2
 
-from bullpen.api.exporter import Device, Exporter, ExporterStatusValue
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.exporter import Device, Exporter, ExporterStatusValue
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import Condition
 from bullpen.core.exporters import presence
 from bullpen.core.leases import lifecycle

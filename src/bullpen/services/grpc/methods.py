@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import DecodeError
 
-from bullpen.api.client import Client
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.errors import BadRequest, LabError
 from bullpen.identity.subjects import Role
 from bullpen.services.callers import Anonymous, Callers, Claim

@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 
 from bullpen import errors
-from bullpen.api.client import GROUP_VERSION as JUMPSTARTER
-from bullpen.api.client import Client
-from bullpen.api.deviceclass import GROUP_VERSION as DEVICES
-from bullpen.api.exporter import Exporter
+from bullpen.api.kinds.client import GROUP_VERSION as JUMPSTARTER
+from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclass import GROUP_VERSION as DEVICES
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.audit.events import ANONYMOUS, AuditEvent, AuditSink, Target, public_message
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.core.rbac.authorization import User

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from bullpen.api.client import Client
+from bullpen.api.kinds.client import Client
 from bullpen.errors import BadRequest, Forbidden
 
 PAGE_MAX = 1_000

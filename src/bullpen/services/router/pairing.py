@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
-from bullpen.api.lease import Lease
+from bullpen.api.kinds.lease import Lease
 from bullpen.core.leases import lifecycle
 from bullpen.errors import Conflict, TooManyRequests, Unauthorized
 from bullpen.identity.subjects import Role

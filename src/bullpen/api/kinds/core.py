@@ -19,8 +19,9 @@ import msgspec
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.paths import Document, cut, shown, written
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
-from bullpen.kit.names import data_key_problem
+from bullpen.kit.names import data_key_problem, dns_label_problem
 
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 
@@ -381,15 +382,6 @@ def _forbidden(name: str, why: str) -> Cause:
     return Cause(field=name, message=f"Forbidden: field {why}", reason="FieldValueForbidden")
 
 
-def is_base64(text: str) -> bool:
-    """Whether ``text`` is valid base64 for the API."""
-    try:
-        base64.b64decode(text.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError):
-        return False
-    return True
-
-
 USERNAME_PREFIX = "system:serviceaccount:"
 GROUP = "system:serviceaccounts"
 """Every service account is in this group, and in that of its namespace."""
@@ -431,3 +423,29 @@ def parse_username(user: str) -> tuple[str, str] | None:
     if not user.startswith(USERNAME_PREFIX) or len(parts) != 2 or not all(parts):
         return None
     return parts[0], parts[1]
+
+
+RESOURCES = (
+    resource(
+        Namespace,
+        "namespaces",
+        custom=False,
+        namespaced=False,
+        status=True,
+        short_names=("ns",),
+        name_problem=dns_label_problem,
+    ),
+    resource(Secret, "secrets", custom=False, fold=fold_string_data, checks=(secret_causes,)),
+    resource(
+        ConfigMap, "configmaps", custom=False, short_names=("cm",), checks=(configmap_causes,)
+    ),
+    resource(Event, "events", custom=False, short_names=("ev",), checks=(event_causes,)),
+    resource(ServiceAccount, "serviceaccounts", custom=False, short_names=("sa",), tokens=True),
+    resource(
+        CoordinationLease,
+        "leases",
+        custom=False,
+        versioned_updates=True,
+        checks=(coordination_lease_causes,),
+    ),
+)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from bullpen.api.client import GROUP_VERSION
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
+from bullpen.api.kinds.client import GROUP_VERSION
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta
 from bullpen.api.metadata_checks import selector_causes
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
 from bullpen.kit import durations, times
 
@@ -226,3 +228,18 @@ def idle_problem(text: str) -> str:
     except ValueError as error:
         return str(error)
     return "" if found >= IDLE_MIN else f"must be at least {durations.text(IDLE_MIN)}"
+
+
+RESOURCES = (
+    resource(
+        Lease,
+        "leases",
+        status=True,
+        columns=(
+            Column(name="Ended", path=".status.ended", type="boolean"),
+            Column(name="Client", path=".spec.clientRef.name"),
+            Column(name="Exporter", path=".status.exporterRef.name"),
+        ),
+        checks=(lease_causes,),
+    ),
+)

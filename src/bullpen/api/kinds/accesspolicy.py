@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar
 
-from bullpen.api.client import GROUP_VERSION
 from bullpen.api.fields import Kind, Struct, about
-from bullpen.api.lease import idle_problem
+from bullpen.api.kinds.client import GROUP_VERSION
+from bullpen.api.kinds.lease import idle_problem
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import selector_causes
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
 
 
@@ -110,3 +111,8 @@ def policy_causes(document: Document, old: Document | None) -> Iterator[Cause]:
     for path, value in walk(document, ("spec", "policies", "*", "idleTimeout")):
         if problem := idle_problem(value):
             yield Cause(field=path, message=f"Invalid value: {shown(value)}: {problem}")
+
+
+RESOURCES = (
+    resource(ExporterAccessPolicy, "exporteraccesspolicies", status=True, checks=(policy_causes,)),
+)

@@ -8,16 +8,18 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from bullpen.api.deviceclass import (
+from bullpen.api.columns import Column
+from bullpen.api.fields import Kind, Limits, Rule, Struct, about
+from bullpen.api.kinds.deviceclass import (
     GROUP_VERSION,
     SELECTORS_MAX,
     DeviceSelector,
     device_selector_causes,
 )
-from bullpen.api.devicepool import ATTRIBUTES_MAX, TAINTS_MAX, TaintEffect, amount_causes
-from bullpen.api.fields import Kind, Limits, Rule, Struct, about
+from bullpen.api.kinds.devicepool import ATTRIBUTES_MAX, TAINTS_MAX, TaintEffect, amount_causes
 from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
 from bullpen.kit import durations, quantities
 
@@ -349,3 +351,19 @@ def _time_causes(document: Document) -> Iterator[Cause]:
 
 def _wrong(path: str, value: object, problem: str) -> Cause:
     return Cause(field=path, message=f"Invalid value: {shown(value)}: {problem}")
+
+
+RESOURCES = (
+    resource(
+        DeviceClaim,
+        "deviceclaims",
+        status=True,
+        columns=(
+            Column(name="Client", path=".spec.clientRef.name"),
+            Column(name="Allocated", path='.status.conditions[?(@.type=="Allocated")].status'),
+            Column(name="Reason", path='.status.conditions[?(@.type=="Allocated")].reason'),
+            Column(name="Duration", path=".spec.duration"),
+        ),
+        checks=(deviceclaim_causes,),
+    ),
+)

@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
+from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.api.meta import Condition, LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import metadata_causes, selector_causes, selector_in
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.resource import Scale, resource
 from bullpen.api.scale_down import REMOVALS, Removal, ScaleDownPolicy, explicit_rule
-from bullpen.api.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.errors import Cause
 from bullpen.kit import durations
 from bullpen.kit.names import LABEL_VALUE_LENGTH_MAX, dns_subdomain_problem
@@ -431,3 +433,28 @@ def _mismatch(selector: Selector, message: str) -> Cause:
         field="spec.template.metadata.labels",
         message=f"Invalid value: {message}, which is {shown(str(selector))}",
     )
+
+
+RESOURCES = (
+    resource(
+        ExporterSet,
+        "exportersets",
+        status=True,
+        named_removal=True,
+        scale=Scale(
+            spec=("spec", "maxReplicas"),
+            status=("status", "replicas"),
+            selector=("status", "selector"),
+            zero=SCALE_TO_ZERO,
+        ),
+        columns=(
+            Column(name="Replicas", path=".status.replicas", type="integer"),
+            Column(name="Ready", path=".status.readyReplicas", type="integer"),
+            Column(name="Available", path=".status.availableReplicas", type="integer"),
+            Column(name="Unavailable", path=".status.unavailableReplicas", type="integer"),
+            Column(name="Leased", path=".status.leasedReplicas", type="integer"),
+            Column(name="Class", path=".spec.virtualTargetClassName"),
+        ),
+        checks=(exporterset_causes,),
+    ),
+)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
+from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
 from bullpen.api.meta import Condition, ObjectMeta
 from bullpen.api.paths import Document, shown
-from bullpen.api.virtualtargetclass import GROUP_VERSION
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
 from bullpen.kit import quantities
 from bullpen.kit.quantities import SIZE_PATTERN
@@ -201,3 +203,19 @@ def size_bytes(spec: Mapping[str, object]) -> int | None:
     """The size in the spec of a disk, a document; None if it has none."""
     size = spec.get("size", "")
     return quantities.parse(size).whole() if isinstance(size, int | str) and size != "" else None
+
+
+RESOURCES = (
+    resource(
+        VirtualDisk,
+        "virtualdisks",
+        status=True,
+        columns=(
+            Column(name="Phase", path=".status.phase"),
+            Column(name="Capacity", path=".status.capacity"),
+            Column(name="Attached To", path=".status.attachedTo"),
+            Column(name="Allocated", path=".status.allocated", priority=1),
+        ),
+        checks=(virtualdisk_causes,),
+    ),
+)

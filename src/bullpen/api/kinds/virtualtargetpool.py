@@ -8,20 +8,22 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
-from bullpen.api.exporterset import DECISIONS_MAX, Decision, RefusedWrite
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
-from bullpen.api.meta import Condition, ObjectMeta
-from bullpen.api.metadata_checks import metadata_causes
-from bullpen.api.paths import Document, shown, walk
-from bullpen.api.scale_down import REMOVALS, Removal, ScaleDownPolicy, explicit_rule
-from bullpen.api.virtualdisk import VirtualDiskSpec, size_causes
-from bullpen.api.virtualtarget import (
+from bullpen.api.kinds.exporterset import DECISIONS_MAX, Decision, RefusedWrite
+from bullpen.api.kinds.virtualdisk import VirtualDiskSpec, size_causes
+from bullpen.api.kinds.virtualtarget import (
     DISKS_MAX,
     RESERVED_PREFIX,
     VirtualTargetSpec,
     target_spec_causes,
 )
-from bullpen.api.virtualtargetclass import GROUP_VERSION
+from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
+from bullpen.api.meta import Condition, ObjectMeta
+from bullpen.api.metadata_checks import metadata_causes
+from bullpen.api.paths import Document, shown, walk
+from bullpen.api.resource import Scale, resource
+from bullpen.api.scale_down import REMOVALS, Removal, ScaleDownPolicy, explicit_rule
 from bullpen.errors import Cause
 from bullpen.kit import durations
 from bullpen.kit.names import dns_label_problem, dns_subdomain_problem
@@ -404,3 +406,27 @@ def _name(document: Document) -> str:
     metadata = document.get("metadata", {})
     name: str = metadata.get("name") or f"{metadata.get('generateName', 'x')}xxxxx"
     return name
+
+
+RESOURCES = (
+    resource(
+        VirtualTargetPool,
+        "virtualtargetpools",
+        status=True,
+        name_problem=pool_name_problem,
+        named_removal=True,
+        scale=Scale(
+            spec=("spec", "replicas"),
+            status=("status", "replicas"),
+            selector=("status", "selector"),
+        ),
+        columns=(
+            Column(name="Replicas", path=".status.replicas", type="integer"),
+            Column(name="Ready", path=".status.readyReplicas", type="integer"),
+            Column(name="Available", path=".status.availableReplicas", type="integer"),
+            Column(name="Leased", path=".status.leasedReplicas", type="integer"),
+            Column(name="Updated", path=".status.updatedReplicas", type="integer"),
+        ),
+        checks=(virtualtargetpool_causes,),
+    ),
+)

@@ -11,13 +11,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
-from bullpen.api.exporterset import Driver
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
+from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.kinds.virtualdisk import DiskImage
+from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
 from bullpen.api.meta import Condition, ObjectMeta
 from bullpen.api.paths import Document, shown
-from bullpen.api.virtualdisk import DiskImage
-from bullpen.api.virtualtargetclass import GROUP_VERSION
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
+from bullpen.kit.names import dns_label_problem
 
 DISKS_MAX = 16
 
@@ -232,3 +235,21 @@ def target_spec_causes(spec: Document, path: str) -> Iterator[Cause]:
                 reason="FieldValueDuplicate",
             )
         seen.add(name)
+
+
+RESOURCES = (
+    resource(
+        VirtualTarget,
+        "virtualtargets",
+        status=True,
+        name_problem=dns_label_problem,
+        columns=(
+            Column(name="Phase", path=".status.phase"),
+            Column(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
+            Column(name="Lease", path=".status.lease"),
+            Column(name="Class", path=".spec.virtualTargetClassName"),
+            Column(name="Host", path=".status.host", priority=1),
+        ),
+        checks=(virtualtarget_causes,),
+    ),
+)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from bullpen.api.deviceclass import GROUP_VERSION
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
+from bullpen.api.kinds.deviceclass import GROUP_VERSION
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.paths import Document, shown, walk
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
 from bullpen.kit import quantities
 
@@ -192,3 +194,13 @@ def amount_causes(document: Document, *pattern: str) -> Iterator[Cause]:
             if problem:
                 message = f"Invalid value: {shown(written)}: {problem}"
                 yield Cause(field=f"{path}[{name}]", message=message)
+
+
+RESOURCES = (
+    resource(
+        DevicePool,
+        "devicepools",
+        columns=(Column(name="Driver", path=".spec.driver"),),
+        checks=(devicepool_causes,),
+    ),
+)

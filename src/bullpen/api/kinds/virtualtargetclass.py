@@ -8,8 +8,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
+from bullpen.api.resource import resource
 from bullpen.kit import quantities
 
 GROUP_VERSION = "virtualtarget.jumpstarter.dev/v1alpha1"
@@ -214,3 +216,16 @@ class VirtualTargetClass(Kind):
     status: VirtualTargetClassStatus = field(
         default=VirtualTargetClassStatus(), metadata=about("What is known about the backend.")
     )
+
+
+RESOURCES = (
+    resource(
+        VirtualTargetClass,
+        "virtualtargetclasses",
+        status=True,
+        columns=(
+            Column(name="Provisioner", path=".spec.provisioner"),
+            Column(name="Binding", path=".spec.bindingMode"),
+        ),
+    ),
+)

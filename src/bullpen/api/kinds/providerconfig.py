@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Struct, about
+from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
 from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
-from bullpen.api.virtualtargetclass import GROUP_VERSION
+from bullpen.api.resource import resource
 
 INSTANCES_MAX = 100_000
 HOURS_MAX = 8760
@@ -117,3 +119,18 @@ class ProviderConfig(Kind):
     status: ProviderConfigStatus = field(
         default=ProviderConfigStatus(), metadata=about("What is known of the provider.")
     )
+
+
+RESOURCES = (
+    resource(
+        ProviderConfig,
+        "providerconfigs",
+        status=True,
+        columns=(
+            Column(name="Provisioner", path=".spec.provisioner"),
+            Column(name="Instances", path=".status.instances", type="integer"),
+            Column(name="Hourly Cost", path=".status.hourlyCost"),
+            Column(name="Last Error", path=".status.lastError", priority=1),
+        ),
+    ),
+)

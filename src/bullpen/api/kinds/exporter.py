@@ -8,9 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
-from bullpen.api.client import GROUP_VERSION
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Struct, about
+from bullpen.api.kinds.client import GROUP_VERSION
 from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
+from bullpen.api.resource import resource
 
 
 class ExporterStatusValue(StrEnum):
@@ -113,3 +115,17 @@ class Exporter(Kind):
         default=ExporterStatus(),
         metadata=about("What the controller knows about the exporter."),
     )
+
+
+RESOURCES = (
+    resource(
+        Exporter,
+        "exporters",
+        status=True,
+        columns=(
+            Column(name="Enabled", path=".spec.enabled", type="boolean"),
+            Column(name="Status", path=".status.exporterStatus"),
+            Column(name="Message", path=".status.statusMessage", priority=1),
+        ),
+    ),
+)

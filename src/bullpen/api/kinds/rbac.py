@@ -10,6 +10,7 @@ from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import selector_causes
 from bullpen.api.paths import Document, shown
+from bullpen.api.resource import resource
 from bullpen.errors import Cause
 from bullpen.kit.names import dns_label_problem, dns_subdomain_problem
 
@@ -293,3 +294,33 @@ def _unsupported(path: str, value: object, known: tuple[str, ...]) -> Cause:
     listed = ", ".join(f'"{name}"' for name in known)
     message = f"Unsupported value: {shown(value)}: supported values: {listed}"
     return Cause(field=path, message=message, reason="FieldValueNotSupported")
+
+
+RESOURCES = (
+    resource(Role, "roles", custom=False, name_problem=role_name_problem, checks=(role_causes,)),
+    resource(
+        RoleBinding,
+        "rolebindings",
+        custom=False,
+        name_problem=role_name_problem,
+        fold=with_binding_defaults,
+        checks=(role_binding_causes,),
+    ),
+    resource(
+        ClusterRole,
+        "clusterroles",
+        custom=False,
+        namespaced=False,
+        name_problem=role_name_problem,
+        checks=(cluster_role_causes,),
+    ),
+    resource(
+        ClusterRoleBinding,
+        "clusterrolebindings",
+        custom=False,
+        namespaced=False,
+        name_problem=role_name_problem,
+        fold=with_binding_defaults,
+        checks=(cluster_role_binding_causes,),
+    ),
+)

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from bullpen.api.columns import Column
 from bullpen.api.device_cel import checked_expression
 from bullpen.api.device_selectors import EXPRESSION_BYTES_MAX
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import selector_causes
 from bullpen.api.paths import Document, walk
+from bullpen.api.resource import resource
 from bullpen.errors import BadRequest, Cause
 
 GROUP_VERSION = "device.jumpstarter.dev/v1alpha1"
@@ -123,3 +125,14 @@ def _expression_cause(path: str, text: Any) -> Cause | None:
     except BadRequest as error:
         return Cause(field=path, message=f"Invalid value: {error.message}")
     return None
+
+
+RESOURCES = (
+    resource(
+        DeviceClass,
+        "deviceclasses",
+        namespaced=False,
+        columns=(Column(name="Cost", path=".spec.cost", type="integer"),),
+        checks=(deviceclass_causes,),
+    ),
+)

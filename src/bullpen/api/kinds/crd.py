@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
+from bullpen.api.resource import resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +117,18 @@ class CustomResourceDefinition(Kind):
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
     spec: CrdSpec = field(metadata=about("How the kind is served.", required=True))
     status: CrdStatus = field(default=CrdStatus(), metadata=about("Whether the kind is served."))
+
+
+RESOURCES = (
+    resource(
+        CustomResourceDefinition,
+        "customresourcedefinitions",
+        custom=False,
+        namespaced=False,
+        read_only=True,
+        # No status subresource, unlike Kubernetes: the definitions of a server
+        # that implements them are written once, with their status.
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+    ),
+)

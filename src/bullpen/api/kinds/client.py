@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
+from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
+from bullpen.api.resource import resource
 
 GROUP_VERSION = "jumpstarter.dev/v1alpha1"
 
@@ -53,3 +55,13 @@ class Client(Kind):
     status: ClientStatus = field(
         default=ClientStatus(), metadata=about("What the controller gave the client.")
     )
+
+
+RESOURCES = (
+    resource(
+        Client,
+        "clients",
+        status=True,
+        columns=(Column(name="Token Expires", path=".status.tokenExpiresAt"),),
+    ),
+)

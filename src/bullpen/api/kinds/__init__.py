@@ -1,0 +1,1 @@
+"""The kinds, one module each, with their rows in the table of resources."""
