@@ -27,7 +27,8 @@ test-tools: setup ## What only tests need: Chromium, Prometheus, and packages of
 	@$(BIN)/python scripts/pages dev
 
 test: check test-tools ## Everything: the fast half, then whole labs, real processes, crashes and clients
-	$(PYTEST) -n 4 --dist loadgroup -m "lab or slow or hypothesis or real and patient" $(T)
+	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow or hypothesis) and not real" $(T)
+	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
 	$(PYTEST) -m "real and not patient" $(T)
 
 lint: setup ## Style and format

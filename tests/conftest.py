@@ -32,15 +32,10 @@ SLOW_SECONDS_MAX = 300
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark labs, give slow tests more time, and leave clusters alone unless asked for by name.
-
-    Real tests of one file share the services that they start, so one process runs them all.
-    """
+    """Mark labs, give slow tests more time, and leave clusters alone unless asked for by name."""
     for item in items:
         if item.path.relative_to(Path(__file__).parent).parts[0] in LABS:
             item.add_marker(pytest.mark.lab)
-        if item.get_closest_marker("real"):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
         long = item.get_closest_marker("slow") or item.get_closest_marker("real")
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS_MAX))

@@ -27,7 +27,10 @@ async def stream(world: LabWorld, name: str) -> None:
 
 
 def test_a_claim_for_several_does_not_starve_behind_a_stream_of_leases() -> None:
-    """H14. Its exporters are kept for it as they become free: it waits for one round of leases."""
+    """H14. Its exporters are kept for it as they become free.
+
+    It waits for the leases that were requested before, and for one round of leases.
+    """
 
     async def story(world: LabWorld) -> None:
         async with lab(world, "a", "b"), asyncio.TaskGroup() as tasks:
@@ -36,7 +39,7 @@ def test_a_claim_for_several_does_not_starve_behind_a_stream_of_leases() -> None
                 streams.append(tasks.create_task(stream(world, f"small-{number}")))
                 await asyncio.sleep(150)  # so that they never end at the same time
             await make_claim(world, "c")
-            await asyncio.sleep(SMALL.total_seconds())
+            await asyncio.sleep(2 * SMALL.total_seconds())
             await allocated(world)
             for task in streams:
                 task.cancel()

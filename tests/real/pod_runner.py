@@ -146,7 +146,8 @@ class RunningPod:
         return self._processes[name]
 
     def _await_probe(self, container: dict[str, Any]) -> None:
-        _, kind, path = container["startupProbe"]["exec"]["command"]
+        # sh -c "test KIND PATH || …"
+        _, kind, path, *_ = container["startupProbe"]["exec"]["command"][2].split()
         mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
         point = next(point for point in mounts if path.startswith(point))
         seen = self._volume(mounts[point]) / Path(path).relative_to(point)

@@ -82,7 +82,7 @@ def test_created_configs_work_with_jmp_and_are_private(service: Service) -> None
 def test_status_tells_what_is_going_on(service: Service) -> None:
     report = json.loads(service.bullpen("status", "-o", "json").stdout)
     assert report["healthy"] is True
-    sections = {"endpoints", "pools", "exporters", "providers", "leases", "waiting"}
+    sections = {"endpoints", "pools", "lastingPools", "exporters", "providers", "leases", "waiting"}
     assert set(report) == {"healthy", "problem", *sections}
     assert service.bullpen("status").stdout.startswith("Health:      ok")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pexpect  # type: ignore[import-untyped]
@@ -159,6 +161,8 @@ def test_top_shows_changes_until_it_is_interrupted(lab: Service, tmp_path: Path)
     shown = pexpect.spawn(
         str(BIN / "bullpen"), ["top", "--interval", "200ms"],
         env=lab.environment, dimensions=(60, 200), timeout=60, encoding="utf-8",
+        # A job in the background ignores it, and so would what the job starts.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         shown.expect("Health: +ok")

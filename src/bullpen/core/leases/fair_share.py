@@ -24,6 +24,9 @@ HANDICAP_MAX = timedelta(hours=1)
 HANDICAP_HALF = 8.0
 """The weighted hours of use that give half of ``HANDICAP_MAX``."""
 
+HANDICAP_GRAIN = timedelta(minutes=1)
+"""Less than this is no handicap: a few minutes of use do not change the order of requests."""
+
 NO_HANDICAP = timedelta(0)
 
 _RATE = math.log(2) / (HALF_LIFE / timedelta(hours=1))
@@ -49,7 +52,10 @@ def debt(spells: Iterable[Spell], *, now: datetime) -> float:
 
 def handicap(debt: float) -> timedelta:
     """By how much the requests of a client with so much recent use are delayed in the queue."""
-    return HANDICAP_MAX * (debt / (debt + HANDICAP_HALF)) if debt > 0 else NO_HANDICAP
+    if debt <= 0:
+        return NO_HANDICAP
+    exact = HANDICAP_MAX * (debt / (debt + HANDICAP_HALF))
+    return exact // HANDICAP_GRAIN * HANDICAP_GRAIN
 
 
 def delayed(since: datetime, by: timedelta) -> datetime:
