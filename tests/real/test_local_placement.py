@@ -36,7 +36,7 @@ from bullpen.provisioners.mock import NAME as MOCK
 from bullpen.provisioners.qemu import NAME as QEMU
 from support.real_service import Service, eventually, free_port_base
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 STOP_SECONDS_MAX = 60.0
 WAIT_SECONDS_MAX = 40.0

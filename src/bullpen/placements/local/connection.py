@@ -110,7 +110,9 @@ class Link:
 
     def send(self, command: Command) -> None:
         """Send a command. If it cannot be delivered, ``events`` ends."""
-        self._writer.write(frame(command))
+        # Writing to a closed transport raises an error that nobody expects here.
+        if not self._writer.is_closing():
+            self._writer.write(frame(command))
 
     def events(self) -> AsyncIterator[Event]:
         """The events of the zygote from now on, until it is gone."""
