@@ -16,7 +16,7 @@ from support.real_service import Service, eventually, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(400)]
 
-MEMBERS = 300
+MEMBERS = 100
 SECONDS_MAX = 240.0
 
 OWN_BYTES_MAX = 25 << 20

@@ -12,13 +12,13 @@ from bullpen.sim.run import run
 
 SEEDS = Path(__file__).parent / "seeds.txt"
 MANY = {
-    Size.TINY: 100,
-    Size.SMALL: 20,
-    Size.USUAL: 4,
+    Size.TINY: 40,
+    Size.SMALL: 10,
+    Size.USUAL: 2,
     Size.LARGE: 1,
     Size.DENSE: 1,
-    Size.LASTING: 30,
-    Size.CLAIMS: 10,
+    Size.LASTING: 12,
+    Size.CLAIMS: 6,
 }
 """Seeds of each home in `make test`; `make soak` runs as many as there is time for."""
 
