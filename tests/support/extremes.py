@@ -127,7 +127,7 @@ BASES: dict[str, dict[str, Json]] = {
             ],
         }
     },
-    "DeviceClass": {"spec": {"selectors": [{"cel": "device.board == 'odd'"}]}},
+    "DeviceClass": {"spec": {"selectors": [{"cel": {"expression": "device.board == 'odd'"}}]}},
     "DevicePool": {"spec": {"driver": "odd", "devices": [{"name": "a"}]}},
     "DeviceClaim": {
         "spec": {
@@ -175,9 +175,9 @@ def resources() -> tuple[Resource, ...]:
 
 def extremes(resource: Resource) -> Iterator[Extreme]:
     """Documents of a kind, each with one field at an extreme."""
-    base = _base(resource)
+    start = base(resource)
     for index, metadata in enumerate(METADATA):
-        document = copy.deepcopy(base)
+        document = copy.deepcopy(start)
         document.setdefault("metadata", {}).update(metadata)
         yield Extreme(resource, ("metadata", index), metadata, document)
     skipped = ("apiVersion", "kind", "metadata")
@@ -186,10 +186,10 @@ def extremes(resource: Resource) -> Iterator[Extreme]:
         if name in skipped:
             continue
         for path, value in _walk(schema, (name,)):
-            yield Extreme(resource, path, value, _with(base, resource.schema, path, value))
+            yield Extreme(resource, path, value, _with(start, resource.schema, path, value))
 
 
-def _base(resource: Resource) -> dict[str, Json]:
+def base(resource: Resource) -> dict[str, Json]:
     own = COORDINATION if resource.group == "coordination.k8s.io" else BASES[resource.kind]
     return {"apiVersion": resource.api_version, "kind": resource.kind, **copy.deepcopy(own)}
 

@@ -46,6 +46,14 @@ def checked_expression(text: str) -> Expression:
     return found
 
 
+def stored_expression(text: str) -> Expression:
+    """The expression of a stored object, which a cluster accepts even if it does not compile."""
+    try:
+        return checked_expression(text)
+    except BadRequest as error:
+        return Expression(text, problem=error.message)
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A compiled expression."""

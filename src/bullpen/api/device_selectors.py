@@ -55,6 +55,9 @@ class Expression:
     rest: str = ""
     """The conjuncts that need a CEL engine, as one expression; empty if none do."""
 
+    problem: str = ""
+    """Why it can never be evaluated; empty if it can."""
+
 
 @lru_cache(maxsize=KNOWN_MAX)
 def parse_expression(text: str) -> Expression:

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, cast
 
 from bullpen.api import cel, schema, validation
+from bullpen.api.admission_rules import AdmissionRule
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind
 from bullpen.api.limits import CAUSES_MAX, oddity
@@ -89,6 +90,9 @@ class Resource:
 
     checks: tuple[Check, ...] = field(default=(), repr=False)
     """Checks beyond the schema and its CEL rules."""
+
+    admission: tuple[AdmissionRule, ...] = field(default=(), repr=False)
+    """The same checks for clusters, and the rules of names."""
 
     @property
     def api_version(self) -> str:

@@ -79,6 +79,7 @@ _COPIED = (
     "pattern",
     "minLength",
     "maxLength",
+    "minItems",
     "maxItems",
     "maxProperties",
     "format",
@@ -160,6 +161,10 @@ _WORDS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "maxLength": (
         "FieldValueTooLong",
         lambda facts: f"may not be more than {facts['limit']} chars long",
+    ),
+    "minItems": (
+        "FieldValueInvalid",
+        lambda facts: f"should have at least {facts['limit']} items",
     ),
     "maxItems": ("FieldValueTooMany", lambda facts: f"must have at most {facts['limit']} items"),
     "maxProperties": (

@@ -14,6 +14,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
 from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.core import ConfigMap, Event, Namespace, Secret
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.lease import Lease
@@ -35,6 +36,15 @@ EXAMPLES: dict[type[Kind], Document] = {
     Lease: LEASE,
     ExporterSet: EXPORTER_SET,
     VirtualTargetClass: VIRTUAL_TARGET_CLASS,
+    DeviceClaim: named(
+        {
+            "spec": {
+                "clientRef": {"name": "alice"},
+                "requests": [{"name": "dut", "exactly": {"deviceClassName": "board"}}],
+                "duration": "1h",
+            }
+        }
+    ),
     Client: named({"spec": {}}),
     Exporter: named({"spec": {"enabled": True}}),
     ExporterAccessPolicy: named({"spec": {}}),
@@ -309,6 +319,13 @@ LONG = "x" * 1000
             "0s",
             'FieldValueInvalid spec.duration: Invalid value: "0s": must be positive',
             id="a lease of no length",
+        ),
+        pytest.param(
+            DeviceClaim,
+            "spec.requests",
+            [],
+            "FieldValueInvalid spec.requests: Invalid value: []: should have at least 1 items",
+            id="too few requests",
         ),
         pytest.param(
             Lease,

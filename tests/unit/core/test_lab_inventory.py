@@ -149,3 +149,15 @@ def test_the_story_of_a_board_and_its_peers_on_one_site() -> None:
     answer = allocate(inventory, terms_of(asked.spec), classes)
     assert answer.devices == ("vm", "can-0", "can-1")
     assert answer.alternatives == {"dut": 1, "peer": 0}
+
+
+def test_an_expression_that_a_cluster_accepted_matches_nothing_and_hinders_nobody() -> None:
+    inventory = inventory_of([exporter("hw", board="rpi4")], [])
+    classes = [
+        class_definition(device_class("good", "board == 'rpi4'")),
+        class_definition(device_class("bad", "board == ")),
+    ]
+    good = claim({"name": "dut", "exactly": {"deviceClassName": "good"}})
+    bad = claim({"name": "dut", "exactly": {"deviceClassName": "bad"}})
+    assert allocate(inventory, terms_of(good.spec), classes).devices == ("hw",)
+    assert allocate(inventory, terms_of(bad.spec), classes).verdict is Verdict.UNSATISFIABLE

@@ -357,7 +357,9 @@ def test_names_of_cluster_wide_objects_say_which_installation_they_are_of() -> N
     ],
 )
 def test_a_cluster_refuses_to_scale_a_set_to_zero(scale: dict[str, int], accepted: bool) -> None:
-    (policy,) = [d for d in objects("nothing") if d["kind"] == "ValidatingAdmissionPolicy"]
+    kind = "ValidatingAdmissionPolicy"
+    policies = [d for d in objects("nothing") if d["kind"] == kind]
+    (policy,) = [d for d in policies if d["metadata"]["name"].endswith("-scale")]
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
     assert rule["resources"] == ["exportersets/scale"]
     (check,) = policy["spec"]["validations"]
@@ -370,12 +372,15 @@ def test_a_cluster_refuses_to_scale_a_set_to_zero(scale: dict[str, int], accepte
 def test_an_admission_policy_applies_where_the_installation_does(
     everywhere: bool, names: set[str] | None
 ) -> None:
-    found = installed(Chosen({"allNamespaces": everywhere}, namespace="lab"))
-    (binding,) = [d for d in found if d["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert binding["spec"]["policyName"] == binding["metadata"]["name"]
-    where = binding["spec"].get("matchResources")
-    selected = where and set(where["namespaceSelector"]["matchLabels"].values())
-    assert selected == names
+    found = list(installed(Chosen({"allNamespaces": everywhere}, namespace="lab")))
+    bindings = [d for d in found if d["kind"] == "ValidatingAdmissionPolicyBinding"]
+    policies = [d for d in found if d["kind"] == "ValidatingAdmissionPolicy"]
+    assert len(bindings) == len(policies) > 1
+    for binding in bindings:
+        assert binding["spec"]["policyName"] == binding["metadata"]["name"]
+        where = binding["spec"].get("matchResources")
+        selected = where and set(where["namespaceSelector"]["matchLabels"].values())
+        assert selected == names
 
 
 def test_each_part_is_a_file_of_its_own() -> None:

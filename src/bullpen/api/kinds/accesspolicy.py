@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar
 
+from bullpen.api.admission_rules import selector_rules
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.kinds.client import GROUP_VERSION
-from bullpen.api.kinds.lease import idle_problem
+from bullpen.api.kinds.lease import idle_problem, idle_rule
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.api.metadata_checks import selector_causes
 from bullpen.api.paths import Document, shown, walk
@@ -114,5 +115,14 @@ def policy_causes(document: Document, old: Document | None) -> Iterator[Cause]:
 
 
 RESOURCES = (
-    resource(ExporterAccessPolicy, "exporteraccesspolicies", status=True, checks=(policy_causes,)),
+    resource(
+        ExporterAccessPolicy,
+        "exporteraccesspolicies",
+        status=True,
+        checks=(policy_causes,),
+        admission=(
+            *selector_rules("spec.exporterSelector", "spec.policies.*.from.*.clientSelector"),
+            idle_rule("spec.policies.*.idleTimeout"),
+        ),
+    ),
 )

@@ -8,6 +8,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from bullpen.api.admission_rules import (
+    AdmissionRule,
+    Clause,
+    amount_rules,
+    each,
+    positive_rule,
+)
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Limits, Rule, Struct, about
 from bullpen.api.kinds.deviceclass import (
@@ -15,8 +22,10 @@ from bullpen.api.kinds.deviceclass import (
     SELECTORS_MAX,
     DeviceSelector,
     device_selector_causes,
+    device_selector_rules,
 )
 from bullpen.api.kinds.devicepool import ATTRIBUTES_MAX, TAINTS_MAX, TaintEffect, amount_causes
+from bullpen.api.kinds.lease import time_causes, time_rule
 from bullpen.api.meta import Condition, LocalObjectReference, ObjectMeta
 from bullpen.api.paths import Document, shown, walk
 from bullpen.api.resource import resource
@@ -292,6 +301,7 @@ def deviceclaim_causes(document: Document, old: Document | None) -> Iterator[Cau
     yield from _size_causes(document)
     yield from _name_causes(document)
     yield from _time_causes(document)
+    yield from time_causes(document, old, "beginTime")
 
 
 def _form_causes(path: str, asked: Mapping[str, Any]) -> Iterator[Cause]:
@@ -353,6 +363,79 @@ def _wrong(path: str, value: object, problem: str) -> Cause:
     return Cause(field=path, message=f"Invalid value: {shown(value)}: {problem}")
 
 
+def _form_rules(path: str) -> Iterator[AdmissionRule]:
+    """``_form_causes`` of each form at ``path``, for clusters."""
+    yield from device_selector_rules(f"{path}.selectors")
+    yield from amount_rules(f"{path}.capacity", f"{path}.totals")
+
+    def rule(name: str, condition: Clause, problem: str) -> AdmissionRule:
+        return AdmissionRule(expression=each(path, condition), message=f"{path}.{name}: {problem}")
+
+    def every(form: str) -> str:
+        return f"has({form}.allocationMode) && {form}.allocationMode == '{AllocationMode.ALL}'"
+
+    def totals(form: str) -> str:
+        return f"has({form}.totals) && size({form}.totals) > 0"
+
+    yield rule(
+        "count",
+        lambda form: f"!({every(form)}) || !has({form}.count) || {form}.count == 1",
+        "All takes no count",
+    )
+    yield rule(
+        "totals", lambda form: f"!({every(form)}) || !({totals(form)})", "All takes no totals"
+    )
+    yield rule(
+        "maxCount",
+        lambda form: f"!has({form}.maxCount) || ({totals(form)})",
+        "has a meaning only with totals",
+    )
+    yield rule(
+        "maxCount",
+        lambda form: (
+            f"!has({form}.maxCount) || {form}.maxCount >= (has({form}.count) ? {form}.count : 1)"
+        ),
+        "must not be below count",
+    )
+
+
+def _claim_rules() -> Iterator[AdmissionRule]:
+    """The checks above, for clusters."""
+    yield from _form_rules("spec.requests.*.exactly")
+    yield from _form_rules("spec.requests.*.firstAvailable.*")
+    count = "[has(f.count) ? f.count : 1, has(f.maxCount) ? f.maxCount : 1].max()"
+    forms = "(has(r.exactly) ? [r.exactly] : has(r.firstAvailable) ? r.firstAvailable : [])"
+    largest = f"(size({forms}) > 0 ? {forms}.map(f, {count}).max() : 0)"
+    yield AdmissionRule(
+        expression=f"object.spec.requests.map(r, {largest}).sum() <= {MEMBERS_MAX}",
+        message=f"spec.requests: must not ask for more than {MEMBERS_MAX} devices",
+    )
+    yield AdmissionRule(
+        expression=each(
+            "spec.constraints.*.requests.*",
+            lambda name: (
+                f"object.spec.requests.exists(r, {name} == r.name || (has(r.firstAvailable)"
+                f" && r.firstAvailable.exists(a, {name} == r.name + '/' + a.name)))"
+            ),
+        ),
+        message="spec.constraints.*.requests: must name requests or alternatives",
+    )
+    yield positive_rule("spec.duration")
+    yield time_rule("beginTime")
+    after = "(has({0}.after) ? duration({0}.after) : duration('0s'))".format
+    yield AdmissionRule(
+        expression=each(
+            "spec.requests.*.firstAvailable",
+            lambda forms: (
+                f"{forms}.all(a, {after('a')} > duration('-1us'))"
+                f" && {forms}.map(a, {after('a')}).isSorted()"
+            ),
+        ),
+        message="spec.requests.*.firstAvailable.*.after: must not be shorter than that of an"
+        " earlier alternative",
+    )
+
+
 RESOURCES = (
     resource(
         DeviceClaim,
@@ -365,5 +448,6 @@ RESOURCES = (
             Column(name="Duration", path=".spec.duration"),
         ),
         checks=(deviceclaim_causes,),
+        admission=tuple(_claim_rules()),
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from bullpen.api.admission_rules import AdmissionRule, selector_rules
 from bullpen.api.columns import Column
 from bullpen.api.device_cel import checked_expression
 from bullpen.api.device_selectors import EXPRESSION_BYTES_MAX
@@ -127,6 +128,14 @@ def _expression_cause(path: str, text: Any) -> Cause | None:
     return None
 
 
+def device_selector_rules(path: str) -> Iterator[AdmissionRule]:
+    """``device_selector_causes`` for clusters, which cannot compile an expression in another.
+
+    There, the controller reports one that does not compile in a condition.
+    """
+    yield from selector_rules(f"{path}.*.labels")
+
+
 RESOURCES = (
     resource(
         DeviceClass,
@@ -134,5 +143,6 @@ RESOURCES = (
         namespaced=False,
         columns=(Column(name="Cost", path=".spec.cost", type="integer"),),
         checks=(deviceclass_causes,),
+        admission=(*device_selector_rules("spec.selectors"), *selector_rules("spec.classSelector")),
     ),
 )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.admission_rules import (
+    AMOUNT_MAX,
+    AMOUNT_MAX_TEXT,
+    AdmissionRule,
+    amount_rules,
+    each,
+)
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.deviceclass import GROUP_VERSION
@@ -183,12 +191,18 @@ def _attribute_causes(document: Document, *pattern: str) -> Iterator[Cause]:
 _VALUES = ("string", "int", "bool", "version", "quantity", "strings")
 
 
+def _amount_problem(amount: Decimal) -> str:
+    if amount < 0:
+        return "must not be negative"
+    return "" if amount <= AMOUNT_MAX else f"must not be larger than {AMOUNT_MAX_TEXT}"
+
+
 def amount_causes(document: Document, *pattern: str) -> Iterator[Cause]:
-    """The amounts in each map at ``pattern`` that are no quantity, or negative."""
+    """The amounts in each map at ``pattern`` that are no quantity, negative or too large."""
     for path, amounts in walk(document, pattern):
         for name, written in amounts.items():
             try:
-                problem = "" if quantities.parse(written).amount >= 0 else "must not be negative"
+                problem = _amount_problem(quantities.parse(written).amount)
             except ValueError as error:
                 problem = str(error)
             if problem:
@@ -196,11 +210,28 @@ def amount_causes(document: Document, *pattern: str) -> Iterator[Cause]:
                 yield Cause(field=f"{path}[{name}]", message=message)
 
 
+_COUNTERS = each(
+    "spec.devices.*.consumesCounters",
+    lambda drawn: (
+        f"{drawn}.all(k, has(object.spec.sharedCounters) && k in object.spec.sharedCounters)"
+    ),
+)
+
 RESOURCES = (
     resource(
         DevicePool,
         "devicepools",
         columns=(Column(name="Driver", path=".spec.driver"),),
         checks=(devicepool_causes,),
+        admission=(
+            *amount_rules(
+                "spec.sharedCounters", "spec.devices.*.capacity", "spec.devices.*.consumesCounters"
+            ),
+            AdmissionRule(
+                expression=_COUNTERS,
+                message="spec.devices.*.consumesCounters: must name counters of"
+                " spec.sharedCounters",
+            ),
+        ),
     ),
 )

@@ -8,6 +8,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.admission_rules import (
+    AdmissionRule,
+    not_negative_rule,
+    selector_rules,
+    selects,
+    template_rules,
+)
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION, Images
@@ -406,9 +413,8 @@ def member_labels(name: str, template: Mapping[str, str]) -> dict[str, str]:
 def template_causes(document: Document) -> Iterator[Cause]:
     """Why the API server would refuse a member of this set, or the set not know it.
 
-    A rule that upstream lacks. It is not written in CEL: over unbounded selectors a cluster
-    would estimate its cost as too high and reject the whole definition. There, the controller
-    reports the same in a condition.
+    A rule that upstream lacks. It is not in the schema: over unbounded selectors a cluster would
+    estimate its cost as too high and reject the whole definition.
     """
     metadata = document["spec"]["template"].get("metadata", {})
     labels = metadata.get("labels", {})
@@ -435,6 +441,28 @@ def _mismatch(selector: Selector, message: str) -> Cause:
     )
 
 
+def _selector_rule() -> AdmissionRule:
+    """``template_causes`` about the selector, for clusters."""
+    labels = "object.spec.template.metadata.labels"
+    given = f"has(object.spec.template.metadata) && has({labels})"
+    named = f"size(object.metadata.name) <= {LABEL_VALUE_LENGTH_MAX}"
+    plain = selects(
+        "object.spec.selector",
+        lambda key: f"({given} && {key} in {labels})",
+        f"{labels}[{{}}]".format,
+    )
+    owned = selects(
+        "object.spec.selector",
+        lambda key: f"(({key} == '{SET_NAME}' && {named}) || ({given} && {key} in {labels}))",
+        lambda key: f"({key} == '{SET_NAME}' && {named} ? object.metadata.name : {labels}[{key}])",
+    )
+    return AdmissionRule(
+        expression=f"({plain}) && (!has(object.metadata.name) || ({owned}))",
+        message="spec.template.metadata.labels: must satisfy spec.selector, also with"
+        f" {SET_NAME}, which the controller sets",
+    )
+
+
 RESOURCES = (
     resource(
         ExporterSet,
@@ -456,5 +484,11 @@ RESOURCES = (
             Column(name="Class", path=".spec.virtualTargetClassName"),
         ),
         checks=(exporterset_causes,),
+        admission=(
+            *selector_rules("spec.selector"),
+            *template_rules(MEMBER_ANNOTATIONS_BYTES_MAX + len(f"{SET_NAME}-room")),
+            _selector_rule(),
+            not_negative_rule("spec.scaleDownCooldown"),
+        ),
     ),
 )

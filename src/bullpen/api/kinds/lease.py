@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
+from bullpen.api.admission_rules import (
+    AdmissionRule,
+    each,
+    lasts,
+    positive_rule,
+    selector_rules,
+)
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.client import GROUP_VERSION
@@ -212,13 +219,34 @@ def lease_causes(document: Document, old: Document | None) -> Iterator[Cause]:
         for path, value in walk(document, ("spec", "tags", IDLE_TAG)):
             if problem := idle_problem(value):
                 yield Cause(field=path, message=f"Invalid value: {shown(value)}: {problem}")
-    for name in ("beginTime", "endTime"):
+    yield from time_causes(document, old, "beginTime", "endTime")
+
+
+def time_causes(document: Document, old: Document | None, *names: str) -> Iterator[Cause]:
+    """The errors in the times with these names in the spec."""
+    for name in names:
         before = [value for _, value in walk(old, ("spec", name))] if old is not None else []
         for path, value in walk(document, ("spec", name)):
             # A time stored before this bound existed must not prevent the lease from ending.
             if not TIME_MIN <= times.parse(value) <= TIME_MAX and value not in before:
                 text = f"must lie between {times.text(TIME_MIN)} and {times.text(TIME_MAX)}"
                 yield Cause(field=path, message=f"Invalid value: {shown(value)}: {text}")
+
+
+def time_rule(name: str) -> AdmissionRule:
+    """``time_causes`` of one time, for clusters."""
+    first, last = times.text(TIME_MIN), times.text(TIME_MAX)
+
+    def holds(time: str) -> str:
+        earliest, latest = f"timestamp('{first}')", f"timestamp('{last}')"
+        inside = f"timestamp({time}) >= {earliest} && timestamp({time}) <= {latest}"
+        same = f"oldObject != null && has(oldObject.spec.{name}) && oldObject.spec.{name} == {time}"
+        return f"({same}) || ({inside})"
+
+    return AdmissionRule(
+        expression=each(f"spec.{name}", holds),
+        message=f"spec.{name}: must lie between {first} and {last}",
+    )
 
 
 def idle_problem(text: str) -> str:
@@ -228,6 +256,26 @@ def idle_problem(text: str) -> str:
     except ValueError as error:
         return str(error)
     return "" if found >= IDLE_MIN else f"must be at least {durations.text(IDLE_MIN)}"
+
+
+def idle_rule(path: str) -> AdmissionRule:
+    """``idle_problem`` of what is at ``path``, for clusters."""
+    shortest = durations.text(IDLE_MIN)
+    return AdmissionRule(
+        expression=each(path, lambda text: lasts(text, f">= duration('{shortest}')")),
+        message=f"{path}: must be a duration of at least {shortest}",
+    )
+
+
+def _tag_rule() -> AdmissionRule:
+    shortest = durations.text(IDLE_MIN)
+    tag = f"object.spec.tags['{IDLE_TAG}']"
+    given = f"oldObject == null && has(object.spec.tags) && '{IDLE_TAG}' in object.spec.tags"
+    bound = f">= duration('{shortest}')"
+    return AdmissionRule(
+        expression=f"!({given}) || ({lasts(tag, bound)})",
+        message=f"spec.tags.{IDLE_TAG}: must be a duration of at least {shortest}",
+    )
 
 
 RESOURCES = (
@@ -241,5 +289,12 @@ RESOURCES = (
             Column(name="Exporter", path=".status.exporterRef.name"),
         ),
         checks=(lease_causes,),
+        admission=(
+            *selector_rules("spec.selector"),
+            positive_rule("spec.duration"),
+            _tag_rule(),
+            time_rule("beginTime"),
+            time_rule("endTime"),
+        ),
     ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.admission_rules import AdmissionRule, compares, each
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
@@ -205,6 +206,23 @@ def size_bytes(spec: Mapping[str, object]) -> int | None:
     return quantities.parse(size).whole() if isinstance(size, int | str) and size != "" else None
 
 
+def size_rule(path: str) -> AdmissionRule:
+    """``size_causes`` of the size at ``path``, for clusters."""
+
+    def bounded(size: str) -> str:
+        least = compares(size, ">= 0", "quantity('1Mi')")
+        most = compares(size, "<= 0", "quantity('64Ti')")
+        return f"(string({size}) == '' || ({least} && {most}))"
+
+    return AdmissionRule(
+        expression=each(path, bounded), message=f"{path}: must be between 1Mi and 64Ti"
+    )
+
+
+_BEFORE = "oldObject != null && has(oldObject.spec.size) && string(oldObject.spec.size) != ''"
+_GROWS = compares("object.spec.size", ">= 0", "quantity(string(oldObject.spec.size))")
+
+
 RESOURCES = (
     resource(
         VirtualDisk,
@@ -217,5 +235,12 @@ RESOURCES = (
             Column(name="Allocated", path=".status.allocated", priority=1),
         ),
         checks=(virtualdisk_causes,),
+        admission=(
+            size_rule("spec.size"),
+            AdmissionRule(
+                expression=f"!({_BEFORE}) || (has(object.spec.size) && {_GROWS})",
+                message="spec.size: a disk never shrinks",
+            ),
+        ),
     ),
 )

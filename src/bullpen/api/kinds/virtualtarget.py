@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.admission_rules import AdmissionRule, each, label_name_rule
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.exporterset import Driver
@@ -20,7 +21,7 @@ from bullpen.api.meta import Condition, ObjectMeta
 from bullpen.api.paths import Document, shown
 from bullpen.api.resource import resource
 from bullpen.errors import Cause
-from bullpen.kit.names import dns_label_problem
+from bullpen.kit.names import DNS_LABEL_LENGTH_MAX, dns_label_problem
 
 DISKS_MAX = 16
 
@@ -237,6 +238,20 @@ def target_spec_causes(spec: Document, path: str) -> Iterator[Cause]:
         seen.add(name)
 
 
+def target_spec_rule(path: str) -> AdmissionRule:
+    """``target_spec_causes`` of the spec at ``path``, for clusters."""
+
+    def distinct(disks: str) -> str:
+        named = "has(d.virtualDisk) && d.virtualDisk != ''"
+        same = "has(e.virtualDisk) && e.virtualDisk == d.virtualDisk"
+        return f"{disks}.all(d, !({named}) || {disks}.exists_one(e, {same}))"
+
+    return AdmissionRule(
+        expression=each(f"{path}.disks", distinct),
+        message=f"{path}.disks: no two entries may name the same VirtualDisk",
+    )
+
+
 RESOURCES = (
     resource(
         VirtualTarget,
@@ -251,5 +266,6 @@ RESOURCES = (
             Column(name="Host", path=".status.host", priority=1),
         ),
         checks=(virtualtarget_causes,),
+        admission=(label_name_rule(DNS_LABEL_LENGTH_MAX), target_spec_rule("spec")),
     ),
 )

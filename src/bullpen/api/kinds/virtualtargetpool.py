@@ -8,15 +8,23 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
+from bullpen.api.admission_rules import (
+    AdmissionRule,
+    each,
+    label_name_rule,
+    not_negative_rule,
+    template_rules,
+)
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.exporterset import DECISIONS_MAX, Decision, RefusedWrite
-from bullpen.api.kinds.virtualdisk import VirtualDiskSpec, size_causes
+from bullpen.api.kinds.virtualdisk import VirtualDiskSpec, size_causes, size_rule
 from bullpen.api.kinds.virtualtarget import (
     DISKS_MAX,
     RESERVED_PREFIX,
     VirtualTargetSpec,
     target_spec_causes,
+    target_spec_rule,
 )
 from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
 from bullpen.api.meta import Condition, ObjectMeta
@@ -408,6 +416,26 @@ def _name(document: Document) -> str:
     return name
 
 
+def _pool_rules() -> Iterator[AdmissionRule]:
+    """The checks above, for clusters."""
+    yield label_name_rule(POOL_NAME_LENGTH_MAX)
+    yield target_spec_rule("spec.template.spec")
+    yield from template_rules(MEMBER_ANNOTATIONS_BYTES_MAX + len(f"{RESERVED_PREFIX}room"))
+    for part in ("labels", "annotations"):
+        path = f"spec.template.metadata.{part}"
+        yield AdmissionRule(
+            expression=each(path, lambda at: f"{at}.all(k, !k.startsWith('{RESERVED_PREFIX}'))"),
+            message=f"{path}: keys with {RESERVED_PREFIX} are set by the controller",
+        )
+    path = "spec.updateStrategy.maxUnavailable"
+    yield AdmissionRule(
+        expression=each(path, lambda count: f"{count} != 0"),
+        message=f"{path}: must be at least 1, or no update could proceed",
+    )
+    yield size_rule("spec.virtualDiskTemplates.*.spec.size")
+    yield not_negative_rule("spec.virtualDiskTemplates.*.reclaim.ttl")
+
+
 RESOURCES = (
     resource(
         VirtualTargetPool,
@@ -428,5 +456,6 @@ RESOURCES = (
             Column(name="Updated", path=".status.updatedReplicas", type="integer"),
         ),
         checks=(virtualtargetpool_causes,),
+        admission=tuple(_pool_rules()),
     ),
 )

@@ -115,6 +115,8 @@ class CriteriaIndex:
 
     def _expression(self, expression: Expression) -> Found:
         found = self._expressions.get(expression)
+        if found is None and expression.problem:
+            found = self._expressions[expression] = Found(0, self._index.everything)
         if found is None:
             devices, errors = self._index.everything, 0
             for term in expression.terms:

@@ -396,6 +396,8 @@ def _failure(
     if failed is Stage.SELECTOR:
         own = allocator.criteria.of_criteria(alternative.criteria)
         error = " cannot be evaluated on it" if own.errors >> number & 1 else " does not match it"
+        why = [expression.problem for expression in alternative.criteria.expressions]
+        error += "".join(f": {problem}" for problem in why if problem)
         texts = [expression.text for expression in alternative.criteria.expressions]
         return f"the selector {' && '.join(texts) or alternative.criteria.labels}{error}"
     if failed is Stage.CAPACITY:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from bullpen.api.device_cel import checked_expression
+from bullpen.api.device_cel import stored_expression
 from bullpen.api.kinds.deviceclaim import (
     AllocationMode,
     AlternativeRequest,
@@ -245,7 +245,7 @@ def _criteria(selectors: Iterable[DeviceSelector]) -> Criteria:
             requirements = (*labels.requirements, *selector.labels.selector().requirements)
             labels = Selector(requirements)
         if selector.cel is not None:
-            expressions.append(checked_expression(selector.cel.expression))
+            expressions.append(stored_expression(selector.cel.expression))
     return Criteria(labels=labels, expressions=tuple(expressions))
 
 
