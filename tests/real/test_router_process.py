@@ -102,6 +102,9 @@ def test_a_router_that_drains_tells_the_leases_and_what_it_cuts(fixed_service: S
         ended = ("get", "leases", "-o", "jsonpath={.items[*].status.ended}")
         assert service.kubectl(*ended).stdout == "false", "the lease goes on"
         assert process.wait(15) == 0
+        chosen = '.status.conditions[?(@.type=="Interrupted")]'
+        cut = ("get", "leases", "-o", f"jsonpath={{.items[*]{chosen}.reason}}")
+        assert service.kubectl(*cut).stdout == "StreamsCut"
 
 
 def test_an_ended_lease_is_cut_at_a_separate_router_too(fixed_service: Service) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bullpen.api.kinds.core import CoordinationLease, CoordinationLeaseSpec
-from bullpen.api.kinds.lease import ENDED_LABEL, Lease
+from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseStatus
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.app import process
@@ -28,12 +28,14 @@ from bullpen.app.sources import Sources
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.leases.session_recorder import SessionRecorder
+from bullpen.controllers.object_edit import change_status, together
+from bullpen.core.leases import sessions
 from bullpen.core.leases.sessions import Session
 from bullpen.datadir import certificates, keys
 from bullpen.datadir.certificates import TlsFiles, as_files, hosts_of
 from bullpen.datadir.directory import Layout
 from bullpen.datadir.keys import SharedKeys
-from bullpen.errors import Conflict, Gone, NotFound, Refused, Unavailable
+from bullpen.errors import Conflict, Gone, LabError, NotFound, Refused, Unavailable
 from bullpen.identity.tokens import Tickets
 from bullpen.kit import durations
 from bullpen.kit.clock import Clock
@@ -126,7 +128,7 @@ class RouterLab:
         namespace: str = NAMESPACE,
     ) -> None:
         clock, retry = sources.clock, sources.retry
-        self._name = name
+        self._name, self._clock = name, clock
         self._leases: Informer[Lease] = Informer(objects, Lease, retry=retry)
         self._objects, self._retry = objects, retry
         self._fence = fencing(router)
@@ -183,11 +185,28 @@ class RouterLab:
         """Tell the leases whose streams are about to be cut: they go on, and may connect again."""
         waited = f" after {durations.text(longest)}" if longest else ""
         text = f"router {self._name} stops and cuts the open streams{waited}; connect again"
-        await self._say(streams, "StreamsCut", text, warning=True)
+        told = await self._say(streams, "StreamsCut", text, warning=True)
+        failed: list[LabError | None] = []
+        # A router that stops does not wait for a home that is away.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS_MAX):
+                failed = await together(self._mark_cut(lease, text) for lease in told)
+        if len(failed) < len(told) or any(failed):
+            causes = {error.message for error in failed if error is not None}
+            cause = "; ".join(sorted(causes)) or "no answer"
+            log.warning("interruptions not recorded", extra={"key": "", "cause": cause})
+
+    async def _mark_cut(self, lease: Lease, text: str) -> None:
+        def cut(newest: Lease) -> LeaseStatus:
+            if newest.status.ended:
+                return newest.status
+            return sessions.interrupted(newest, message=text, now=self._clock.now())
+
+        await change_status(self._objects, self._leases, lease, cut)
 
     async def _say(
         self, streams: Mapping[str, int], reason: str, text: str, *, warning: bool
-    ) -> None:
+    ) -> list[Lease]:
         told = [lease for lease in self._leases.all() if lease.metadata.uid in streams]
         for lease in told:
             count = streams[lease.metadata.uid]
@@ -196,6 +215,7 @@ class RouterLab:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_SECONDS_MAX):
                 await self._events.flush()
+        return told
 
     @contextlib.asynccontextmanager
     async def announced(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.api.kinds.lease import SESSIONS_MAX, LeaseSession
+from bullpen.api.kinds.lease import SESSIONS_MAX, Lease, LeaseSession, LeaseSpec, LeaseStatus
+from bullpen.api.meta import LocalObjectReference
+from bullpen.core import conditions
 from bullpen.core.leases import sessions
 from bullpen.core.leases.sessions import PROBE_BYTES_MAX, Session
 from bullpen.kit.clock import EPOCH
@@ -128,3 +130,29 @@ def test_an_open_session_is_dropped_only_when_all_are_open(
     kept = sessions.merged(given_entries, ())
     if all_open - {s.stream for s in kept}:
         assert all(s.end_time is None for s in kept)
+
+
+def test_an_interruption_lasts_until_a_client_connects_again() -> None:
+    lease = Lease(
+        spec=LeaseSpec(client_ref=LocalObjectReference(name="alice")),
+        status=LeaseStatus(
+            conditions=conditions.condition(
+                (), "Ready", status=True, reason="Ready", message="", generation=1, now=EPOCH
+            )
+        ),
+    )
+    assert sessions.resumed(lease, ()) is lease.status
+    cut = EPOCH + timedelta(minutes=1)
+    status = sessions.interrupted(lease, message="a router stops", now=cut)
+    assert [found.type for found in status.conditions] == ["Interrupted", "Ready"]
+    assert conditions.holds(status.conditions, "Interrupted")
+
+    lease = replace(lease, status=status)
+    before = LeaseSession(stream="a", client="alice", start_time=EPOCH)
+    assert sessions.resumed(lease, (before,)) is status
+    later = replace(before, stream="b", start_time=cut + timedelta(seconds=5))
+    status = sessions.resumed(lease, (before, later))
+    assert [found.type for found in status.conditions] == ["Interrupted", "Ready"]
+    found = conditions.get(status.conditions, "Interrupted")
+    assert found is not None
+    assert (found.status, found.reason) == ("False", "Connected")

@@ -172,7 +172,7 @@ class LeaseStatus(Struct):
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about(
-            "Latest observations: Pending, Limited, Ready, Unsatisfiable, Invalid.",
+            "Latest observations: Pending, Limited, Interrupted, Ready, Unsatisfiable, Invalid.",
             list_keys=("type",),
             defaulted=True,
         ),

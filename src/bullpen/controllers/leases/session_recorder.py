@@ -123,7 +123,7 @@ class SessionReconciler:
 
         def learnt(newest: Lease) -> LeaseStatus:
             listed = sessions.merged(newest.status.sessions, news)
-            return replace(newest.status, sessions=listed)
+            return replace(sessions.resumed(newest, news), sessions=listed)
 
         try:
             written = await change_status(self._objects, self._view, lease, learnt)

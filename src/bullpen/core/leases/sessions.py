@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bullpen.api.kinds.lease import SESSIONS_MAX, LeaseSession
+from bullpen.api.kinds.lease import SESSIONS_MAX, Lease, LeaseSession, LeaseStatus
+from bullpen.core import conditions
+from bullpen.core.conditions import condition, last
 
 PROBE_LENGTH_MAX = timedelta(seconds=1)
 PROBE_BYTES_MAX = 200
@@ -31,6 +33,42 @@ class Session:
 
     from_client: int = 0
     from_exporter: int = 0
+
+
+def interrupted(lease: Lease, *, message: str, now: datetime) -> LeaseStatus:
+    """The status of an active lease whose streams a router cuts; the lease itself goes on."""
+    return _interruption(lease, cut=True, reason="StreamsCut", message=message, now=now)
+
+
+def resumed(lease: Lease, news: Iterable[LeaseSession]) -> LeaseStatus:
+    """The status once a client has connected again after an interruption."""
+    found = conditions.get(lease.status.conditions, INTERRUPTED)
+    if found is None or found.status != "True":
+        return lease.status
+    later = [one for one in news if one.start_time > found.last_transition_time]
+    if not later:
+        return lease.status
+    text = f"client {later[-1].client} is connected again"
+    now = later[-1].start_time
+    return _interruption(lease, cut=False, reason="Connected", message=text, now=now)
+
+
+INTERRUPTED = "Interrupted"
+
+
+def _interruption(
+    lease: Lease, *, cut: bool, reason: str, message: str, now: datetime
+) -> LeaseStatus:
+    found = condition(
+        lease.status.conditions,
+        INTERRUPTED,
+        status=cut,
+        reason=reason,
+        message=message,
+        generation=lease.metadata.generation,
+        now=now,
+    )
+    return replace(lease.status, conditions=last(found, "Ready"))
 
 
 def is_probe(session: Session) -> bool:
