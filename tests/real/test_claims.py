@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.real_service import BIN, Service, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 CLASSES = """
 apiVersion: device.jumpstarter.dev/v1alpha1
@@ -138,6 +142,69 @@ def test_pytest_gets_connected_clients_by_request(service: Service, tmp_path: Pa
         assert "1 passed, 1 error" in done.stdout, done.stdout
         assert "say what to claim" in done.stdout
         assert service.bullpen("claim", "list", "-o", "name").stdout == "", "it was released"
+
+
+def test_hardware_if_it_is_free_else_the_cloud_else_qemu_on_one_site(
+    fresh_service: Service,
+) -> None:
+    """The alternatives of ``examples/two-sites-claim.yaml``, with short waits and a begin time."""
+    service = fresh_service
+    service.kubectl("apply", "-f", str(EXAMPLES / "two-sites.yaml"))
+    text = (EXAMPLES / "two-sites-claim.yaml").read_text()
+    text = text.replace("after: 5m", "after: 3s").replace("after: 10m", "after: 6s")
+    shelf = {
+        "gateway-brno": {"board": "gateway", "fidelity": "full", "site": "brno"},
+        "can-brno-1": {"kind": "can-node", "site": "brno"},
+        "can-brno-2": {"kind": "can-node", "site": "brno"},
+        "can-prague": {"kind": "can-node", "site": "prague"},
+    }
+
+    def got(name: str, written: str = text) -> list[tuple[str, str, str]]:
+        """Request, alternative and device of each target of a new claim."""
+        service.bullpen("claim", "create", name, "-f", "-", input=written)
+        service.bullpen("claim", "wait", name, "--timeout", "3m")
+        status: Any = service.get("deviceclaim", name)["status"]
+        return [(m["request"], m.get("alternative", ""), m["device"]) for m in status["members"]]
+
+    def members(pool: str) -> int:
+        found: Any = service.get("exporterset", pool)
+        return int(found.get("status", {}).get("replicas", 0))
+
+    with contextlib.ExitStack() as stack:
+        for name, labels in shelf.items():
+            stack.enter_context(service.exporter(service.create_exporter(name, labels)))
+        assert got("first") == [("dut", "hardware", "gateway-brno"), ("peer", "", "can-brno-1")]
+        assert got("second") == [("dut", "cloud", "cloud-brno-0"), ("peer", "", "can-brno-2")]
+        assert (members("qemu-brno"), members("qemu-prague")) == (0, 0), "not before its time"
+        assert got("third") == [("dut", "qemu", "qemu-prague-0"), ("peer", "", "can-prague")]
+        assert members("qemu-brno") == 0, "a board without its peer is of no use"
+        cloud: Any = service.get("exporter", "cloud-brno-0")
+        assert cloud["metadata"]["labels"]["stand-in"] == "cloud"
+        console = (str(BIN / "python"), str(EXAMPLES / "console.py"))
+        used = service.bullpen("claim", "shell", "third/dut", "--", *console)
+        assert "U-Boot answered." in used.stdout
+        for name in ("first", "second", "third"):
+            service.jmp(
+                "shell", "--client-config", str(service.data / "clients" / "default.yaml"),
+                "--lease", _lease(service, name, "peer"), "--", "j", "power", "on",
+            )  # fmt: skip
+        service.bullpen("claim", "release", "first")
+        begin = datetime.now(UTC) + timedelta(seconds=30)
+        booked = text.replace("2h", f"2h\n  beginTime: {begin:%Y-%m-%dT%H:%M:%SZ}")
+        service.bullpen("claim", "create", "nine", "-f", "-", input=booked)
+        assert "Reserved" in service.bullpen("claim", "get", "nine").stdout
+        service.bullpen("claim", "create", "walk-in", "-f", "-", input=text)
+        service.bullpen("claim", "wait", "nine", "--timeout", "3m")
+        nine: Any = service.get("deviceclaim", "nine")["status"]
+        assert nine["members"][0]["device"] == "gateway-brno"
+        assert datetime.now(UTC) >= begin.replace(microsecond=0)
+        service.bullpen("claim", "release", "second", "third", "nine", "walk-in")
+
+
+def _lease(service: Service, claim: str, request: str) -> str:
+    status: Any = service.get("deviceclaim", claim)["status"]
+    found = [m["leaseRef"]["name"] for m in status["members"] if m["request"] == request]
+    return str(found[0])
 
 
 def test_a_claim_that_cannot_be_served_exits_with_13(service: Service) -> None:

@@ -131,6 +131,15 @@ def test_a_board_and_its_peer_are_claimed_together(tmp_path: Path) -> None:
     assert "can-brno" in waits.split("patched", maxsplit=1)[0], "it says which target is missing"
     assert re.search(r"bench +default +False +Released", said)
     assert re.search(r"second +default +True +Allocated", said)
+    story = said.split("claim first created", maxsplit=1)[1]
+    assert re.findall(r"^dut +(\w+) +(\w+-\w+)", story, re.MULTILINE) == [
+        ("hardware", "gateway-brno"),
+        ("cloud", "cloud-brno"),
+        ("qemu", "qemu-prague"),
+        ("hardware", "gateway-brno"),
+    ]
+    assert "claim nine: Reserved" in story
+    assert "U-Boot answered." in story
 
 
 @needs_kubectl(28, "auth whoami")
