@@ -11,8 +11,7 @@ import pytest
 from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.core import conditions
-from bullpen.core.claims.claim_lifecycle import PREEMPTED, PREEMPTION_GRACE
-from bullpen.core.claims.claim_queue import HELD_AT_LEAST
+from bullpen.core.claims.preemption import PREEMPTED, PREEMPTION, PreemptionTimes
 from bullpen.core.leases import lifecycle
 from support.claim_stories import (
     allocated,
@@ -124,7 +123,7 @@ def test_a_claim_ends_with_a_lost_member_if(request_: dict[str, Any], loss: str)
 
 
 async def held_long_enough() -> None:
-    await asyncio.sleep(HELD_AT_LEAST.total_seconds())
+    await asyncio.sleep(PREEMPTION.held_min.total_seconds())
 
 
 def test_a_preemptible_claim_ends_for_a_higher_one_after_a_grace_period() -> None:
@@ -143,7 +142,7 @@ def test_a_preemptible_claim_ends_for_a_higher_one_after_a_grace_period() -> Non
             assert said(world, "low") == ("True", "Allocated")
             await world.make_lease("other", client="bob")
             assert await ended(world, "low") == "Preempted"
-            assert world.clock.now() - told > PREEMPTION_GRACE - SECOND, "times are whole seconds"
+            assert world.clock.now() - told > PREEMPTION.grace - SECOND, "times are whole seconds"
             await allocated(world, "high")
             assert holders(world)["a"] != "other"
             await asyncio.sleep(60)  # events are written behind
@@ -180,12 +179,28 @@ def test_a_claim_is_not_ended_before_it_had_its_devices_for_a_while() -> None:
             await make_claim(world, "low", ONE, preemptible=True, duration="8h")
             await allocated(world, "low")
             await make_claim(world, "high", ONE, priority=5)
-            await asyncio.sleep((HELD_AT_LEAST - MINUTE).total_seconds())
+            await asyncio.sleep((PREEMPTION.held_min - MINUTE).total_seconds())
             assert said(world, "high") == ("False", "NotAvailable")
-            await asyncio.sleep((MINUTE + PREEMPTION_GRACE).total_seconds())
+            await asyncio.sleep((MINUTE + PREEMPTION.grace).total_seconds())
             await allocated(world, "high")
 
     LabWorld().run(story)
+
+
+def test_the_settings_say_how_soon_a_claim_ends_for_another_one() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await make_claim(world, "low", ONE, preemptible=True, duration="8h")
+            await allocated(world, "low")
+            before = world.clock.now()
+            await make_claim(world, "high", ONE, priority=5)
+            await allocated(world, "high")
+            took = world.clock.now() - before
+            assert world.preemption.grace - SECOND < took < PREEMPTION.grace
+
+    world = LabWorld()
+    world.preemption = PreemptionTimes(grace=timedelta(seconds=20), held_min=timedelta(0))
+    world.run(story)
 
 
 def test_a_claim_goes_on_if_its_devices_are_not_needed_any_more() -> None:
@@ -197,7 +212,7 @@ def test_a_claim_goes_on_if_its_devices_are_not_needed_any_more() -> None:
             await make_claim(world, "high", ONE, priority=5)
             await world.until(lambda: said(world, "high") == ("False", "Preempting"))
             await edit(world, "high", release=True)
-            await asyncio.sleep(2 * PREEMPTION_GRACE.total_seconds())
+            await asyncio.sleep(2 * PREEMPTION.grace.total_seconds())
             assert said(world, "low") == ("True", "Allocated")
             assert not conditions.holds(claim(world, "low").status.conditions, PREEMPTED)
 
@@ -212,7 +227,7 @@ def test_a_claim_that_is_not_preemptible_or_as_important_goes_on(priority: int) 
             await allocated(world, "low")
             await held_long_enough()
             await make_claim(world, "high", ONE, priority=priority)
-            await asyncio.sleep(2 * PREEMPTION_GRACE.total_seconds())
+            await asyncio.sleep(2 * PREEMPTION.grace.total_seconds())
             assert said(world, "low") == ("True", "Allocated")
             assert said(world, "high") == ("False", "NotAvailable")
 

@@ -86,6 +86,7 @@ class LabWorld:
             clock=self.wall, ids=RandomIds(random.Random(7)), chance=random.Random(7)
         )
         self.quotas = Quotas()
+        self.preemption = SETTINGS.preemption
         self.unmatched_wait = SETTINGS.unmatched_wait
         self.registry = Registry(MemoryStore(), clock=self.wall, ids=self.sources.ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
@@ -110,7 +111,12 @@ class LabWorld:
 
     @contextlib.asynccontextmanager
     async def service(self) -> AsyncIterator[None]:
-        settings = replace(SETTINGS, quotas=self.quotas, unmatched_wait=self.unmatched_wait)
+        settings = replace(
+            SETTINGS,
+            quotas=self.quotas,
+            preemption=self.preemption,
+            unmatched_wait=self.unmatched_wait,
+        )
         lab = Lab(
             self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.wall)
         )

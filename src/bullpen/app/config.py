@@ -13,6 +13,7 @@ from bullpen.api import yaml
 from bullpen.api.kinds.lease import IDLE_MIN
 from bullpen.audit.log import Rotation
 from bullpen.controllers.pools.pool_observer import Tuning
+from bullpen.core.claims.preemption import PreemptionTimes
 from bullpen.core.leases.quotas import Quotas, Rate
 from bullpen.core.pools.members import PATIENCE
 from bullpen.core.pools.start_throttle import START_THROTTLE
@@ -50,6 +51,12 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_claim_priority: int = msgspec.field(name="maxClaimPriority", default=0)
     """The highest ``priority`` that clients may give their own claims."""
 
+    preemption_grace: str = msgspec.field(name="preemptionGrace", default="1m")
+    """How long a holder has after it was told that it ends for a claim."""
+
+    preemption_after: str = msgspec.field(name="preemptionAfter", default="5m")
+    """How long a preemptible claim has its targets before it may end for a higher one."""
+
     create_rate: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(
         name="createRate", default=20.0
     )
@@ -70,6 +77,10 @@ class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def unmatched(self) -> timedelta:
         return durations.parse(self.unmatched_wait)
+
+    def preemption(self) -> PreemptionTimes:
+        grace = durations.parse(self.preemption_grace)
+        return PreemptionTimes(grace=grace, held_min=durations.parse(self.preemption_after))
 
     def quotas(self) -> Quotas:
         rate = Rate(burst=self.create_burst, per_second=self.create_rate)
@@ -264,6 +275,7 @@ def load(path: Path | None) -> Config:
         config.leases.idle()
         config.leases.unmatched()
         config.leases.quotas()
+        config.leases.preemption()
         config.exporters.stuck()
         config.backups.interval()
         config.backups.age()

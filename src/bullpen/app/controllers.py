@@ -168,6 +168,7 @@ def claims(lab: Lab) -> Controller[str]:
             lab.views,
             lab.labs,
             quotas=lab.settings.quotas,
+            preemption=lab.settings.preemption,
             retention=lab.settings.retention,
             clock=lab.clock,
             events=lab.events,

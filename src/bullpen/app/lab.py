@@ -40,6 +40,7 @@ from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.targets.target_supplies import TargetSupplies
 from bullpen.controllers.views import Views
+from bullpen.core.claims.preemption import PREEMPTION, PreemptionTimes
 from bullpen.core.exporters import presence
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Supply
@@ -85,6 +86,7 @@ class LabSettings:
     quotas: Quotas = field(default_factory=Quotas)
     """The limits of one client."""
 
+    preemption: PreemptionTimes = PREEMPTION
     pools: Tuning = TUNING
     labels: LabelSettings = field(default_factory=LabelSettings)
     provisioning: bool = False
@@ -106,6 +108,7 @@ class LabSettings:
             idle_timeout=config.leases.idle(),
             unmatched_wait=config.leases.unmatched(),
             quotas=config.leases.quotas(),
+            preemption=config.leases.preemption(),
             stuck_after=config.exporters.stuck(),
             pools=config.pools.tuning(),
             labels=LabelSettings(

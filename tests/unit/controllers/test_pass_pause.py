@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bullpen.controllers.pools.pass_pause import REST_MAX, PassPauses
+from bullpen.controllers.pass_pause import REST_MAX, PassPauses
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EACH = timedelta(milliseconds=1)

@@ -7,6 +7,7 @@ leases gives all of them their exporters or none (``core.leases.lease_group``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -19,9 +20,10 @@ from bullpen.api.kinds.lease import Lease
 from bullpen.api.objects import Objects
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, change_status, together
+from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
-from bullpen.core.claims import claim_lifecycle, member_replacement
+from bullpen.core.claims import claim_lifecycle, member_replacement, preemption
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
     ClaimLab,
@@ -32,6 +34,7 @@ from bullpen.core.claims.claim_lab import (
 )
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
+from bullpen.core.claims.preemption import PREEMPTED, PREEMPTION, PreemptionTimes, Taker
 from bullpen.core.leases.lease_group import claim_uid
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Request, Supply
@@ -42,8 +45,8 @@ from bullpen.runtime.events import Events
 from bullpen.runtime.informer import Key, key_of
 from bullpen.runtime.loop import Outcome
 
-PAUSE_FACTOR = 9
-"""A pass is followed by a pause that is so many times as long: passes take a tenth of the time."""
+PACE = timedelta(microseconds=200)
+"""Pause between passes, for each waiting claim and exporter: about nine times as long as a pass."""
 
 PAUSE_MAX = timedelta(seconds=10)
 
@@ -63,6 +66,7 @@ class ClaimReconciler:
         labs: Labs,
         *,
         quotas: Quotas,
+        preemption: PreemptionTimes,
         retention: timedelta,
         clock: Clock,
         events: Events,
@@ -71,27 +75,27 @@ class ClaimReconciler:
     ) -> None:
         """``quotas``: the limits of one client. ``retention``: how long ended claims are kept.
 
-        ``leases_due`` starts a pass over the waiting leases of a namespace. ``supplies``: what its
-        pools could create.
+        ``preemption``: when claims end for others. ``leases_due`` starts a pass over the waiting
+        leases of a namespace. ``supplies``: what its pools could create.
         """
         self._objects = objects
         self._views = views
         self._claims = views[DeviceClaim]
         self._labs = labs
-        self._claim_labs = ClaimLabs(views, labs, quotas, supplies)
+        self._claim_labs = ClaimLabs(views, labs, quotas, supplies, preemption=preemption)
+        self._preemption = preemption
         self._indexes: dict[str, ClaimIndexes] = {}
-        self._pause_until: dict[str, timedelta] = {}
-        """By namespace, the steady time of the next pass."""
-
+        self._pauses: PassPauses[str] = PassPauses(PACE, PAUSE_MAX)
         self._retention = retention
         self._clock = clock
         self._events = events
         self._leases_due = leases_due
 
     async def reconcile(self, namespace: str) -> Outcome:
-        now, began = self._clock.now(), self._clock.steady()
-        if began < self._pause_until.get(namespace, began):
-            return Outcome(wake_at=times.shifted(now, self._pause_until[namespace] - began))
+        now = self._clock.now()
+        resting = self._pauses.until(namespace, now=now)
+        if resting is not None:
+            return Outcome(wake_at=resting)
         claims = [c for c in self._claims.all(namespace) if c.metadata.deletion_timestamp is None]
         claims.sort(key=key_of)
         open_claims = [claim for claim in claims if not claim.status.ended]
@@ -101,7 +105,7 @@ class ClaimReconciler:
         acts = [self._forget(claim, now) for claim in claims if claim.status.ended]
         decisions = self._decided(namespace, waiting, having, now)
         wanted = {d.claim.metadata.uid: d.by for d in decisions if isinstance(d, Preempted)}
-        acts += [self._settle(c, wanted.get(c.metadata.uid, ""), now) for c in having]
+        acts += [self._settle(c, wanted.get(c.metadata.uid), now) for c in having]
         acts += [self._perform(d, now) for d in decisions if not isinstance(d, Preempted)]
         errors = [error for error in await together(acts) if error is not None]
         for error in errors:
@@ -112,7 +116,7 @@ class ClaimReconciler:
         wakes += [d.wake_at for d in decisions if isinstance(d, Hold) and d.wake_at is not None]
         wakes += [at for c in waiting if (at := claim_lifecycle.missed_at(c)) is not None]
         told = [c for c in having if self._told(c) or c.metadata.uid in wanted]
-        wakes += [claim_lifecycle.preempted_until(c, now=now) for c in told]
+        wakes += [self._grace_ends(c, now) for c in told]
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
@@ -126,17 +130,15 @@ class ClaimReconciler:
         """Decide about waiting claims. A pause follows: others need the process too."""
         if not waiting:
             self._indexes.pop(namespace, None)
-            self._pause_until.pop(namespace, None)
+            self._pauses.forget(namespace)
             self._reserve(namespace, ())
             return ()
-        began = self._clock.steady()
         served = tuple(claim for claim in having if claim.status.members)
         lab = self._claim_labs.of(namespace, tuple(waiting), served, now=now)
         indexes = self._indexes.setdefault(namespace, ClaimIndexes())
         decisions = decide_claims(lab, now=now, indexes=indexes)
         self._reserve(namespace, (reservation(lab, decision) for decision in decisions))
-        ended = self._clock.steady()
-        self._pause_until[namespace] = ended + min(PAUSE_FACTOR * (ended - began), PAUSE_MAX)
+        self._pauses.begin(namespace, len(waiting) + len(lab.exporters), now=now)
         return decisions
 
     def _reserve(self, namespace: str, reserved: Iterable[Request | None]) -> None:
@@ -170,17 +172,16 @@ class ClaimReconciler:
             if self._labs.of(namespace).taken_by(name)
         )
 
-    async def _settle(self, claim: DeviceClaim, preempted_by: str, now: datetime) -> None:
+    async def _settle(self, claim: DeviceClaim, by: Taker | None, now: datetime) -> None:
         """Keep a claim and the leases that it has consistent, or end it with all of them.
 
-        ``preempted_by``: the claim of a higher priority that needs its devices, if one does.
+        ``by``: the claim that it ends for, if it does.
         """
         leases = self._leases(claim)
         if claim.spec.release:
             await self._end(claim, "Released", "the claim was released", now)
-        elif preempted_by and self._told(claim) and self._grace_over(claim, now):
-            text = f"claim {preempted_by} of a higher priority needed its devices"
-            await self._end(claim, "Preempted", text, now)
+        elif by is not None and self._told(claim) and self._grace_ends(claim, now) <= now:
+            await self._end(claim, "Preempted", f"{by} needed its devices", now)
         elif claim_lifecycle.member_lost(claim, leases):
             reason, message = await self._loss(claim)
             if reason:
@@ -194,7 +195,7 @@ class ClaimReconciler:
                     lambda found: claim_lifecycle.following(found, claim),
                 )
             await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, now=now))
-            await self._announce(claim, preempted_by, now)
+            await self._announce(claim, by, now)
         elif claim_lifecycle.surplus(leases):
             for lease in claim_lifecycle.surplus(leases):
                 await self._objects.delete(lease)
@@ -204,22 +205,29 @@ class ClaimReconciler:
 
     def _told(self, claim: DeviceClaim) -> bool:
         """Whether the claim was told that it ends for another one."""
-        return conditions.holds(claim.status.conditions, claim_lifecycle.PREEMPTED)
+        return preemption.told(claim.status.conditions)
 
-    def _grace_over(self, claim: DeviceClaim, now: datetime) -> bool:
-        return claim_lifecycle.preempted_until(claim, now=now) <= now
+    def _grace_ends(self, claim: DeviceClaim, now: datetime) -> datetime:
+        grace = self._preemption.grace
+        return preemption.ends_at(claim.status.conditions, grace=grace, now=now)
 
-    async def _announce(self, claim: DeviceClaim, by: str, now: datetime) -> None:
+    async def _announce(self, claim: DeviceClaim, by: Taker | None, now: datetime) -> None:
         """Tell a claim that it ends soon for another one, or that it does not any more."""
-        if bool(by) == self._told(claim):
+        if (by is not None) == self._told(claim):
             return
-        written = await change_status(
-            self._objects,
-            self._claims,
-            claim,
-            lambda c: claim_lifecycle.preempted(c, by, now=now),
-        )
-        said = conditions.get(written.status.conditions, claim_lifecycle.PREEMPTED)
+
+        def told(found: DeviceClaim) -> DeviceClaimStatus:
+            said = preemption.telling(
+                found.status.conditions,
+                by,
+                grace=self._preemption.grace,
+                generation=found.metadata.generation,
+                now=now,
+            )
+            return replace(found.status, conditions=said)
+
+        written = await change_status(self._objects, self._claims, claim, told)
+        said = conditions.get(written.status.conditions, PREEMPTED)
         if said is not None:
             self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
 
@@ -353,9 +361,12 @@ class ClaimLabs:
         labs: Labs,
         quotas: Quotas,
         supplies: Callable[[str], tuple[Supply, ...]],
+        *,
+        preemption: PreemptionTimes = PREEMPTION,
     ) -> None:
         self._views = views
         self._supplies = supplies
+        self._preemption = preemption
         self._classes = views[DeviceClass]
         self._pools = views[DevicePool]
         self._labs = labs
@@ -387,6 +398,7 @@ class ClaimLabs:
             bookings=index.scheduled(now),
             supplies=self._supplies(namespace),
             served=served,
+            preemption=self._preemption,
         )
 
 

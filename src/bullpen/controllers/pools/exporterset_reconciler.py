@@ -20,7 +20,7 @@ from bullpen.api.kinds.exporter import Exporter, ExporterSpec
 from bullpen.api.kinds.exporterset import SET_UID, ExporterSet
 from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change_status, in_batches
-from bullpen.controllers.pools.pass_pause import PassPauses
+from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.pools.pool_observer import Look, PoolObserver
 from bullpen.controllers.pools.removals import forget_removals
 from bullpen.controllers.targets.blueprints import Blueprint, owner_of

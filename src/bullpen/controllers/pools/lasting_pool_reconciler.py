@@ -27,8 +27,8 @@ from bullpen.api.kinds.virtualtargetpool import (
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects, meta_of
 from bullpen.controllers.object_edit import change_status, in_batches, together
+from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.pools.lasting_index import LastingIndex
-from bullpen.controllers.pools.pass_pause import PassPauses
 from bullpen.controllers.pools.removals import forget_removals
 from bullpen.controllers.views import Views
 from bullpen.core.pools import lasting_disks, lasting_pool, lasting_status, refusals

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from bullpen.api.kinds.exporter import Exporter
-from bullpen.controllers.pools.pass_pause import PassPauses
+from bullpen.controllers.pass_pause import PassPauses
 from bullpen.core.pools.members import Backing, Stage
 from bullpen.core.targets import instances
 from bullpen.core.targets.instances import Instance, Observed

@@ -14,6 +14,7 @@ from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
+from bullpen.core.claims.preemption import PREEMPTION, PreemptionTimes, Taker
 from bullpen.core.claims.startable_devices import pool_of, startable_devices
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
@@ -66,6 +67,8 @@ class ClaimLab:
     served: tuple[DeviceClaim, ...] = ()
     """Claims that have their devices."""
 
+    preemption: PreemptionTimes = PREEMPTION
+
 
 @dataclass(frozen=True, slots=True)
 class Serve:
@@ -95,10 +98,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The claim ends, after a grace period, for one of a higher priority."""
+    """The claim ends, after a grace period, for another one."""
 
     claim: DeviceClaim
-    by: str
+    by: Taker
 
 
 ClaimDecision = Serve | Hold | Preempted

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from bullpen.api.kinds.deviceclaim import ClaimMember, DeviceClaim, DeviceClaimStatus
 from bullpen.api.kinds.exporterset import SET_NAME
@@ -38,12 +38,6 @@ REQUEST, ALTERNATIVE = (f"device.jumpstarter.dev/{part}" for part in ("request",
 """Annotations of a claim's lease: the request it serves, and the alternative that was chosen."""
 
 HASH_LENGTH = 8
-
-PREEMPTED = "Preempted"
-"""The condition of a claim that ends soon for one of a higher priority."""
-
-PREEMPTION_GRACE = timedelta(minutes=1)
-"""How long a claim has after it was told that it ends for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,32 +264,6 @@ def has_all(claim: DeviceClaim, leases: Sequence[Lease], *, now: datetime) -> De
     message = f"{number} exporters are assigned" if number > 1 else "1 exporter is assigned"
     status = replace(claim.status, members=tuple(members))
     return _said(status, claim, holds=True, reason="Allocated", message=message, now=now)
-
-
-def preempted_until(claim: DeviceClaim, *, now: datetime) -> datetime:
-    """When a claim ends that another one needs the devices of."""
-    told = conditions.get(claim.status.conditions, PREEMPTED)
-    holds = told is not None and told.status is ConditionStatus.TRUE
-    return times.shifted(told.last_transition_time if told and holds else now, PREEMPTION_GRACE)
-
-
-def preempted(claim: DeviceClaim, by: str, *, now: datetime) -> DeviceClaimStatus:
-    """The status of a claim that ends soon for another one; if ``by`` is empty, not any more."""
-    if not by and conditions.get(claim.status.conditions, PREEMPTED) is None:
-        return claim.status
-    end = times.text(preempted_until(claim, now=now))
-    found = condition(
-        claim.status.conditions,
-        PREEMPTED,
-        status=bool(by),
-        reason="HigherPriority" if by else "NotNeeded",
-        message=f"claim {by} of a higher priority needs its devices; it ends at {end}"
-        if by
-        else "its devices are not needed for another claim any more",
-        generation=claim.metadata.generation,
-        now=now,
-    )
-    return replace(claim.status, conditions=found)
 
 
 def waiting(claim: DeviceClaim, *, reason: str, message: str, now: datetime) -> DeviceClaimStatus:

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.kinds.exporterset import SET_NAME
-from bullpen.core.claims import claim_lifecycle, member_replacement
+from bullpen.core.claims import claim_lifecycle, member_replacement, preemption
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_bookings import ClaimBookings
@@ -28,7 +28,6 @@ from bullpen.core.claims.claim_lab import (
     offered_inventory,
 )
 from bullpen.core.claims.claim_queue import (
-    HELD_AT_LEAST,
     Book,
     Decision,
     Holder,
@@ -52,6 +51,7 @@ from bullpen.core.claims.lab_inventory import (
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.preemption import Taker
 from bullpen.core.claims.startable_devices import startable_devices
 from bullpen.core.leases import access, quotas
 from bullpen.core.leases.access import Policies
@@ -209,6 +209,7 @@ class _Pass:
             uses=self._inventory.uses,
             handicaps=self._lab.handicaps,
             holders=self._holders,
+            held_min=self._lab.preemption.held_min,
             reservations=tuple(self._bookings.reservations(self._allocator.index, besides=own)),
         )
         return decide(self._allocator, queue, now=self._now)
@@ -311,7 +312,7 @@ class _Pass:
     def _next_victim(self, claim: DeviceClaim) -> datetime | None:
         """When the next holder has had its devices for so long that it can be ended."""
         moments = (
-            times.shifted(holder.since, HELD_AT_LEAST)
+            times.shifted(holder.since, self._lab.preemption.held_min)
             for holder in self._holders.values()
             if holder.preemptible and holder.priority < claim.spec.priority
         )
@@ -320,7 +321,11 @@ class _Pass:
     def _preempting(self, claim: DeviceClaim, decision: Preempt) -> Iterator[ClaimDecision]:
         """Ends others for the claim, which waits until they have ended."""
         ended = [c for c in self._lab.served if holder_name(c) in decision.holders]
-        starts = [claim_lifecycle.preempted_until(victim, now=self._now) for victim in ended]
+        grace = self._lab.preemption.grace
+        starts = [
+            preemption.ends_at(victim.status.conditions, grace=grace, now=self._now)
+            for victim in ended
+        ]
         names = ", ".join(decision.holders)
         yield Hold(
             claim=claim,
@@ -330,7 +335,7 @@ class _Pass:
             starts=max(starts),
         )
         for victim in ended:
-            yield Preempted(victim, claim.metadata.name)
+            yield Preempted(victim, Taker(claim.metadata.name))
 
     def _allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
         return self._indexes.allowed(claim, index)

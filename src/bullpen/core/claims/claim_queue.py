@@ -23,6 +23,7 @@ from bullpen.core.claims.claim import Terms, due_terms
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.preemption import PREEMPTION
 from bullpen.core.claims.work import BUDGET
 from bullpen.core.leases import fair_share
 from bullpen.core.leases.fair_share import NO_HANDICAP
@@ -39,9 +40,6 @@ VICTIMS_MAX = 64
 
 MOMENTS_MAX = 64
 """Times that are tried for the reservation of one claim, beyond a bisection."""
-
-HELD_AT_LEAST = timedelta(minutes=5)
-"""A holder is not ended before it had its devices for so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +150,9 @@ class Queue:
     holders: Mapping[str, Holder] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
     """Begin times that were booked in earlier passes."""
+
+    held_min: timedelta = PREEMPTION.held_min
+    """A holder is not ended for a higher priority before it had its devices for so long."""
 
     handicaps: Mapping[str, timedelta] = field(default_factory=dict)
     """For each tenant by how much recent use delays its claims; see ``core.leases.fair_share``."""
@@ -374,10 +375,10 @@ class _Pass:
         return [
             holder
             for holder in self._queue.holders.values()
-            if holder.preemptible
+            if holder.name not in self._ended
+            and holder.preemptible
             and holder.priority < claim.priority
-            and holder.name not in self._ended
-            and self._now - holder.since >= HELD_AT_LEAST
+            and self._now - holder.since >= self._queue.held_min
         ]
 
     def _starts_without(
