@@ -10,9 +10,10 @@ import pytest
 
 from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.lease import Lease
 from bullpen.core import conditions
-from bullpen.core.claims.preemption import PREEMPTED, PREEMPTION, PreemptionTimes
-from bullpen.core.leases import lifecycle
+from bullpen.core.leases import lifecycle, preemption
+from bullpen.core.leases.preemption import PREEMPTED, PREEMPTION, PreemptionTimes
 from support.claim_stories import (
     allocated,
     claim,
@@ -25,7 +26,7 @@ from support.claim_stories import (
     make_claim,
     said,
 )
-from support.lab_world import LabWorld
+from support.lab_world import SPACE, LabWorld, stored_lease
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 ONE = {"name": "board", "exactly": {"deviceClassName": "any"}}
@@ -215,6 +216,73 @@ def test_a_claim_goes_on_if_its_devices_are_not_needed_any_more() -> None:
             await asyncio.sleep(2 * PREEMPTION.grace.total_seconds())
             assert said(world, "low") == ("True", "Allocated")
             assert not conditions.holds(claim(world, "low").status.conditions, PREEMPTED)
+
+    LabWorld().run(story)
+
+
+def lease(world: LabWorld, name: str) -> Lease:
+    return stored_lease(world.registry, SPACE, name)
+
+
+def test_a_claim_with_admin_access_takes_what_a_lease_has_after_telling_it() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await world.make_lease("held", client="bob", duration=8 * HOUR)
+            await world.assigned("held")
+            await world.make_lease("older", client="bob", duration=8 * HOUR)
+            told = world.clock.now()
+            await make_claim(world, "repair", ONE, adminAccess=True)
+            await world.until(lambda: said(world, "repair") == ("False", "Preempting"))
+            found = conditions.get(lease(world, "held").status.conditions, PREEMPTED)
+            assert found is not None
+            assert found.reason == "AdminAccess"
+            assert "claim repair with admin access" in found.message
+            assert lease(world, "held").status.conditions[-1].type == "Ready", "jmp reads the last"
+            assert not lease(world, "held").status.ended
+            await world.until(lambda: lease(world, "held").status.ended, seconds=120)
+            assert world.clock.now() - told > PREEMPTION.grace - SECOND
+            await allocated(world, "repair")
+            ready = conditions.get(lease(world, "held").status.conditions, "Ready")
+            assert ready is not None
+            assert ready.reason == "Preempted"
+            assert lease(world, "older").status.exporter_ref is None, "it goes before others"
+            await asyncio.sleep(60)  # events are written behind
+            about = {e.reason for e in (await world.objects.list(Event)).items}
+            assert about >= {"LeaseAdminAccess", "LeasePreempted"}
+
+    LabWorld().run(story)
+
+
+def test_admin_access_takes_nothing_while_something_is_free() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await make_claim(world, "other", ONE, duration="8h")
+            await allocated(world, "other")
+            await make_claim(world, "repair", ONE, adminAccess=True)
+            await allocated(world, "repair")
+            assert not preemption.told(claim(world, "other").status.conditions)
+            await make_claim(world, "second", ONE, adminAccess=True)
+            assert await ended(world, "other") == "Preempted"
+            await allocated(world, "second")
+            await make_claim(world, "third", ONE, adminAccess=True)
+            await asyncio.sleep(2 * PREEMPTION.grace.total_seconds())
+            assert said(world, "third") == ("False", "NotAvailable"), "not from each other"
+
+    LabWorld().run(story)
+
+
+def test_a_lease_goes_on_if_the_claim_with_admin_access_is_deleted_in_time() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await world.make_lease("held", client="bob", duration=8 * HOUR)
+            await world.assigned("held")
+            await make_claim(world, "repair", ONE, adminAccess=True)
+            await world.until(lambda: preemption.told(lease(world, "held").status.conditions))
+            await world.objects.delete(claim(world, "repair"))
+            await asyncio.sleep(2 * PREEMPTION.grace.total_seconds())
+            found = lease(world, "held").status
+            assert not found.ended
+            assert not preemption.told(found.conditions)
 
     LabWorld().run(story)
 

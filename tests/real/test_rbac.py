@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +205,44 @@ def test_a_namespace_admin_cannot_give_more_than_it_has(service: Service) -> Non
     ):
         refused = service.kubectl("create", *arguments, *adam, check=False)
         assert "not currently held" in refused.stderr, refused
+
+
+CLAIM = """
+apiVersion: device.jumpstarter.dev/v1alpha1
+kind: DeviceClaim
+metadata: {{name: {name}}}
+spec:
+  clientRef: {{name: nobody}}
+  duration: 1h
+  adminAccess: {admin}
+  requests: [{{name: dut, exactly: {{deviceClassName: none}}}}]
+"""
+
+
+def test_claims_with_admin_access_need_a_right_of_their_own(service: Service) -> None:
+    team(service, "takers")
+    service.kubectl(
+        "create", "rolebinding", "ada", "--clusterrole=admin", "--user=ada", "-n", "takers"
+    )
+    ada = ("-n", "takers", "--as", "ada", "-f", "-")
+    plain, admin = (CLAIM.format(name="c", admin=text) for text in ("false", "true"))
+    refused = service.kubectl("create", *ada, input=admin, check=False)
+    assert 'does not have the verb "adminaccess"' in refused.stderr
+    service.kubectl("apply", *ada, input=plain)
+    refused = service.kubectl("apply", *ada, input=admin, check=False)
+    assert "bullpen:claim-admin" in refused.stderr
+    patch = ("patch", "deviceclaim", "c", "--type=merge", "-p", '{"spec": {"adminAccess": true}}')
+    assert service.kubectl(*patch, *ada[:4], check=False).returncode
+    service.kubectl(
+        "create", "rolebinding", "taker", "--clusterrole=bullpen:claim-admin", "--user=ada",
+        "-n", "takers",
+    )  # fmt: skip
+    eventually(lambda: not service.kubectl(*patch, *ada[:4], check=False).returncode)
+    log = service.bullpen("audit", "--data", str(service.data)).stdout
+    assert re.search(r"as ada +(create|patch) +deviceclaims +takers\S* +\S+ +403", log), log
+    asked = CLAIM.format(name="own", admin="true").replace("nobody", "default")
+    told = service.bullpen("claim", "create", "-f", "-", input=asked, check=False)
+    assert "create the claim with kubectl" in told.stderr
 
 
 @needs_kubectl(24, "create token")

@@ -1,8 +1,8 @@
 """Checks a write on the exact state that is about to be committed.
 
-The rights to a request are checked before it is carried out. Two checks depend on the
-resulting object: whether a role or a binding grants rights its writer does not have, and
-whether a patch creates the object instead of changing it.
+The rights to a request are checked before it is carried out. Some checks depend on the
+resulting object: whether a role or a binding grants rights its writer does not have, whether a
+claim has admin access, and whether a patch creates the object instead of changing it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import TypeVar
 
 from bullpen.api import codec
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bullpen.api.paths import Document
 from bullpen.apiserver.routes import ObjectRoute, refusal
+from bullpen.core.rbac.admin_access import admin_access_refusal
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.core.rbac.escalation import binding_refusal, role_refusal
 from bullpen.errors import Forbidden
@@ -29,7 +31,7 @@ def admission(
     index: AccessIndex, user: User, route: ObjectRoute, request: Attributes
 ) -> Admit | None:
     """The check of one write; None if there is nothing to check."""
-    refused = _escalation(index, user, route)
+    refused = _refusal(index, user, route)
     if refused is None and request.verb != "patch":
         return None
 
@@ -51,7 +53,7 @@ def admission(
     return admit
 
 
-def _escalation(index: AccessIndex, user: User, route: ObjectRoute) -> _Refusal | None:
+def _refusal(index: AccessIndex, user: User, route: ObjectRoute) -> _Refusal | None:
     value = route.resource.value
     for role in (Role, ClusterRole):
         if value is role:
@@ -59,6 +61,10 @@ def _escalation(index: AccessIndex, user: User, route: ObjectRoute) -> _Refusal 
     for binding in (RoleBinding, ClusterRoleBinding):
         if value is binding:
             return _binding_check(index, user, binding)
+    if value is DeviceClaim:
+        return lambda new, old: admin_access_refusal(
+            index, user, codec.decode(DeviceClaim, new), _decoded(DeviceClaim, old)
+        )
     return None
 
 

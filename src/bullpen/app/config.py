@@ -13,7 +13,7 @@ from bullpen.api import yaml
 from bullpen.api.kinds.lease import IDLE_MIN
 from bullpen.audit.log import Rotation
 from bullpen.controllers.pools.pool_observer import Tuning
-from bullpen.core.claims.preemption import PreemptionTimes
+from bullpen.core.leases.preemption import PreemptionTimes
 from bullpen.core.leases.quotas import Quotas, Rate
 from bullpen.core.pools.members import PATIENCE
 from bullpen.core.pools.start_throttle import START_THROTTLE

@@ -40,8 +40,8 @@ from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.targets.target_supplies import TargetSupplies
 from bullpen.controllers.views import Views
-from bullpen.core.claims.preemption import PREEMPTION, PreemptionTimes
 from bullpen.core.exporters import presence
+from bullpen.core.leases.preemption import PREEMPTION, PreemptionTimes
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Supply
 from bullpen.core.rbac.authorization import AccessIndex

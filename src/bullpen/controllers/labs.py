@@ -106,7 +106,7 @@ class Labs:
             allow_disabled=spec.allow_disabled,
             duration=lifecycle.lasts(lease, now=now),
             patient=now < lifecycle.unmatched_until(lease, self._unmatched_wait),
-            priority=claim.spec.priority if claim is not None else 0,
+            priority=claim.spec.rank if claim is not None else 0,
             claim=claim_uid(lease),
         )
 

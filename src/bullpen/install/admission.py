@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bullpen.api.admission_rules import AdmissionRule, each, is_duration
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.exporterset import SCALE_TO_ZERO, ExporterSet
 from bullpen.api.paths import Document
 from bullpen.api.resource import Resource
 from bullpen.api.resources import RESOURCES
+from bullpen.core.rbac.admin_access import ADMIN_ACCESS
 from bullpen.install.values import Values, label
 
 API_VERSION = "admissionregistration.k8s.io/v1"
@@ -36,6 +38,7 @@ def object_rules(resource: Resource) -> tuple[AdmissionRule, ...]:
 
 def _policies(values: Values, where: Document) -> list[Document]:
     written = _policy(values, where, "scale", *_scale_to_zero())
+    written += _policy(values, where, "admin-access", *_admin_access(), reason="Forbidden")
     for resource in RESOURCES:
         rules = object_rules(resource) if resource.custom else ()
         if rules:
@@ -51,6 +54,22 @@ def _scale_to_zero() -> tuple[Document, tuple[AdmissionRule, ...]]:
         message=f"spec.replicas: {SCALE_TO_ZERO}",
     )
     return _constraints(resource, "UPDATE", part="/scale"), (rule,)
+
+
+def _admin_access() -> tuple[Document, tuple[AdmissionRule, ...]]:
+    """Refuses claims with admin access to users without the verb (``core.rbac.admin_access``)."""
+    resource = RESOURCES.of(DeviceClaim)
+    right = (
+        f"authorizer.group('{resource.group}').resource('{resource.plural}')"
+        f".namespace(object.metadata.namespace).check('{ADMIN_ACCESS}').allowed()"
+    )
+    rule = AdmissionRule(
+        expression="!(has(object.spec.adminAccess) && object.spec.adminAccess)"
+        " || (oldObject != null && has(oldObject.spec.adminAccess) && oldObject.spec.adminAccess)"
+        f" || {right}",
+        message=f"spec.adminAccess: needs the verb {ADMIN_ACCESS} on {resource.plural}",
+    )
+    return _constraints(resource, "CREATE", "UPDATE"), (rule,)
 
 
 def _objects(
@@ -80,13 +99,14 @@ def _policy(
     subject: str,
     constraints: Document,
     rules: tuple[AdmissionRule, ...],
+    *,
+    reason: str = "Invalid",
 ) -> list[Document]:
     # Unlike in the names of roles, the namespace is in the middle: Helm's linter leaves it empty.
     name = f"bullpen-{values.namespace}-{subject}"
     metadata = label(values, name, "controller", namespaced=False)
     checks = [
-        {"expression": rule.expression, "message": rule.message, "reason": "Invalid"}
-        for rule in rules
+        {"expression": rule.expression, "message": rule.message, "reason": reason} for rule in rules
     ]
     policy = {"failurePolicy": "Fail", **constraints, "validations": checks}
     binding = {"policyName": name, "validationActions": ["Deny"], **where}

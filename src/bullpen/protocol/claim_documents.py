@@ -16,8 +16,12 @@ from bullpen.errors import BadRequest
 from bullpen.kit import durations
 from bullpen.protocol import claims_pb2
 
-NOT_IN_MESSAGES = frozenset({"clientRef", "release"})
-"""Fields of the spec that calls express otherwise: the caller, and ReleaseClaim."""
+NOT_IN_MESSAGES = frozenset({"adminAccess", "clientRef", "release"})
+"""Fields of the spec that calls have no use for.
+
+The client is the caller, ReleaseClaim releases, and admin access is a right of users of the
+Kubernetes API, not of clients.
+"""
 
 _DURATIONS = ("duration", "after")
 _QUANTITIES = ("capacity", "totals")
@@ -25,6 +29,10 @@ _QUANTITIES = ("capacity", "totals")
 
 def spec_message(spec: Mapping[str, Any], *, strict: bool = True) -> Any:
     """A ``ClaimSpec``. Raises ``BadRequest``; unknown fields are left out unless ``strict``."""
+    if strict and spec.get("adminAccess"):
+        raise BadRequest(
+            "spec.adminAccess is for users of the Kubernetes API: create the claim with kubectl"
+        )
     try:
         given = {key: value for key, value in spec.items() if key not in NOT_IN_MESSAGES}
         document = _converted(given)

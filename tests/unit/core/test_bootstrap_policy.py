@@ -85,6 +85,8 @@ RBAC = "rbac.authorization.k8s.io"
         ("edit", "create", DEVICE, "devicepools", False),
         ("admin", "create", DEVICE, "devicepools", True),
         ("admin", "create", DEVICE, "deviceclasses", False),
+        ("admin", "adminaccess", DEVICE, "deviceclaims", False),
+        ("bullpen:claim-admin", "adminaccess", DEVICE, "deviceclaims", True),
         ("bullpen:pool-admin", "create", VIRTUAL, "exportersets", True),
         ("cluster-admin", "anything", "any", "thing", True),
     ],

@@ -104,7 +104,10 @@ def test_a_pass_takes_over_the_indexes_of_the_last(indexed: list[int]) -> None:
     later = NOW + timedelta(minutes=1)
     again = decide_claims(lab(exporters, claims), now=later, indexes=indexes)
     assert len(indexed) == before
-    assert [d.claim for d in again] == [d.claim for d in first]
+    assert again
+    assert [d.claim for d in again if isinstance(d, Hold | Serve)] == [
+        d.claim for d in first if isinstance(d, Hold | Serve)
+    ]
 
 
 def test_what_changed_is_seen_although_indexes_are_kept() -> None:

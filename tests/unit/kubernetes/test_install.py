@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -348,6 +349,44 @@ def test_names_of_cluster_wide_objects_say_which_installation_they_are_of() -> N
     assert not cluster_wide("one") & cluster_wide("two")
 
 
+def refusal_of(subject: str) -> dict[str, str]:
+    """What the admission policy about a subject checks."""
+    (policy,) = (
+        d
+        for d in objects("nothing")
+        if d["kind"] == "ValidatingAdmissionPolicy"
+        and d["metadata"]["name"].endswith(f"-{subject}")
+    )
+    (check,) = policy["spec"]["validations"]
+    return dict(check)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "may", "accepted"),
+    [
+        pytest.param(None, {}, False, True, id="a claim as any other"),
+        pytest.param(None, {"adminAccess": False}, False, True, id="without admin access"),
+        pytest.param(None, {"adminAccess": True}, False, False, id="with it, without the verb"),
+        pytest.param({}, {"adminAccess": True}, False, False, id="changed, without the verb"),
+        pytest.param(None, {"adminAccess": True}, True, True, id="with the verb"),
+        pytest.param({"adminAccess": True}, {"adminAccess": True}, False, True, id="unchanged"),
+    ],
+)
+def test_a_cluster_refuses_admin_access_without_the_verb(
+    old: dict[str, bool] | None, new: dict[str, bool], may: bool, accepted: bool
+) -> None:
+    check = refusal_of("admin-access")
+    right = re.search(r"authorizer\.group.*allowed\(\)", check["expression"])
+    assert right is not None
+    assert ".check('adminaccess')" in right[0]
+    # The authorizer is the API server's; the rest of the expression is evaluated as it is.
+    expression = check["expression"].replace(right[0], "may")
+    names = ("object", "oldObject", "may")
+    program = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN)).compile(expression)
+    was = None if old is None else {"spec": old}
+    assert holds(program, {"object": {"spec": new}, "oldObject": was, "may": may}) is accepted
+
+
 @pytest.mark.parametrize(
     ("scale", "accepted"),
     [
@@ -357,12 +396,7 @@ def test_names_of_cluster_wide_objects_say_which_installation_they_are_of() -> N
     ],
 )
 def test_a_cluster_refuses_to_scale_a_set_to_zero(scale: dict[str, int], accepted: bool) -> None:
-    kind = "ValidatingAdmissionPolicy"
-    policies = [d for d in objects("nothing") if d["kind"] == kind]
-    (policy,) = [d for d in policies if d["metadata"]["name"].endswith("-scale")]
-    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
-    assert rule["resources"] == ["exportersets/scale"]
-    (check,) = policy["spec"]["validations"]
+    check = refusal_of("scale")
     assert "set spec.paused to true" in check["message"]
     program = cel.NewEnv(variables={"object": cel.Type.DYN}).compile(check["expression"])
     assert holds(program, {"object": {"spec": scale}}) is accepted

@@ -35,6 +35,7 @@ from bullpen.kit import durations, quantities
 REQUESTS_MAX = 32
 ALTERNATIVES_MAX = 8
 CONSTRAINTS_MAX = 32
+PRIORITY_MAX = 1000
 MEMBERS_MAX = 64
 """Devices of one claim."""
 
@@ -227,16 +228,29 @@ class DeviceClaimSpec(Struct):
     )
     priority: int = field(
         default=0,
-        metadata=about("Claims of a higher one go first.", minimum=-1000, maximum=1000),
+        metadata=about(
+            "Claims of a higher one go first.", minimum=-PRIORITY_MAX, maximum=PRIORITY_MAX
+        ),
     )
     preemptible: bool = field(
         default=False, metadata=about("May be ended for a claim of a higher priority.")
+    )
+    admin_access: bool = field(
+        default=False,
+        metadata=about(
+            "May take devices that others have, whose leases end for it; needs a right of its own."
+        ),
     )
     member_loss: MemberLoss = field(
         default=MemberLoss.END,
         metadata=about("What happens if one of its targets is lost.", defaulted=True),
     )
     release: bool = field(default=False, metadata=about("Asks to end the claim now."))
+
+    @property
+    def rank(self) -> int:
+        """Its priority in the queue: admin access goes before everything else."""
+        return PRIORITY_MAX + 1 if self.admin_access else self.priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,24 +18,27 @@ from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.objects import Objects
+from bullpen.controllers.claims.preempted_leases import PreemptedLeases
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, change_status, together
 from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
-from bullpen.core.claims import claim_lifecycle, member_replacement, preemption
+from bullpen.core.claims import claim_lifecycle, member_replacement
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
     ClaimLab,
     Hold,
     Preempted,
+    PreemptedLease,
     Serve,
     reservation,
 )
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
-from bullpen.core.claims.preemption import PREEMPTED, PREEMPTION, PreemptionTimes, Taker
+from bullpen.core.leases import preemption
 from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.preemption import PREEMPTED, PREEMPTION, PreemptionTimes, Taker
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Request, Supply
 from bullpen.errors import AlreadyExists, Conflict, NotFound
@@ -84,6 +87,9 @@ class ClaimReconciler:
         self._labs = labs
         self._claim_labs = ClaimLabs(views, labs, quotas, supplies, preemption=preemption)
         self._preemption = preemption
+        self._preempted_leases = PreemptedLeases(
+            objects, views, labs, events=events, grace=preemption.grace
+        )
         self._indexes: dict[str, ClaimIndexes] = {}
         self._pauses: PassPauses[str] = PassPauses(PACE, PAUSE_MAX)
         self._retention = retention
@@ -106,7 +112,9 @@ class ClaimReconciler:
         decisions = self._decided(namespace, waiting, having, now)
         wanted = {d.claim.metadata.uid: d.by for d in decisions if isinstance(d, Preempted)}
         acts += [self._settle(c, wanted.get(c.metadata.uid), now) for c in having]
-        acts += [self._perform(d, now) for d in decisions if not isinstance(d, Preempted)]
+        taken = {d.lease.metadata.name: d.by for d in decisions if isinstance(d, PreemptedLease)}
+        acts += self._preempted_leases.acts(namespace, taken, now=now)
+        acts += [self._perform(d, now) for d in decisions if isinstance(d, Serve | Hold)]
         errors = [error for error in await together(acts) if error is not None]
         for error in errors:
             if not isinstance(error, Conflict | NotFound | AlreadyExists):
@@ -117,6 +125,7 @@ class ClaimReconciler:
         wakes += [at for c in waiting if (at := claim_lifecycle.missed_at(c)) is not None]
         told = [c for c in having if self._told(c) or c.metadata.uid in wanted]
         wakes += [self._grace_ends(c, now) for c in told]
+        wakes += self._preempted_leases.wakes(namespace, now=now)
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 

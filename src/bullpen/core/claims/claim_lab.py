@@ -14,13 +14,13 @@ from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
-from bullpen.core.claims.preemption import PREEMPTION, PreemptionTimes, Taker
 from bullpen.core.claims.startable_devices import pool_of, startable_devices
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.preemption import PREEMPTION, PreemptionTimes, Taker
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Bookings, Request, Supply, Want
 from bullpen.core.matcher import Matcher
@@ -104,7 +104,15 @@ class Preempted:
     by: Taker
 
 
-ClaimDecision = Serve | Hold | Preempted
+@dataclass(frozen=True, slots=True)
+class PreemptedLease:
+    """A lease of no claim ends, after a grace period, for a claim with admin access."""
+
+    lease: Lease
+    by: Taker
+
+
+ClaimDecision = Serve | Hold | Preempted | PreemptedLease
 
 
 def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
@@ -112,6 +120,8 @@ def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
 
     A claim that is served keeps its exporters until its leases have them.
     """
+    if isinstance(decision, Preempted | PreemptedLease):
+        return None
     claim, client = decision.claim, decision.claim.spec.client_ref.name
     since = claim.metadata.creation_timestamp
     assert since is not None
@@ -133,7 +143,7 @@ def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
         since=since,
         duration=claim.spec.duration,
         begin=begin,
-        priority=claim.spec.priority,
+        priority=claim.spec.rank,
         claim=claim.metadata.uid,
     )
 

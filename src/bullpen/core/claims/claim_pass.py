@@ -14,7 +14,8 @@ from typing import assert_never
 
 from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.kinds.exporterset import SET_NAME
-from bullpen.core.claims import claim_lifecycle, member_replacement, preemption
+from bullpen.api.kinds.lease import Lease
+from bullpen.core.claims import claim_lifecycle, member_replacement
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_bookings import ClaimBookings
@@ -23,6 +24,7 @@ from bullpen.core.claims.claim_lab import (
     ClaimLab,
     Hold,
     Preempted,
+    PreemptedLease,
     Serve,
     holder_name,
     offered_inventory,
@@ -51,11 +53,11 @@ from bullpen.core.claims.lab_inventory import (
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.preemption import Taker
 from bullpen.core.claims.startable_devices import startable_devices
-from bullpen.core.leases import access, quotas
+from bullpen.core.leases import access, preemption, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid, pinned
+from bullpen.core.leases.preemption import Taker
 from bullpen.core.leases.quotas import Usage
 from bullpen.core.leases.requests import Lab
 from bullpen.kit import times
@@ -265,7 +267,8 @@ class _Pass:
             since=since,
             duration=duration,
             tenant=spec.client_ref.name,
-            priority=spec.priority,
+            priority=spec.rank,
+            admin=spec.admin_access,
             begin=spec.begin_time,
             allowed=self._allowed(claim, self._allocator.index),
         )
@@ -297,17 +300,29 @@ class _Pass:
 
     @cached_property
     def _holders(self) -> Mapping[str, Holder]:
-        """The claims that have devices, as the queue sees them."""
+        """The claims that have devices, as the queue sees them; and leases if one may end them."""
         begun = {claim_uid(x): x.status.begin_time for x in self._lab.leases if claim_uid(x)}
-        return {
-            holder_name(claim): Holder(
+        found = [
+            Holder(
                 name=holder_name(claim),
                 since=begun.get(claim.metadata.uid) or self._now,
-                priority=claim.spec.priority,
+                priority=claim.spec.rank,
                 preemptible=claim.spec.preemptible,
+                admin=claim.spec.admin_access,
             )
             for claim in self._lab.served
-        }
+        ]
+        if any(claim.spec.admin_access for claim in self._lab.claims):
+            found += (
+                Holder(name=name, since=lease.status.begin_time or self._now)
+                for name, lease in self._plain_leases.items()
+            )
+        return {holder.name: holder for holder in found}
+
+    @cached_property
+    def _plain_leases(self) -> Mapping[str, Lease]:
+        """By name, the leases that no claim owns."""
+        return {lease.metadata.name: lease for lease in self._lab.leases if not claim_uid(lease)}
 
     def _next_victim(self, claim: DeviceClaim) -> datetime | None:
         """When the next holder has had its devices for so long that it can be ended."""
@@ -320,22 +335,23 @@ class _Pass:
 
     def _preempting(self, claim: DeviceClaim, decision: Preempt) -> Iterator[ClaimDecision]:
         """Ends others for the claim, which waits until they have ended."""
-        ended = [c for c in self._lab.served if holder_name(c) in decision.holders]
+        claims = [c for c in self._lab.served if holder_name(c) in decision.holders]
+        leases = [self._plain_leases[x] for x in decision.holders if x in self._plain_leases]
         grace = self._lab.preemption.grace
-        starts = [
-            preemption.ends_at(victim.status.conditions, grace=grace, now=self._now)
-            for victim in ended
-        ]
+        told = [c.status.conditions for c in claims] + [x.status.conditions for x in leases]
+        starts = [preemption.ends_at(said, grace=grace, now=self._now) for said in told]
         names = ", ".join(decision.holders)
+        by = Taker(claim.metadata.name, admin=claim.spec.admin_access)
+        why = "" if by.admin else " with a lower priority"
         yield Hold(
             claim=claim,
             reason="Preempting",
-            message=f"{names} with a lower priority ends for it",
+            message=f"{names}{why} ends for it",
             kept=decision.devices,
             starts=max(starts),
         )
-        for victim in ended:
-            yield Preempted(victim, Taker(claim.metadata.name))
+        yield from (Preempted(victim, by) for victim in claims)
+        yield from (PreemptedLease(lease, by) for lease in leases)
 
     def _allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
         return self._indexes.allowed(claim, index)

@@ -23,10 +23,10 @@ from bullpen.core.claims.claim import Terms, due_terms
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.preemption import PREEMPTION
 from bullpen.core.claims.work import BUDGET
 from bullpen.core.leases import fair_share
 from bullpen.core.leases.fair_share import NO_HANDICAP
+from bullpen.core.leases.preemption import PREEMPTION
 from bullpen.kit import times
 
 SHADOWS_MAX = 8
@@ -52,6 +52,9 @@ class WaitingClaim:
     duration: timedelta
     tenant: str = ""
     priority: int = 0
+    admin: bool = False
+    """Whether it may end every holder that has no admin access itself."""
+
     begin: datetime | None = None
     """When its reservation begins; None if it is needed now."""
 
@@ -67,6 +70,7 @@ class Holder:
     since: datetime
     priority: int = 0
     preemptible: bool = False
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +348,7 @@ class _Pass:
         A holder ends with all its devices: a part of a claim is of no use to it.
         """
         victims = sorted(
-            self._victims(claim), key=lambda h: (h.priority, self._now - h.since, h.name)
+            self._victims(claim, terms), key=lambda h: (h.priority, self._now - h.since, h.name)
         )
         chosen: list[Holder] = []
         for victim in victims[:VICTIMS_MAX]:
@@ -371,15 +375,33 @@ class _Pass:
             devices=answer.devices,
         )
 
-    def _victims(self, claim: WaitingClaim) -> list[Holder]:
-        return [
+    def _victims(self, claim: WaitingClaim, terms: Terms) -> list[Holder]:
+        """Holders of devices that the claim could use, which may be ended for it."""
+        ending = [
             holder
             for holder in self._queue.holders.values()
-            if holder.name not in self._ended
-            and holder.preemptible
+            if holder.name not in self._ended and self._may_end(claim, holder)
+        ]
+        if not ending:
+            return []
+        alternatives = (a for request in terms.requests for a in request.alternatives)
+        usable = bitsets.union(self._allocator.eligible(a) for a in alternatives)
+        numbers = self._allocator.index.numbers
+        having = {
+            use.holder
+            for use in self._uses
+            if use.device in numbers and usable >> numbers[use.device] & 1
+        }
+        return [holder for holder in ending if holder.name in having]
+
+    def _may_end(self, claim: WaitingClaim, holder: Holder) -> bool:
+        if claim.admin:
+            return not holder.admin
+        return (
+            holder.preemptible
             and holder.priority < claim.priority
             and self._now - holder.since >= self._queue.held_min
-        ]
+        )
 
     def _starts_without(
         self, claim: WaitingClaim, terms: Terms, usable: int, victims: Sequence[Holder]

@@ -25,7 +25,7 @@ from bullpen.api.kinds.lease import (
 from bullpen.api.meta import ConditionStatus, LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.conditions import condition, last
-from bullpen.core.leases import sessions
+from bullpen.core.leases import preemption, sessions
 from bullpen.core.leases.access import Approval
 from bullpen.kit import durations, times
 
@@ -172,7 +172,7 @@ def due_to_end(
     if lease.status.ended:
         return None
     if lease.spec.release:
-        return "Released"
+        return "Preempted" if preemption.told(lease.status.conditions) else "Released"
     end = expires_at(lease)
     if end is not None and end <= now:
         return "Expired"
@@ -381,6 +381,7 @@ def end_message(reason: str) -> str:
         "Expired": "the lease reached its end time",
         "Idle": "no client was connected for the idle time-out of the lease",
         "Evicted": "a lease with regular access took the exporter",
+        "Preempted": "a claim with admin access took the exporter",
         "ClientRemoved": "the client of the lease was removed",
         "ExporterRemoved": "the exporter of the lease was removed",
         "ExporterTaken": "the exporter of the lease was assigned to another lease",

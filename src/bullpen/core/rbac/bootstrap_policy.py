@@ -181,6 +181,8 @@ CLUSTER_ROLES = (
             _rule(f"subresources.{VIRTUAL}", *_NAMED_REMOVAL, verbs=("create",)),
         ),
     ),
+    # Not part of admin either: what it takes, others had.
+    _role("bullpen:claim-admin", (_rule(DEVICE, "deviceclaims", verbs=("adminaccess",)),)),
     _role("bullpen:reader", _reader_rules()),
     _role(
         "system:basic-user",
