@@ -83,9 +83,9 @@ docs: setup ## Build the documentation into site/, with links checked
 release: setup ## Build and prove what a release consists of: DRY=1 without a tag, IMAGE=0, BASE=IMAGE
 	@DRY="$(DRY)" IMAGE="$(IMAGE)" BASE="$(BASE)" $(BIN)/python scripts/release
 
-proto: setup ## Write the code of bullpen.v1 from src/bullpen/protocol/claims.proto
+proto: setup ## Write the code of the .proto files in src/bullpen/protocol
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-	    --grpc_python_out=. bullpen/protocol/claims.proto
+	    --grpc_python_out=. bullpen/protocol/*.proto
 
 kinds: setup ## Write docs/reference/lasting-targets.md from the schemas
 	@$(BIN)/python scripts/kinds

@@ -44,6 +44,7 @@ from bullpen.api.pod import CLUSTER_RESOURCES, Pod
 from bullpen.api.scale_down import Removal, ScaleDownPolicy
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, Role
+from bullpen.app.services import pool_loads
 from bullpen.controllers.object_edit import change
 from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
@@ -87,6 +88,7 @@ UNSEEN: dict[str, dict[Right, str]] = {
         ("jumpstarter.dev", "clients", "create"): "for unknown users of an outside issuer",
         ("", "secrets", "update"): "when a token is renewed",
         ("", "events", "update"): "when the same happens again",
+        ("authorization.k8s.io", "subjectaccessreviews", "create"): "of the external scaler",
     },
     "provisioner": {
         ("jumpstarter.dev", "exporters/finalizers", "update"): "asked by admission, not by us",
@@ -304,6 +306,8 @@ def viewed(process: str) -> set[Right]:
         lab = Lab(world.objects, SETTINGS, world.sources, role=role, keys=cheap_keys(world.clock))
         for make in MADE_BY[role]:
             make(lab)
+        if role is Role.LEASES:
+            pool_loads(lab)
         kinds = {*lab.views.kinds} - {Namespace, CoordinationLease}
     if process == "provisioner":
         kinds.add(Pod)

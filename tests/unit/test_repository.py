@@ -140,6 +140,7 @@ def test_every_setting_is_documented() -> None:
         Config,
         ConnectionConfig,
         ExporterConfig,
+        ExternalScalerConfig,
         LabelConfig,
         LeaseConfig,
         NamespaceRule,
@@ -161,6 +162,7 @@ def test_every_setting_is_documented() -> None:
         "connections.": ConnectionConfig,
         "pools.": PoolConfig,
         "sandbox.": SandboxConfig,
+        "externalScaler.": ExternalScalerConfig,
         "oidc[].": OidcIssuer,
         "oidc[].namespaceRules[].": NamespaceRule,
     }
@@ -179,6 +181,7 @@ def test_every_setting_is_documented() -> None:
             "pools",
             "audit",
             "sandbox",
+            "externalScaler",
         )
     ]
     assert [name for name in names if f"`{name}`" not in text] == []

@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote
-
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from bullpen.api.kinds import core
 from bullpen.api.kinds.core import ServiceAccount, groups, username
@@ -27,17 +23,13 @@ from bullpen.api.objects import Objects
 from bullpen.apiserver.http import Request
 from bullpen.core.rbac.authorization import AUTHENTICATED, Attributes, User
 from bullpen.errors import BadRequest, NotFound, Unauthorized
+from bullpen.identity.client_certificates import RESERVED, user_of_certificate
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.serviceaccounts import API_AUDIENCE, AccountTokens
 from bullpen.kit.clock import Clock
 
 PUBLIC_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 """Served without a token, for load balancers; they reveal only up or down."""
-
-RESERVED = "system:"
-"""Names and groups with this prefix are assigned by this server only, never by outside issuers."""
-
-CERTIFICATES_CACHED_MAX = 1_000
 
 
 class Authenticator(Protocol):
@@ -139,24 +131,6 @@ async def user_of_token(
         if user is not None:
             return user
     return None
-
-
-@lru_cache(maxsize=CERTIFICATES_CACHED_MAX)
-def user_of_certificate(certificate: bytes) -> User:
-    """The user of a client certificate (DER) that the TLS handshake has verified.
-
-    The common name is the user, each organization a group, as in Kubernetes.
-    """
-    try:
-        subject = x509.load_der_x509_certificate(certificate).subject
-    except ValueError:
-        raise Unauthorized("the client certificate cannot be read") from None
-    names = [str(item.value) for item in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    if not names or not names[0]:
-        raise Unauthorized("the client certificate has no common name, so it names no user")
-    organizations = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    user = User(name=names[0], groups=tuple(str(item.value) for item in organizations))
-    return replace(user, groups=(*dict.fromkeys((*user.groups, AUTHENTICATED)),))
 
 
 PREFIX = "impersonate-"

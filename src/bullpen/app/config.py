@@ -187,6 +187,11 @@ class ConnectionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The most connections of one address per port; 0 for the limit of the port."""
 
 
+class ExternalScalerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    enabled: bool = False
+    """Whether KEDA may ask how busy pools are, with a client certificate."""
+
+
 class LabelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hidden: tuple[str, ...] = ()
     """Exporter labels that clients see only if they ask for hidden labels."""
@@ -255,6 +260,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backups: BackupConfig = BackupConfig()
     labels: LabelConfig = LabelConfig()
     connections: ConnectionConfig = ConnectionConfig()
+    external_scaler: ExternalScalerConfig = msgspec.field(
+        name="externalScaler", default=ExternalScalerConfig()
+    )
     audit: AuditConfig = AuditConfig()
     client_ca_file: str = msgspec.field(name="clientCAFile", default="")
     """Further CAs whose client certificates are accepted, besides those of the data directory."""

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 from bullpen.app import controllers, process
 from bullpen.app.cluster_process import (
@@ -27,9 +29,10 @@ from bullpen.app.lease_metrics import LeaseMetrics
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
 from bullpen.app.metrics import lab_metrics
 from bullpen.app.process import Shares
-from bullpen.app.services import Services
+from bullpen.app.services import Services, pool_loads
 from bullpen.app.sources import Sources
 from bullpen.audit.events import NoAudit
+from bullpen.cluster import access_reviews
 from bullpen.cluster.leader_label import LeaderLabel
 from bullpen.datadir import certificates
 from bullpen.datadir.certificates import Pair, TlsFiles, hosts_of
@@ -37,8 +40,10 @@ from bullpen.datadir.keys import SharedKeys
 from bullpen.errors import Refused
 from bullpen.identity.tokens import Signer, Tickets
 from bullpen.runtime.connections import PortConnections
+from bullpen.services.grpc.external_scaler import ExternalScalerServicer, ScalerServer
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
+from bullpen.services.pool_loads import PoolLoads
 
 NAME = "bullpen-controller"
 """The leadership, and the value of the label of the leader's Pod."""
@@ -55,6 +60,10 @@ class ControllerSettings:
 
     login_port: int = 8086
     """A negative port disables login discovery."""
+
+    scaler_port: int = 8085
+    scaler_client_ca: Path | None = None
+    """The CA of the client certificates of KEDA; without one, its port is not served."""
 
     pod: str = ""
     """The Pod of this process, which is labelled while it leads; empty outside a Pod."""
@@ -112,6 +121,7 @@ async def _serving(
         keys=identity.keys,
     )
     services = Services.of(lab)
+    loads = pool_loads(lab) if settings.scaler_client_ca is not None else None
     counted = (
         *lab_metrics(lab.views, providers=False),
         LeaseMetrics(lab.views, clock=sources.clock),
@@ -120,6 +130,7 @@ async def _serving(
         lab.running(controllers.LEASES),
         grpc.serving(services.callers, services.controller, services.client, services.claims),
         _login(settings, identity, endpoint, namespace=home),
+        _scaler(settings, here, identity, loads),
     ):
         with here.health.counting(counted):
             announce(f"Leading at {endpoint}.")
@@ -141,6 +152,31 @@ async def _login(
         connections = PortConnections("login", _shares(settings).login)
         async with serving(LoginDiscovery(found), listener, None, connections=connections):
             yield
+
+
+@contextlib.asynccontextmanager
+async def _scaler(
+    settings: ControllerSettings, here: Joined, identity: Identity, loads: PoolLoads | None
+) -> AsyncIterator[None]:
+    """Answer KEDA while the context is open, if enabled; the cluster decides about its rights."""
+    if settings.scaler_client_ca is None or loads is None:
+        yield
+        return
+    address = f"{settings.join.listen}:{settings.scaler_port}"
+    try:
+        server = ScalerServer(
+            address=address,
+            tls=Tls(chain=identity.server.certificate, key=identity.server.key),
+            authorities=settings.scaler_client_ca.read_bytes(),
+            bounds=_shares(settings).scaler,
+        )
+    except OSError as error:
+        raise Refused(f"{error.filename} cannot be read: {error.strerror}") from None
+    except RuntimeError:
+        raise Refused(f"{address} cannot be used; choose another --scaler-port") from None
+    servicer = ExternalScalerServicer(loads, partial(access_reviews.allows, here.objects))
+    async with server.serving(servicer):
+        yield
 
 
 def _shares(settings: ControllerSettings) -> Shares:

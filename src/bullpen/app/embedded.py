@@ -34,11 +34,11 @@ from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
 from bullpen.app.placements import local_disks, local_placement, provisioners_of
 from bullpen.app.process import Shares
 from bullpen.app.router_metrics import RouterMetrics
-from bullpen.app.services import LabTokens, Services
+from bullpen.app.services import LabTokens, Services, pool_loads
 from bullpen.app.sources import Sources
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
-from bullpen.core.rbac.authorization import AccessIndex
+from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.dashboard.pages import PREFIX
 from bullpen.dashboard.sessions import Sessions
 from bullpen.datadir import backups, certificates, credentials, keys, lab_identity
@@ -57,8 +57,10 @@ from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.runtime.connections import PortConnections
 from bullpen.runtime.loop import supervise
+from bullpen.services.grpc.external_scaler import ExternalScalerServicer, ScalerServer
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
+from bullpen.services.pool_loads import PoolLoads
 from bullpen.services.router.server import Router, tls_context
 from bullpen.store.sqlite import SqliteStore
 
@@ -66,8 +68,9 @@ EVERY_ADDRESS = ("0.0.0.0", "::")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
 """A host name or an address, not in brackets."""
 
-API, CONTROLLER, ROUTER, LOGIN = 0, 2, 3, 6
-"""Offset of each port from the base. With the default base, all but the API's are upstream's."""
+API, CONTROLLER, ROUTER, SCALER, LOGIN = 0, 2, 3, 5, 6
+"""Offset of each port from the base. With the default base, all but those of the API
+and the scaler are upstream's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,7 @@ class Running:
     certificates: Certificates
     tokens: dict[credentials.Role, str]
     endpoints: dict[str, str]
-    """``apiserver``, ``dashboard``, ``controller``, ``router`` and ``login``."""
+    """``apiserver``, ``dashboard``, ``controller``, ``router``, ``login``; perhaps ``scaler``."""
 
     audit: AuditSink
     sessions: Sessions
@@ -136,6 +139,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         dashboard = DashboardParts(
             lab, layout.history, layout.audit if process.audit is not None else None
         )
+        loads = pool_loads(lab) if process.scaler is not None else None
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
         counted = (*lab_metrics(lab.views), LeaseMetrics(lab.views, clock=sources.clock))
@@ -149,6 +153,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
             )
         )
         await process.serve_login(endpoints)
+        await process.serve_scaler(loads, access)
         await process.serve_api(
             lab, services, access, dashboard, counted, problem=lambda: placement.problem
         )
@@ -183,6 +188,8 @@ class _Process:
     accounts: AccountTokens
     router: Router
     grpc: GrpcServer
+    scaler: ScalerServer | None
+    """Where KEDA asks how busy pools are, if enabled."""
 
     @classmethod
     async def opened(
@@ -229,10 +236,11 @@ class _Process:
             router=Router(tickets, clock=clock),
             grpc=GrpcServer(
                 address=_address(settings.listen, settings.port(CONTROLLER)),
-                tls=Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes()),
+                tls=_tls(certs),
                 recorder=CallRecorder(audit or NoAudit(), clock=clock, ids=sources.ids),
                 bounds=shares.controller,
             ),
+            scaler=_scaler(settings, layout, certs, shares),
         )
 
     @property
@@ -243,7 +251,9 @@ class _Process:
         """Where clients reach each port."""
         host = self.settings.host
         ports = {name: each.getsockname()[1] for name, each in self.listeners.items()}
+        scaler = {"scaler": _address(host, self.scaler.port)} if self.scaler is not None else {}
         return {
+            **scaler,
             "apiserver": f"https://{_address(host, ports[API])}",
             "dashboard": f"https://{_address(host, ports[API])}{PREFIX}",
             "controller": _address(host, self.grpc.port),
@@ -307,6 +317,17 @@ class _Process:
             )
         )
 
+    async def serve_scaler(self, loads: PoolLoads | None, access: AccessIndex) -> None:
+        """Answer KEDA, if enabled; its users have the rights that they have at the API server."""
+        if self.scaler is None or loads is None:
+            return
+
+        async def allows(user: User, request: Attributes) -> bool:
+            return access.decide(user, request).allowed
+
+        servicer = ExternalScalerServicer(loads, allows)
+        await self.stack.enter_async_context(self.scaler.serving(servicer))
+
     async def serve_api(
         self,
         lab: Lab,
@@ -330,7 +351,8 @@ class _Process:
             ids=self.sources.ids,
             problem=problem,
         )
-        ports = ConnectionMetrics((*self.ports.values(), self.grpc.guard))
+        guards = [each.guard for each in (self.grpc, self.scaler) if each is not None]
+        ports = ConnectionMetrics((*self.ports.values(), *guards))
         for metrics in (*counted, RouterMetrics(self.router), ports):
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
@@ -406,6 +428,24 @@ def _client_authorities(certs: Certificates, config: Config, layout: Layout) -> 
     path = layout.pki / "client-ca.crt"
     write_atomically(path, certs.ca_pem() + b"\n" + added, mode=PUBLIC)
     return path
+
+
+def _tls(certs: Certificates) -> Tls:
+    return Tls(chain=certs.server_chain.read_bytes(), key=certs.server_key.read_bytes())
+
+
+def _scaler(
+    settings: Settings, layout: Layout, certs: Certificates, shares: Shares
+) -> ScalerServer | None:
+    """The port for KEDA, which trusts the same client certificates as the API server."""
+    if not settings.config.external_scaler.enabled:
+        return None
+    return ScalerServer(
+        address=_address(settings.listen, settings.port(SCALER)),
+        tls=_tls(certs),
+        authorities=_client_authorities(certs, settings.config, layout).read_bytes(),
+        bounds=shares.scaler,
+    )
 
 
 def _ports(shares: Shares) -> dict[int, PortConnections]:

@@ -37,6 +37,7 @@ class Shares:
     controller: Bounds
     router: Bounds
     login: Bounds
+    scaler: Bounds
 
 
 def raise_descriptor_limit() -> int:
@@ -63,7 +64,13 @@ def connection_shares(limit: int, config: ConnectionConfig) -> Shares:
         share = max(1, total * percent // 100)
         return Bounds(total=share, per_address=min(config.per_address or share, share))
 
-    return Shares(api=bounds(15), controller=bounds(40), router=bounds(40), login=bounds(5))
+    return Shares(
+        api=bounds(15),
+        controller=bounds(40),
+        router=bounds(40),
+        login=bounds(4),
+        scaler=bounds(1),
+    )
 
 
 def only_port_bounds(limit: int) -> Bounds:

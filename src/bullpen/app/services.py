@@ -25,6 +25,7 @@ from bullpen.services.grpc.claims import ClaimServicer
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.leases import Leases
+from bullpen.services.pool_loads import PoolLoads
 from bullpen.services.quotas import Gatekeeper
 
 
@@ -115,6 +116,12 @@ class Services:
                 )
             ),
         )
+
+
+def pool_loads(lab: Lab) -> PoolLoads:
+    """How busy the pools are, for autoscalers; made before the lab runs, like the services."""
+    assert not lab.started, "it would have no view of the pools"
+    return PoolLoads(lab.views, lab.labs, signals=lab.signals, clock=lab.clock)
 
 
 class LabTokens:

@@ -42,6 +42,20 @@ from bullpen.cli.process_options import (
     help="Port of the login discovery; -1 disables it.",
 )
 @click.option(
+    "--scaler-port",
+    default=8085,
+    show_default=True,
+    envvar="BULLPEN_SCALER_PORT",
+    type=click.IntRange(0, 65535),
+    help="Port of the external scaler for KEDA.",
+)
+@click.option(
+    "--scaler-client-ca",
+    envvar="BULLPEN_SCALER_CLIENT_CA",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="CA of KEDA's client certificates; without it, there is no external scaler.",
+)
+@click.option(
     "--pod",
     default="",
     envvar="BULLPEN_POD",
@@ -53,6 +67,8 @@ def controller(
     port: int,
     endpoint: str,
     login_port: int,
+    scaler_port: int,
+    scaler_client_ca: Path | None,
     pod: str,
     config: Path | None,
     tls_cert: Path | None,
@@ -73,6 +89,8 @@ def controller(
         port=port,
         endpoint=endpoint,
         login_port=login_port,
+        scaler_port=scaler_port,
+        scaler_client_ca=scaler_client_ca,
         pod=pod,
         tls=tls_from(tls_cert, tls_key, tls_ca),
         config=load(config),

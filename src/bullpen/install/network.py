@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from bullpen.api.paths import Document
 from bullpen.api.pod import LEADER, MANAGED_BY, MANAGER
-from bullpen.install.values import GRPC, HTTP, LOGIN, ROUTER, Values, label, name_of, selector
+from bullpen.install.values import (
+    GRPC,
+    HTTP,
+    LOGIN,
+    ROUTER,
+    SCALER,
+    Values,
+    label,
+    name_of,
+    selector,
+)
 from bullpen.install.workloads import TLS_SECRET
 
 CERTIFICATES = "cert-manager.io/v1"
@@ -12,7 +22,7 @@ CERTIFICATES = "cert-manager.io/v1"
 
 def services(values: Values) -> list[Document]:
     """The controller's leader, the routers by name, and every process with metrics."""
-    controller = _service(values, "controller", {"grpc": GRPC, "login": LOGIN})
+    controller = _service(values, "controller", {"grpc": GRPC, "scaler": SCALER, "login": LOGIN})
     controller["spec"]["selector"] |= {LEADER: name_of("controller")}
     controller["metadata"]["annotations"] = values.get("controller.service.annotations")
     controller["spec"]["type"] = values.get("controller.service.type")
@@ -53,7 +63,7 @@ def _service(values: Values, process: str, ports: dict[str, int]) -> Document:
 def policies(values: Values) -> list[Document]:
     """Each process is reachable only at its ports; a target is not reachable at all."""
     ports = {
-        "controller": (HTTP, GRPC, LOGIN),
+        "controller": (HTTP, GRPC, SCALER, LOGIN),
         "router": (HTTP, ROUTER),
         "provisioner": (HTTP,),
     }

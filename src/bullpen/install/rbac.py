@@ -46,6 +46,7 @@ LAB: dict[str, Grants] = {
         (DEVICE, "devicepools"): LOOK,
         (JUMPSTARTER, "leases"): (*READ, "create", "update", "delete"),
         (JUMPSTARTER, "leases/status"): ("update",),
+        (VIRTUAL, "virtualtargetpools"): LOOK,
         ("", "configmaps"): (*LOOK, "create", "patch"),
         ("", "secrets"): (*LOOK, "create", "update"),
     },
@@ -99,7 +100,13 @@ HOME: dict[str, Grants] = {
 }
 """Rights in the namespace of the installation: keys, leadership, known routers."""
 
-CLUSTER_SCOPED: dict[str, Grants] = {"controller": {(DEVICE, "deviceclasses"): LOOK}}
+CLUSTER_SCOPED: dict[str, Grants] = {
+    "controller": {
+        (DEVICE, "deviceclasses"): LOOK,
+        # Whether a caller of the external scaler may see a pool.
+        ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
+    }
+}
 """Rights to kinds without a namespace."""
 
 PROCESSES = tuple(LAB)

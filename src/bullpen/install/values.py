@@ -79,6 +79,7 @@ DEFAULTS: Document = {
         "tolerations": [],
         "affinity": {},
     },
+    "externalScaler": {"clientCASecret": ""},
     "certManager": {"enabled": False, "issuerRef": {}, "dnsNames": []},
     "networkPolicies": {"enabled": True, "targetEgress": [{}]},
     "podDisruptionBudgets": {"enabled": True},
@@ -91,7 +92,7 @@ OPEN = frozenset({"resources", "runtimeImages"})
 _TYPES = {bool: "boolean", int: "integer", str: "string"}
 _MARKED = re.compile(r"@@\{(.*?)\}@@")
 _WHOLE = re.compile(r"'@@\{((?:[^'@]|'')*?)\}@@'")
-HTTP, GRPC, ROUTER, LOGIN = 8080, 8082, 8083, 8086
+HTTP, GRPC, ROUTER, SCALER, LOGIN = 8080, 8082, 8083, 8085, 8086
 
 
 def schema() -> Document:

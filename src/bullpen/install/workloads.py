@@ -15,6 +15,7 @@ from bullpen.install.values import (
     HTTP,
     LOGIN,
     ROUTER,
+    SCALER,
     Values,
     label,
     name_of,
@@ -25,6 +26,7 @@ from bullpen.placements.pod.rendering import container_security, pod_security
 CONFIG = "/etc/bullpen/config.yaml"
 TLS = "/etc/bullpen-tls"
 TLS_SECRET = "bullpen-tls"
+SCALER_CA = "/etc/bullpen-scaler"
 
 STOP_SECONDS = 30
 """Time from the stop signal to the kill."""
@@ -56,20 +58,28 @@ def controller(values: Values) -> list[Document]:
             _variable("BULLPEN_ENDPOINT", controller_endpoint(values)),
             _variable("BULLPEN_CONFIG", CONFIG),
             _named_by("BULLPEN_POD", "metadata.name"),
+            _variable(
+                "BULLPEN_SCALER_CLIENT_CA",
+                values.either("externalScaler.clientCASecret", f"{SCALER_CA}/ca.crt", ""),
+            ),
             *_tls(values),
         ],
-        ports={"grpc": GRPC, "login": LOGIN},
+        ports={"grpc": GRPC, "scaler": SCALER, "login": LOGIN},
     )
-    return [
-        _deployment(
-            values,
-            "controller",
-            "controller",
-            container,
-            replicas=values.get("controller.replicas"),
-            grace=STOP_SECONDS,
-        )
-    ]
+    container["volumeMounts"].append({"name": "scaler", "mountPath": SCALER_CA, "readOnly": True})
+    deployment = _deployment(
+        values,
+        "controller",
+        "controller",
+        container,
+        replicas=values.get("controller.replicas"),
+        grace=STOP_SECONDS,
+    )
+    secret = _or(values, "externalScaler.clientCASecret", "bullpen-scaler-ca")
+    deployment["spec"]["template"]["spec"]["volumes"].append(
+        {"name": "scaler", "secret": {"secretName": secret, "optional": True}}
+    )
+    return [deployment]
 
 
 def provisioner(values: Values) -> list[Document]:

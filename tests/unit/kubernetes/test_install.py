@@ -278,7 +278,7 @@ def test_the_service_of_the_controller_selects_the_label_that_its_leader_sets() 
     assert names["BULLPEN_POD"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
 
 
-def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it_and_device_classes() -> None:
+def test_one_lab_needs_few_rights_outside_its_namespace() -> None:
     see = {
         "apiGroups": [""],
         "resources": ["namespaces"],
@@ -290,10 +290,15 @@ def test_one_lab_needs_no_right_outside_its_namespace_but_to_see_it_and_device_c
         "resources": ["deviceclasses"],
         "verbs": ["list", "watch"],
     }
+    reviews = {
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["subjectaccessreviews"],
+        "verbs": ["create"],
+    }
     for document in objects("nothing"):
         if document["kind"] == "ClusterRole":
             decides_claims = "controller" in document["metadata"]["name"]
-            assert document["rules"] == ([see, classes] if decides_claims else [see])
+            assert document["rules"] == ([see, reviews, classes] if decides_claims else [see])
 
 
 def test_every_provisioner_of_this_package_is_listed_with_what_it_needs() -> None:

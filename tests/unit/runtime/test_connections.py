@@ -109,7 +109,8 @@ def test_of_the_grpc_port_those_go_that_sent_least_and_the_rest_is_within_bounds
 @pytest.mark.parametrize("limit", [64, 1_024, 65_536])
 def test_the_ports_together_leave_descriptors_in_reserve(limit: int) -> None:
     found = connection_shares(limit, ConnectionConfig())
-    together = sum(p.total for p in (found.api, found.controller, found.router, found.login))
+    ports = (found.api, found.controller, found.router, found.login, found.scaler)
+    together = sum(p.total for p in ports)
     assert together <= max(64, limit - RESERVED)
     assert connection_shares(limit, ConnectionConfig(per_address=1)).api.per_address == 1
 

@@ -42,8 +42,8 @@ def surplus(connections: Iterable[Connection], bounds: Bounds) -> tuple[Connecti
 
 
 class Guard:
-    def __init__(self, port: int, bounds: Bounds) -> None:
-        self.name = "controller"
+    def __init__(self, name: str, port: int, bounds: Bounds) -> None:
+        self.name = name
         self._port = port
         self._bounds = bounds
         self.displaced = self.refused = 0

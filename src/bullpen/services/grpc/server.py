@@ -89,7 +89,7 @@ class GrpcServer:
         )
         credentials = grpc.ssl_server_credentials([(tls.key, tls.chain)])
         self.port: int = self._server.add_secure_port(address, credentials)
-        self.guard = Guard(self.port, bounds or Bounds())
+        self.guard = Guard("controller", self.port, bounds or Bounds())
         self._peers = PeerWatch(self.port)
 
     @contextlib.asynccontextmanager
