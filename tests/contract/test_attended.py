@@ -44,12 +44,12 @@ class TestAttended(ProvisionerContract):
 Story = Callable[[AttendedWorld], Coroutine[Any, Any, None]]
 
 
-def story(*, idempotent: bool = True) -> Callable[[Story], Callable[[], None]]:
+def story(*, idempotent: bool = True, keyed: bool = False) -> Callable[[Story], Callable[[], None]]:
     """Makes a test of a story that takes place in virtual time."""
 
     def made(told: Story) -> Callable[[], None]:
         def test() -> None:
-            AttendedWorld(idempotent=idempotent).run(told)
+            AttendedWorld(idempotent=idempotent, keyed=keyed).run(told)
 
         test.__doc__ = told.__doc__
         return test
@@ -370,11 +370,40 @@ def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled(
     assert place > 30, "there are many places"
 
 
+@story(keyed=True)
+async def test_the_keys_of_a_machine_outlive_the_service_that_ordered_it(
+    world: AttendedWorld,
+) -> None:
+    """The stand-in checks that an exporter has the keys that its machine was created with."""
+    await world.work()
+    world.provider.account(EAST).faults = AccountFaults(answer_lost=1.0, boot_seconds=30)
+    world.want("a", "uid-1")
+    with pytest.raises(Unreachable):
+        await world.provisioner.ensure(world.spec(("lab", "a")))
+    assert len(world.provider.held()) == 1
+    world.provider.account(EAST).faults = AccountFaults()
+    world.restarted()
+    await world.work(passes=4)
+    assert list(world.placement.exporters) == [("lab", "a")]
+
+
+@story(keyed=True)
+async def test_a_machine_whose_keys_are_lost_is_replaced(world: AttendedWorld) -> None:
+    world.provider.account(EAST).faults.boot_seconds = 30
+    world.want("a", "uid-1")
+    await world.work()
+    first = [*world.provider.account(EAST).machines]
+    world.records.keys.clear()
+    await world.work(passes=12)
+    assert list(world.placement.exporters) == [("lab", "a")]
+    assert [*world.provider.account(EAST).machines] != first
+
+
 def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled() -> None:
     kills = created = 0
     for seed in range(ROUNDS):
         chance = random.Random(seed)
-        world = AttendedWorld(seed, idempotent=chance.random() < 0.5)
+        world = AttendedWorld(seed, idempotent=chance.random() < 0.5, keyed=chance.random() < 0.5)
         lives: list[int] = []
         world.run(partial(fault_round, chance=chance, lives=lives))
         kills += len(lives)

@@ -41,6 +41,7 @@ pytestmark = [
 
 class MemoryHostRecords(NoRecords):
     def __init__(self) -> None:
+        super().__init__()
         self.hosts: dict[Key, Placed] = {}
 
     async def place(self, key: Key, on_record: Placed) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.core import Secret
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.providerconfig import ProviderConfig, ProviderConfigSpec, ProviderLimits
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
@@ -18,6 +19,7 @@ from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.metrics import ProviderMetrics
 from bullpen.app.placements import provisioner_of
+from bullpen.controllers.targets.provider_records import keys_name
 from bullpen.core import conditions
 from bullpen.core.targets.backends import SETTLE_MAX
 from bullpen.core.targets.provider_status import IN_USE, POLL, REACHABLE, RECORD
@@ -300,3 +302,26 @@ def test_a_copy_of_the_lab_leaves_the_machines_of_the_original_alone() -> None:
             assert await world.records() == [], "the copy holds nothing"
 
     ProviderWorld().run_without_service(story)  # type: ignore[arg-type]
+
+
+def test_the_keys_of_a_machine_are_in_a_secret_of_its_exporter_and_go_with_it() -> None:
+    async def story(world: ProviderWorld) -> None:
+        world.provider.keyed = True
+        await world.make_provider()
+        await world.make_pool()
+        await world.until(lambda: world.running() == 1)
+        ((_, name),) = world.placement.exporters
+        exporter = await world.objects.get(Exporter, NAMESPACE, name)
+        kept = keys_name(name, exporter.metadata.uid)
+        secret = await world.objects.get(Secret, NAMESPACE, kept)
+        ((key, held),) = secret.data.items()
+        assert (key, base64.b64decode(held)[:4]) == ("login", b"key ")
+        (owner,) = secret.metadata.owner_references
+        assert (owner.kind, owner.uid) == ("Exporter", exporter.metadata.uid)
+
+        await world.remove(ExporterSet, "qemu")
+        await world.until(lambda: world.provider.held() == [], seconds=120)
+        await world.sleep(60)
+        assert not await world.exists(Secret, kept)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]

@@ -42,6 +42,7 @@ class MemoryRecords:
 
     def __init__(self, world: AttendedWorld) -> None:
         self.kept: set[Key] = set()
+        self.keys: dict[tuple[Key, str], Mapping[str, bytes]] = {}
         self._world = world
 
     async def begin(self, backend: Key) -> None:
@@ -59,12 +60,22 @@ class MemoryRecords:
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """There are no classes here."""
 
+    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        await self._world.pause()
+        kept = self.keys.setdefault((key, uid), made)
+        await self._world.pause()
+        return kept
+
+    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
+        await self._world.pause()
+        return self.keys.get((key, uid))
+
 
 class AttendedWorld:
-    def __init__(self, seed: int = 1, *, idempotent: bool = True) -> None:
+    def __init__(self, seed: int = 1, *, idempotent: bool = True, keyed: bool = False) -> None:
         self.clock = VirtualClock()
         self.chance = random.Random(seed)
-        self.provider = FakeProvider(self.clock, self.chance, idempotent=idempotent)
+        self.provider = FakeProvider(self.clock, self.chance, idempotent=idempotent, keyed=keyed)
         self.provider.pause = self.pause
         self.placement = FakePlacement(self.pause)
         self.records = MemoryRecords(self)

@@ -37,7 +37,12 @@ class FileCloud:
     def hourly_cost(self, profile: Profile) -> float:
         return COST
 
-    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
+    def new_keys(self) -> Mapping[str, bytes]:
+        return {}
+
+    def export(
+        self, profile: Profile, machine: Machine, keys: Mapping[str, bytes]
+    ) -> Mapping[str, object]:
         return {"power": {"type": "jumpstarter_driver_power.driver.MockPower", "config": {}}}
 
     async def list_machines(self, backend: Backend) -> Inventory:

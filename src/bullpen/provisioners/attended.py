@@ -39,7 +39,7 @@ from bullpen.provisioners.base import (
     Site,
 )
 from bullpen.provisioners.placed import requested
-from bullpen.provisioners.provider import Backend, BackendRecords, Order, Provider
+from bullpen.provisioners.provider import Backend, MachineRecords, Order, Provider
 
 REMOVE_SECONDS_MAX = 60.0
 """How long a removal waits until the backend no longer lists the machine."""
@@ -52,7 +52,7 @@ class AttendedProvisioner:
     """Machines of a provider, with their exporters at ``placement``."""
 
     def __init__(
-        self, provider: Provider, placement: Placement, records: BackendRecords, *, clock: Clock
+        self, provider: Provider, placement: Placement, records: MachineRecords, *, clock: Clock
     ) -> None:
         self.name = provider.name
         self._provider = provider
@@ -299,6 +299,9 @@ class AttendedProvisioner:
         self._listings[key] = backends.touched(self.listing(key))
         try:
             await self.records.begin(key)
+            keys = self._provider.new_keys()
+            if keys:
+                keys = await self.records.keep_keys(spec.key, spec.owner_uid, keys)
             token = backends.client_token(backend.lab, spec.key, spec.owner_uid)
             order = Order(
                 key=spec.key,
@@ -306,6 +309,7 @@ class AttendedProvisioner:
                 token=token,
                 profile=spec.profile,
                 expires=self._clock.now() + backends.EXPIRY,
+                keys=keys,
             )
             async with self._gate(key):
                 self._unanswered[spec.key] = (key, self._clock.steady())
@@ -339,18 +343,31 @@ class AttendedProvisioner:
             return
         if machine.state is not MachineState.RUNNING or key in self._retired:
             return
+        keys = await self._keys_of(spec)
+        if keys is None:
+            # No exporter can log in to it, so it is replaced.
+            await self._delete(backend, machine)
+            return
         try:
-            await self._placement.start(self._workload(spec, machine))
+            await self._placement.start(self._workload(spec, machine, keys))
             self._waiting.pop(key, None)
         except Unavailable as error:
             # Tried again at the next listing; meanwhile the instance says so.
             self._waiting[key] = error.message
 
-    def _workload(self, spec: InstanceSpec, machine: Machine) -> Workload:
+    async def _keys_of(self, spec: InstanceSpec) -> Mapping[str, bytes] | None:
+        """The keys of a machine that exists; None if it has some, and they are lost."""
+        if not self._provider.new_keys():
+            return {}
+        return await self.records.kept_keys(spec.key, spec.owner_uid)
+
+    def _workload(
+        self, spec: InstanceSpec, machine: Machine, keys: Mapping[str, bytes]
+    ) -> Workload:
         profile = spec.profile
 
         def export(site: Site) -> Mapping[str, object]:
-            return self._provider.export(profile, machine)
+            return self._provider.export(profile, machine, keys)
 
         needs = requested(self._provider.needs(profile), profile.requests)
         return Workload(spec=spec, needs=needs, export=export)

@@ -49,6 +49,9 @@ class Order:
     expires: datetime
     """When the machine ends by itself, unless it is renewed."""
 
+    keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What ``new_keys`` made for this machine; the same for every attempt."""
+
 
 class Provider(Protocol):
     """The API of a provider. Raises ``Unreachable``, ``NoCapacity`` and ``Refused``."""
@@ -68,8 +71,16 @@ class Provider(Protocol):
     def hourly_cost(self, profile: Profile) -> float:
         """The estimated cost of a machine; 0 if unknown."""
 
-    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
-        """The ``export`` section of the exporter's config for a machine that runs."""
+    def new_keys(self) -> Mapping[str, bytes]:
+        """Secrets of one machine, such as the key pair for its logins; empty if it needs none.
+
+        They are durable before the machine is created.
+        """
+
+    def export(
+        self, profile: Profile, machine: Machine, keys: Mapping[str, bytes]
+    ) -> Mapping[str, object]:
+        """The ``export`` section of the exporter's config for a machine that runs. A secret."""
 
     async def list_machines(self, backend: Backend) -> Inventory:
         """All machines of the backend's lab; raises if the listing is not complete."""
@@ -99,3 +110,16 @@ class BackendRecords(Protocol):
 
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Keep a class that refers to a backend on record, or let it go."""
+
+
+class MachineRecords(BackendRecords, Protocol):
+    """The record of backends, and the keys of the machines in them."""
+
+    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The keys of an Exporter's machine: those on record, else ``made``, which then are.
+
+        Returns when they are durable. Raises ``Refused`` if the Exporter is deleted.
+        """
+
+    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
+        """The keys on record for an Exporter; None if there are none."""

@@ -169,6 +169,9 @@ async def local_bench(
 class NoRecords:
     """Records for a bench, which holds nothing that outlives it."""
 
+    def __init__(self) -> None:
+        self._keys: dict[tuple[Key, str], Mapping[str, bytes]] = {}
+
     async def begin(self, backend: Key) -> None:
         """Nothing is kept."""
 
@@ -177,6 +180,12 @@ class NoRecords:
 
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Nothing is kept."""
+
+    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return self._keys.setdefault((key, uid), made)
+
+    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
+        return self._keys.get((key, uid))
 
 
 class AttendedBench(LocalBench):

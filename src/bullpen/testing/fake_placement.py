@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.errors import Refused, Unreachable
-from bullpen.placements.base import Key, Listener, Workload
+from bullpen.placements.base import Key, Listener, Site, Workload
 
 
 class FakePlacement:
@@ -26,6 +26,7 @@ class FakePlacement:
 
     async def start(self, workload: Workload) -> Instance:
         await self._reached()
+        workload.export(Site(artifacts={}))
         started = Instance(
             key=workload.key,
             owner_uid=workload.spec.owner_uid,

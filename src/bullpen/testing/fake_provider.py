@@ -61,6 +61,7 @@ class FakeMachine:
     token: str
     created: datetime
     expires: datetime
+    keys: Mapping[str, bytes] = field(repr=False)
     deleted: datetime | None = None
     interrupted: bool = False
 
@@ -84,8 +85,17 @@ class FakeProvider:
 
     name = NAME
 
-    def __init__(self, clock: Clock, chance: random.Random, *, idempotent: bool = True) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        idempotent: bool = True,
+        keyed: bool = False,
+    ) -> None:
+        """``keyed``: every machine has keys, which its exporter needs."""
         self.idempotent = idempotent
+        self.keyed = keyed
         self.accounts: dict[Key, FakeAccount] = {}
         self.pause: Callable[[], Awaitable[None]] = _nothing
         """Awaited before and after every effect; a test ends its caller here."""
@@ -93,6 +103,7 @@ class FakeProvider:
         self._clock = clock
         self._chance = chance
         self._made = 0
+        self._keys = 0
 
     # The API
 
@@ -110,8 +121,17 @@ class FakeProvider:
     def hourly_cost(self, profile: Profile) -> float:
         return HOURLY_COST
 
-    def export(self, profile: Profile, machine: Machine) -> Mapping[str, object]:
+    def new_keys(self) -> Mapping[str, bytes]:
+        if not self.keyed:
+            return {}
+        self._keys += 1
+        return {"login": f"key {self._keys}".encode()}
+
+    def export(
+        self, profile: Profile, machine: Machine, keys: Mapping[str, bytes]
+    ) -> Mapping[str, object]:
         assert machine.address, "an exporter is placed for a machine that can be reached"
+        assert keys == self._machine(machine.id).keys, "each machine opens with its own keys"
         return {"power": {"type": MOCK_DRIVER, "config": {}}}
 
     async def list_machines(self, backend: Backend) -> Inventory:
@@ -143,6 +163,7 @@ class FakeProvider:
                 token=order.token,
                 created=self._clock.now(),
                 expires=order.expires,
+                keys=order.keys,
             )
             account.machines[made.id] = made
         await self._answer(account)
@@ -191,6 +212,10 @@ class FakeProvider:
             lived = (now - machine.created for machine in account.machines.values())
             total += account.charged + sum(map(_cost, lived))
         return total
+
+    def _machine(self, machine_id: str) -> FakeMachine:
+        found = (account.machines.get(machine_id) for account in self.accounts.values())
+        return next(machine for machine in found if machine is not None)
 
     async def _reached(self, backend: Backend) -> FakeAccount:
         account = self.account(backend.key)

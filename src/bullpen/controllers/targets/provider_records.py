@@ -1,9 +1,10 @@
-"""The durable record of what may exist elsewhere: finalizers, and the host of an Exporter."""
+"""The durable record of what may exist elsewhere: finalizers, hosts and keys of machines."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,17 +12,22 @@ from bullpen.api.kinds.core import Secret
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
+from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.objects import Objects
 from bullpen.core.targets import hosts, provider_status
 from bullpen.core.targets.hosts import Placed
 from bullpen.core.targets.profiles import PROVISIONER
-from bullpen.errors import Conflict, NotFound, Refused, Unavailable
+from bullpen.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 
 Key = tuple[str, str]
 Recorded = TypeVar("Recorded", ProviderConfig, Secret, VirtualTargetClass)
 
 ATTEMPTS_MAX = 5
 """Conflicting writes of one object before giving up; the caller tries again later."""
+
+
+UID_LENGTH = 8
+"""So much of an Exporter's uid is in the name of its machine's keys."""
 
 
 class ProviderRecords:
@@ -65,6 +71,31 @@ class ProviderRecords:
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Keep a class, or let it go."""
         await self._mark(VirtualTargetClass, key, kept=kept)
+
+    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The keys of an Exporter's machine: those on record, else ``made``, which then are."""
+        kept = await self.kept_keys(key, uid)
+        if kept is not None:
+            return kept
+        try:
+            owner = await self._objects.get(Exporter, *key)
+        except NotFound:
+            raise Refused(f"Exporter {key[1]} was deleted") from None
+        if owner.metadata.uid != uid:
+            raise Refused(f"Exporter {key[1]} was deleted")
+        try:
+            await self._objects.create(_keys_secret(owner, made))
+        except AlreadyExists:
+            raise Unavailable(f"the keys of Exporter {key[1]} were just made; try again") from None
+        return made
+
+    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
+        """The keys on record for an Exporter; None if there are none."""
+        try:
+            found = await self._objects.get(Secret, key[0], keys_name(key[1], uid))
+        except NotFound:
+            return None
+        return {name: base64.b64decode(value) for name, value in found.data.items()}
 
     async def place(self, key: Key, on_record: Placed) -> None:
         """Record which host is asked to run the instance of an Exporter."""
@@ -130,3 +161,30 @@ class ProviderRecords:
 
     def _lock(self, backend: Key) -> asyncio.Lock:
         return self._locks.setdefault(backend, asyncio.Lock())
+
+
+def keys_name(exporter: str, uid: str) -> str:
+    """The Secret with the keys of an Exporter's machine; a later one of its name has another."""
+    return f"{exporter}-machine-{uid[:UID_LENGTH]}"
+
+
+def _keys_secret(exporter: Exporter, keys: Mapping[str, bytes]) -> Secret:
+    """It is deleted with the Exporter."""
+    meta = exporter.metadata
+    owner = OwnerReference(
+        api_version=exporter.api_version,
+        kind=exporter.kind,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return Secret(
+        metadata=ObjectMeta(
+            name=keys_name(meta.name, meta.uid),
+            namespace=meta.namespace,
+            owner_references=(owner,),
+        ),
+        type="Opaque",
+        data={name: base64.b64encode(value).decode() for name, value in keys.items()},
+    )
