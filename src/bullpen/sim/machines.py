@@ -20,6 +20,9 @@ PATIENCE = 20.0
 """How long a caller waits for a backend that hangs."""
 
 
+LEFT_OUT = 0.3
+"""The share of instances that a lying backend leaves out of a listing."""
+
 TAKES = (0.001, 0.05)
 """Seconds a backend needs to answer."""
 
@@ -36,13 +39,27 @@ class Machines:
         self.doubles_until = 0.0
         """Until when every request is carried out a second time, some time later."""
 
+        self.lies_until = 0.0
+        """Until when a listing lacks some instances, and has some that are gone."""
+
         self.late = 0
         """Requests that are still going to be carried out."""
 
         self._chance = chance
         self._tasks = tasks
+        self._listed: dict[Key, Instance] = {}
+
+    async def listing(self) -> tuple[Instance, ...]:
+        """All instances, as far as the backend tells the truth."""
+        found = {instance.key: instance for instance in await self.backend.observe_all()}
+        before, self._listed = self._listed, found
+        if asyncio.get_running_loop().time() >= self.lies_until:
+            return tuple(found.values())
+        told = {**before, **found}
+        return tuple(told[key] for key in sorted(told) if self._chance.random() >= LEFT_OUT)
 
     def heal(self) -> None:
+        self.lies_until = 0.0
         self.away_until = self.hangs_until = self.refuses_until = self.doubles_until = 0.0
         self.backend.faults = Faults(boot_seconds=self.backend.faults.boot_seconds)
 
@@ -129,7 +146,7 @@ class Handle:
         )
 
     async def observe_all(self) -> tuple[Instance, ...]:
-        return await self._machines.ask(self._process, self._machines.backend.observe_all)
+        return await self._machines.ask(self._process, self._machines.listing)
 
     def listen(self, listener: Listener) -> None:
         def told(key: Key) -> None:

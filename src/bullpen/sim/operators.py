@@ -184,6 +184,8 @@ class Operator:
 def _group(kind: str) -> str:
     if kind == "DeviceClaim":
         return DEVICE
+    if kind == "Secret":
+        return "v1"
     return VIRTUAL if kind == "ExporterSet" or kind.startswith("Virtual") else GROUP
 
 

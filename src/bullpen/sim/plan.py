@@ -89,6 +89,8 @@ class Act(StrEnum):
     EXPORTER_VANISHES = "exporter-vanishes"
     EXPORTER_FLAPS = "exporter-flaps"
     EXPORTER_TWICE = "exporter-twice"
+    BACKEND_LIES = "backend-lies"
+    ROTATION = "rotation"
 
 
 WORK: Mapping[Act, int] = {
@@ -123,6 +125,9 @@ LASTING_WORK: Mapping[Act, int] = {
 
 WORKS = (*WORK, *LASTING_WORK, Act.CLAIM)
 FAULTS = tuple(act for act in Act if act not in WORKS)
+ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
+"""Faults with a chance of their own: adding one changes no other step of any seed."""
+
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
 
@@ -341,7 +346,10 @@ def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
         home=home,
         size=size,
         weather=_weather(chance, home),
-        steps=_steps(chance, home, extent, lasts, router=router),
+        steps=(
+            *_steps(chance, home, extent, lasts, router=router),
+            *_added(random.Random(f"added-{seed}-{home}-{size}"), lasts),
+        ),
         lasts=lasts,
         boards=chance.randint(*extent.boards),
         ceilings=tuple(
@@ -385,7 +393,7 @@ def _steps(
 ) -> tuple[Step, ...]:
     foreign = ONLY_EMBEDDED if home is Home.CLUSTER else ONLY_CLUSTER
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
-    possible = [act for act in FAULTS if act not in foreign | absent]
+    possible = [act for act in FAULTS if act not in foreign | absent | ADDED]
     faults: dict[Act, float] = {
         act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35
     }
@@ -404,3 +412,19 @@ def _steps(
         Step(number=number, at=at, act=act, seed=seed)
         for number, (at, act, seed) in enumerate(found)
     )
+
+
+def _added(chance: random.Random, lasts: float) -> tuple[Step, ...]:
+    """Steps of the added faults, numbered from ``ADDED_NUMBER``."""
+    found = [
+        (chance.uniform(0, lasts), act, chance.getrandbits(32))
+        for act in sorted(ADDED)
+        for _ in range(chance.choice((0, 0, 1, 2)))
+    ]
+    return tuple(
+        Step(number=number, at=at, act=act, seed=seed)
+        for number, (at, act, seed) in enumerate(sorted(found), start=ADDED_NUMBER)
+    )
+
+
+ADDED_NUMBER = 1_000_000

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from bullpen.app.services import Services
 from bullpen.errors import LabError
-from bullpen.identity.subjects import Role
+from bullpen.identity.subjects import Role, secret_name
 from bullpen.provisioners.base import InstancePhase, Key
 from bullpen.services.callers import Claim
 from bullpen.services.lease_requests import Edit
@@ -71,6 +71,8 @@ class Story:
             Act.EXPORTER_VANISHES: self._exporter_vanishes,
             Act.EXPORTER_FLAPS: self._exporter_flaps,
             Act.EXPORTER_TWICE: self._exporter_twice,
+            Act.BACKEND_LIES: self._backend_lies,
+            Act.ROTATION: self._rotation,
         }
 
     async def tell(self) -> None:
@@ -80,7 +82,7 @@ class Story:
         """
         began, plan = self._world.time, self._world.plan
         async with asyncio.TaskGroup() as acting:
-            for step in plan.steps:
+            for step in sorted(plan.steps, key=lambda step: step.at):
                 await asyncio.sleep(max(0.0, began + step.at - self._world.time))
                 self._world.say("step", f"{step.number} {step.act}")
                 acting.create_task(self._step(step))
@@ -272,6 +274,15 @@ class Story:
 
     async def _backend_twice(self, chance: random.Random) -> None:
         self._world.machines.doubles_until = self._world.time + chance.uniform(1, 20)
+
+    async def _backend_lies(self, chance: random.Random) -> None:
+        self._world.machines.lies_until = self._world.time + chance.uniform(1, 20)
+
+    async def _rotation(self, chance: random.Random) -> None:
+        """A token is replaced; its owner is given the new one, and the old one is worth nothing."""
+        boards = [(Role.EXPORTER, f"board{n}") for n in range(self._world.plan.boards)]
+        role, name = chance.choice([*boards, *((Role.CLIENT, client) for client in CLIENTS)])
+        await self._operator.delete("Secret", SPACE, secret_name(role, name))
 
     async def _exporter_vanishes(self, chance: random.Random) -> None:
         await self._off_and_on(chance, chance.uniform(5, 40))

@@ -357,3 +357,26 @@ def test_a_pool_sees_the_instance_as(
         registered_before=registered_before,
     )
     assert (found.stage, found.reason, found.since) == (stage, reason, NOON)
+
+
+@pytest.mark.parametrize(
+    ("own", "registered_before", "stage"),
+    [
+        pytest.param(None, True, Stage.UP, id="the listing lacks what is in use"),
+        pytest.param(None, False, Stage.ABSENT, id="it never existed"),
+        pytest.param(GONE, True, Stage.EXITED, id="the listing says that it has exited"),
+    ],
+)
+def test_a_listing_that_lacks_a_member_in_use_is_doubted(
+    own: Instance | None, registered_before: bool, stage: Stage
+) -> None:
+    found = backing(
+        own,
+        None,
+        since=NOON,
+        waits_for=None,
+        managed_by=None,
+        registered_before=registered_before,
+        doubted=True,
+    )
+    assert found.stage is stage

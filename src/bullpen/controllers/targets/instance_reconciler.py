@@ -147,6 +147,8 @@ class InstanceReconciler:
         profile, token = self._profile(member), self._blueprints.token(member)
         wanted = instances.desired(member, startable=profile is not None and bool(token))
         seen = self._instance_view.observed(member, retired=wanted.uid in self._retired)
+        if wanted.registered_before and seen.listed and not seen.instances:
+            self._instance_view.missed(member)
         for step in instances.next_steps(wanted, seen, now=self._clock.now()):
             match step:
                 case Delete():

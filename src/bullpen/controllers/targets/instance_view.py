@@ -28,6 +28,9 @@ STUCK_AFTER = timedelta(seconds=10)
 SWEEP = timedelta(minutes=1)
 """How often a backend is listed although it has reported no change."""
 
+UNLISTED_LOOK = timedelta(seconds=5)
+"""How soon a provisioner is listed again that left an instance out."""
+
 PACE = timedelta(microseconds=20)
 """Pause between lists, per instance: a burst of changes causes few lists."""
 
@@ -62,6 +65,9 @@ class InstanceView:
         self._stuck: dict[Key, tuple[timedelta, str]] = {}
         """Instances whose removal fails: since when in steady time, and why once it is long."""
 
+        self._unlisted: dict[str, tuple[Key, timedelta]] = {}
+        """By uid, what was left out of the last listing: its name, and since when."""
+
         self._listeners: list[Callable[[Key], None]] = []
 
     def listen(self, listener: Callable[[Key], None]) -> None:
@@ -78,6 +84,11 @@ class InstanceView:
     def is_listed(self, provisioner: str) -> bool:
         """Whether the provisioner has listed its instances."""
         return provisioner in self._seen
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an instance was left out of a listing a short time ago."""
+        return bool(self._unlisted)
 
     def holders(self, key: Key) -> tuple[Instance, ...]:
         """Every instance with this name, of any provisioner."""
@@ -105,7 +116,21 @@ class InstanceView:
             waits_for=None if listed else name,
             managed_by=None if self.looks_after(exporter) else name,
             registered_before=instances.has_registered(exporter),
+            doubted=self._is_doubted(exporter.metadata.uid) and instances.in_use(exporter),
         )
+
+    def _is_doubted(self, uid: str) -> bool:
+        # After a start, the first listing that lacks an instance has none before it.
+        return uid in self._unlisted or self._is_young
+
+    @property
+    def _is_young(self) -> bool:
+        return self._clock.steady() - self._started < instances.UNLISTED_MAX
+
+    def missed(self, member: Exporter) -> None:
+        """A member that had an instance has none in the listing."""
+        if self._is_young:
+            self._unlisted.setdefault(member.metadata.uid, (key_of(member), self._started))
 
     def observed(self, member: Exporter, *, retired: bool) -> Observed:
         """What is known of the instances with the name of ``member``."""
@@ -161,6 +186,7 @@ class InstanceView:
         seen = self._seen.setdefault(instance.provisioner, {})
         self._touched.setdefault(instance.provisioner, set()).add(instance.key)
         self._denied.pop(instance.owner_uid, None)
+        self._unlisted.pop(instance.owner_uid, None)
         before = seen.get(instance.key)
         if before != instance:
             self._time(before, instance)
@@ -202,7 +228,7 @@ class InstanceView:
 
     def forget(self, exporter: Exporter) -> None:
         """The exporter was deleted."""
-        for known in (self._asked, self._tokens, self._denied):
+        for known in (self._asked, self._tokens, self._denied, self._unlisted):
             known.pop(exporter.metadata.uid, None)
 
     def look(self, provisioner: str) -> None:
@@ -216,6 +242,7 @@ class InstanceView:
         after = {instance.key: instance for instance in listed if instance.key not in newer}
         after.update((key, before[key]) for key in sorted(newer) if key in before)
         self._seen[provisioner] = after
+        self._note_unlisted(before, after)
         for key in before.keys() - after.keys():
             self._stuck.pop(key, None)
         for key, instance in after.items():
@@ -225,6 +252,19 @@ class InstanceView:
             if before.get(key) != after.get(key):
                 self._tell(key)
         self._tell_held(_count_up(before) - _count_up(after))
+
+    def _note_unlisted(self, before: dict[Key, Instance], after: dict[Key, Instance]) -> None:
+        """Remember for a while which instances were left out of the listing."""
+        now = self._clock.steady()
+        for instance in after.values():
+            self._unlisted.pop(instance.owner_uid, None)
+        for key in before.keys() - after.keys():
+            if before[key].up:
+                self._unlisted.setdefault(before[key].owner_uid, (key, now))
+        for uid, (key, since) in tuple(self._unlisted.items()):
+            if now - since >= instances.UNLISTED_MAX:
+                del self._unlisted[uid]
+                self._tell(key)
 
     def _tell_held(self, places: int) -> None:
         """There is capacity for this many again; the first held members by name may retry."""
@@ -256,7 +296,8 @@ class InstanceViewReconciler:
         found = await self._instance_view.provisioners[provisioner].observe_all()
         self._instance_view.replace(provisioner, found)
         self._pauses.begin(provisioner, len(found), now=self._clock.now())
-        return Outcome(wake_at=self._clock.now() + SWEEP)
+        pause = UNLISTED_LOOK if self._instance_view.is_in_doubt else SWEEP
+        return Outcome(wake_at=self._clock.now() + pause)
 
 
 def watch_provisioners(instance_view: InstanceView, add: Callable[[str], None]) -> None:

@@ -22,6 +22,13 @@ UNLISTED_RETRY = timedelta(seconds=1)
 CAPACITY_RETRY = timedelta(seconds=5)
 """How often a backend without capacity is asked again, if it reports nothing before."""
 
+UNLISTED_MAX = timedelta(seconds=30)
+"""How long a listing that lacks an instance is doubted while a lessee uses it.
+
+Listings of cloud providers are eventually consistent. An exporter that is online is better
+evidence, but may run apart from its target, so it does not count for ever.
+"""
+
 REMOVAL_MAX = timedelta(minutes=10)
 """A deleted Exporter waits no longer than this for a backend that does not answer."""
 
@@ -208,11 +215,15 @@ def has_registered(member: Exporter) -> bool:
     return get(member.status.conditions, "Registered") is not None
 
 
+def in_use(member: Exporter) -> bool:
+    """Whether a lease holds it and its exporter is connected."""
+    return member.status.lease_ref is not None and presence.online(member)
+
+
 def in_last_lease(member: Exporter) -> bool:
     """Whether it is single-use and serves a lease, so that it may be told to exit after it."""
-    leased = member.status.lease_ref is not None and presence.online(member)
     serving = member.status.exporter_status in SERVING
-    return SINGLE_USE in member.metadata.annotations and leased and serving
+    return SINGLE_USE in member.metadata.annotations and in_use(member) and serving
 
 
 def next_steps(wanted: Desired | None, seen: Observed, *, now: datetime) -> tuple[Step, ...]:
@@ -292,11 +303,13 @@ def backing(
     waits_for: str | None,
     managed_by: str | None,
     registered_before: bool,
+    doubted: bool = False,
 ) -> Backing:
     """The instance behind a member, as the sizing of pools sees it.
 
     ``denied``: why a requested instance does not exist. ``waits_for``: its provisioner, if that
     has not listed its instances. ``managed_by``: its provisioner, if another process has it.
+    ``doubted``: it left the listing less than ``UNLISTED_MAX`` ago, and somebody uses it.
     """
     if own is not None and own.reason is not None:
         return Backing(stage=Stage.EXITED, reason=own.reason.value, detail=own.detail, since=since)
@@ -311,6 +324,9 @@ def backing(
     if waits_for is not None:
         stage = Stage.UP if registered_before else Stage.ABSENT
         return Backing(stage=stage, detail=f"{waits_for} has not answered yet", since=since)
+    if registered_before and doubted:
+        text = "its provisioner does not list it, but it is in use"
+        return Backing(stage=Stage.UP, detail=text, since=since)
     if registered_before:
         text = "its instance is gone"
         return Backing(stage=Stage.EXITED, reason=ExitReason.LOST, detail=text, since=since)
