@@ -187,11 +187,17 @@ class _Pass:
         self._allocator, self._queue, self._now, self._budget = allocator, queue, now, budget
         self._uses = [use for use in queue.uses if use.until is None or use.until > now]
         self._ledger = Ledger(allocator.index, self._uses)
+        self._taken: list[tuple[WaitingClaim, Answer]] = []
+        """What claims get in this pass and ``_uses`` does not have yet: few passes need it."""
+
         self._reservations = list(queue.reservations)
         self._failed: set[tuple[Terms, int, int | None]] = set()
         self._shadows = 0
         self._probes = 0
         self._ended: set[str] = set()
+        self._open: dict[timedelta, int] = {}
+        """By duration, the devices that are not reserved for so long from now on."""
+
         self._windows: dict[tuple[datetime, datetime, int], int] = {}
         self._booked = {r.claim: r for r in queue.reservations}
         self._known: tuple[int, _Timeline] | None = None
@@ -199,9 +205,21 @@ class _Pass:
     @property
     def _timeline(self) -> _Timeline:
         """When uses end, as of the uses that are known by now."""
-        if self._known is None or self._known[0] != len(self._uses):
-            self._known = len(self._uses), _Timeline(self._allocator.index, self._uses)
+        uses = self._current_uses()
+        if self._known is None or self._known[0] != len(uses):
+            self._known = len(uses), _Timeline(self._allocator.index, uses)
         return self._known[1]
+
+    def _current_uses(self) -> Sequence[Use]:
+        """Who has what, with what was handed out in this pass."""
+        for claim, answer in self._taken:
+            end = times.shifted(self._now, claim.duration)
+            self._uses += (
+                Use(device=member.device, holder=claim.name, share=member.share, until=end)
+                for member in answer.members
+            )
+        self._taken.clear()
+        return self._uses
 
     def run(self) -> tuple[Decision, ...]:
         return tuple(self._decide(claim) for claim in sorted(self._queue.claims, key=self._turn))
@@ -246,7 +264,11 @@ class _Pass:
         """The devices that no other claim has reserved for a time before this one ends."""
         if booked is not None:
             return booked.devices
-        return self._window(self._now, times.shifted(self._now, claim.duration))
+        found = self._open.get(claim.duration)
+        if found is None:
+            end = times.shifted(self._now, claim.duration)
+            found = self._open[claim.duration] = self._window(self._now, end)
+        return found
 
     def _window(self, begin: datetime, end: datetime) -> int:
         """The devices that nobody has reserved for a part of a time."""
@@ -263,12 +285,10 @@ class _Pass:
         return self._allocator.index.everything & ~fenced
 
     def _take(self, claim: WaitingClaim, answer: Answer) -> None:
-        end = times.shifted(self._now, claim.duration)
+        numbers = self._allocator.index.numbers
         for member in answer.members:
-            self._ledger.take(self._allocator.index.numbers[member.device], member.share)
-            self._uses.append(
-                Use(device=member.device, holder=claim.name, share=member.share, until=end)
-            )
+            self._ledger.take(numbers[member.device], member.share)
+        self._taken.append((claim, answer))
 
     def _book(self, claim: WaitingClaim, begin: datetime) -> Decision:
         """Reserve the devices that are free for the whole time."""
@@ -287,6 +307,7 @@ class _Pass:
 
     def _fence(self, claim: WaitingClaim, answer: Answer, begin: datetime) -> None:
         numbers = self._allocator.index.numbers
+        self._open.clear()
         self._reservations.append(
             Reservation(
                 claim=claim.name,
@@ -389,7 +410,7 @@ class _Pass:
         numbers = self._allocator.index.numbers
         having = {
             use.holder
-            for use in self._uses
+            for use in self._current_uses()
             if use.device in numbers and usable >> numbers[use.device] & 1
         }
         return [holder for holder in ending if holder.name in having]
@@ -411,7 +432,8 @@ class _Pass:
 
     def _ledger_without(self, holders: set[str]) -> Ledger:
         return Ledger(
-            self._allocator.index, (use for use in self._uses if use.holder not in holders)
+            self._allocator.index,
+            (use for use in self._current_uses() if use.holder not in holders),
         )
 
 

@@ -6,7 +6,7 @@ Sets are integers with one bit for each device (``bitsets``). The index holds wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from operator import itemgetter
 from typing import TypeVar
@@ -101,9 +101,21 @@ class InventoryIndex:
                 dict.fromkeys(v for number in bitsets.members(devices) for v in own[number])
             )
         found = [
-            (bitsets.lowest(bits & devices), v) for v, bits in by_value.items() if bits & devices
+            (bitsets.lowest(here), v) for v, bits in by_value.items() if (here := bits & devices)
         ]
         return [value for _, value in sorted(found, key=itemgetter(0))]
+
+    def each_value_among(self, attribute: str, devices: int) -> Iterator[Value]:
+        """As ``values_among``, but each value is looked for only when it is asked for."""
+        if devices & self.listing(attribute):
+            yield from self.values_among(attribute, devices)
+            return
+        own, by_value = self._own.get(attribute, []), self.values(attribute)
+        devices &= self.having(attribute)
+        while devices:
+            (value,) = own[bitsets.lowest(devices)]
+            yield value
+            devices &= ~by_value[value]
 
     def values_of(self, attribute: str, number: int) -> tuple[Value, ...]:
         """The values that one device has; empty if it lacks the attribute."""

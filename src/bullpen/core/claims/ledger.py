@@ -56,8 +56,9 @@ class Ledger:
             for counter, drawn in self._index.devices[number].draws:
                 self.counters[counter] = self.counters.get(counter, 0) - drawn
         if share is None or not self._index.devices[number].shareable:
-            self.shared &= ~bit
-            self.used.pop(number, None)
+            if self.shared & bit:
+                self.shared ^= bit
+                del self.used[number]
             return
         self.shared |= bit
         used = self.used.setdefault(number, {})

@@ -136,20 +136,20 @@ class Placement:
             needs[devices] = max(known, count) if devices & self.index.shareable else known + count
         return (
             value
-            for value in self.index.values_among(rule.attribute, candidates[rule.groups[0]])
+            for value in self.index.each_value_among(rule.attribute, candidates[rule.groups[0]])
             if _enough(needs, by_value[value], shareable=self.index.shareable)
         )
 
     def _exact(self, groups: Sequence[Group], distinct: Sequence[Rule]) -> Chosen | None:
         groups = self._with_attributes(groups, distinct)
         rules = [rule for rule in distinct if sum(groups[g].count for g in rule.groups) > 1]
+        simple = not bounded_search.needed(self.index, self.ledger, groups)
+        if simple and not rules:
+            return _matched(groups)
         if not self._plausible(groups, rules):
             return None
-        if not bounded_search.needed(self.index, self.ledger, groups):
-            if not rules:
-                return _matched(groups)
-            if len(rules) == 1 and self._covers_all(groups, rules[0]):
-                return self._by_distinct_values(groups, rules[0])
+        if simple and len(rules) == 1 and self._covers_all(groups, rules[0]):
+            return self._by_distinct_values(groups, rules[0])
         return bounded_search.search(self.index, self.ledger, groups, rules, self.work)
 
     def _plausible(self, groups: Sequence[Group], distinct: Sequence[Rule]) -> bool:
