@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import combinations
 
 from bullpen.api.device_selectors import Comparison, parse_expression
+from bullpen.bench.hard_claims import INSTANCES, Hard
 from bullpen.bench.measure import Goal, Result, compare, interleaved
 from bullpen.core.claims.allocator import Allocator
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
@@ -34,7 +35,7 @@ SMALL = 1_000
 TINY = 24
 """Brute force tries up to 134,596 sets of six of so many devices."""
 
-PASS_MS, FREED_MS = 300.0, 5.0
+PASS_MS, FREED_MS, HARD_MS = 300.0, 5.0, 20.0
 """The times that the goals name."""
 
 SITES, MODELS, RACKS = 50, 40, 20
@@ -43,13 +44,14 @@ SITES, MODELS, RACKS = 50, 40, 20
 async def run(
     *, rounds: int, size: int = SIZE, small: int = SMALL, tiny: int = TINY
 ) -> tuple[Result, ...]:
-    """A pass over a long queue, one freed device, and passes against first fit and brute force."""
+    """A long queue, one freed device, hard claims, and passes against first fit and brute force."""
     large, little, least = _World.of(size), _World.of(small), _World.of(tiny)
     for world in (large, little, least):
         world.prepare()
     passes, freed = await interleaved(rounds, _timed(large.full_pass), _timed(large.freed))
     ours, first_fit = await interleaved(rounds, _timed(little.full_pass), _timed(little.first_fit))
     quick, brute = await interleaved(rounds, _timed(least.full_pass), _timed(least.brute_force))
+    hard = await interleaved(rounds, *(_timed(_answer(make())) for make in INSTANCES))
     smallest = {"served": float(least.full_pass()), "brute force": float(least.brute_force())}
     served = {"served": float(large.full_pass()), "terms": float(len(large.terms))}
     compared = {"served": float(little.full_pass()), "first fit": float(little.first_fit())}
@@ -70,6 +72,14 @@ async def run(
             goal=Goal(1.0, at_least=False),
         ),
         compare(
+            f"the slowest of {len(INSTANCES)} claims that are hard to answer",
+            [max(times) for times in zip(*hard, strict=True)],
+            [HARD_MS] * rounds,
+            unit="ms",
+            goal=Goal(1.0, at_least=False),
+            details={make().name: min(times) for make, times in zip(INSTANCES, hard, strict=True)},
+        ),
+        compare(
             f"full pass, {small:,} claims on {small:,} devices, against first fit",
             ours,
             first_fit,
@@ -86,6 +96,17 @@ async def run(
             details=smallest,
         ),
     )
+
+
+def _answer(hard: Hard) -> Callable[[], object]:
+    """The search for the answer; the index of the lab is there."""
+    index = InventoryIndex(hard.inventory)
+
+    def answer() -> object:
+        allocator = Allocator(index, CriteriaIndex(index))
+        return allocator.allocate(hard.terms, Ledger(index))
+
+    return answer
 
 
 def _timed(work: Callable[[], object]) -> Callable[[], Awaitable[float]]:

@@ -18,7 +18,7 @@ BENCHMARKS = {
     "lease": "Leases over gRPC, against an empty call and one durable commit.",
     "growth": "Cost of a lease by the size of the lab and the length of the queue.",
     "pool": "Exporters of a pool, against starting them by hand; cost by the size of a pool.",
-    "claims": "A pass over 10,000 waiting claims, and one freed device; first fit beside it.",
+    "claims": "A pass over 10,000 waiting claims, one freed device, and claims hard to answer.",
     "router": "Bytes through the router, against a plain TCP relay.",
     "startup": "Start of the command, and of the service after kill -9; cost of ended leases.",
     "shell": "A complete jmp shell, against one without a service.",

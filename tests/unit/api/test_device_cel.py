@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from bullpen.api import device_cel
 from bullpen.api.device_cel import Program, checked_expression, compile_program
+from bullpen.bench.hard_claims import device, lab
 from bullpen.core.claims.claim import Criteria
 from bullpen.core.claims.criteria import CriteriaIndex
 from bullpen.core.claims.inventory import NANOS, Attribute, Inventory, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.errors import BadRequest
-from support.claim_builders import device, lab
 
 BOARD = InventoryDevice(
     name="board",

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from bullpen.bench.hard_claims import claim, device, different, lab, one, request, same
 from bullpen.core.claims.allocator import Answer, Verdict
 from bullpen.core.claims.claim import Constraint, Request, Terms
 from bullpen.core.claims.inventory import Inventory, InventoryDevice, Use
-from support.claim_builders import claim, device, different, lab, one, request, same
 from support.claim_reference import allocate
 
 LADDER = request(

@@ -9,12 +9,12 @@ from datetime import timedelta
 
 import pytest
 
+from bullpen.bench.hard_claims import claim, device, devices, different, lab, one, request, same
 from bullpen.core.claims.allocator import Verdict
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.explanation import Explanation, explain, why_not
 from bullpen.core.claims.inventory import NANOS, Inventory, Taint, Use
 from bullpen.kit.clock import EPOCH
-from support.claim_builders import claim, device, devices, different, lab, one, request, same
 from support.claim_reference import allocate, allocator_of, random_instance
 
 HOUR = timedelta(hours=1)

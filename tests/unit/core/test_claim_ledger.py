@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from bullpen.bench.hard_claims import device, lab
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
-from support.claim_builders import device, lab
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from bullpen.bench.hard_claims import claim, device, devices, lab, one, request
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_queue import (
     Book,
@@ -24,7 +25,6 @@ from bullpen.core.claims.claim_queue import (
 )
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.kit.clock import EPOCH
-from support.claim_builders import claim, device, devices, lab, one, request
 from support.claim_reference import allocator_of, problems, random_instance
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

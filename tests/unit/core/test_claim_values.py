@@ -39,7 +39,7 @@ def test_the_first_value_is_found_without_looking_at_the_others() -> None:
             looked.append(key)
             return super().__getitem__(key)
 
-    index._values["site"] = Looked(index._values["site"])  # type: ignore[assignment]
+    index._values["site"] = Looked(index._values["site"])  # type: ignore[arg-type,assignment]
     found = index.each_value_among("site", index.everything)
     assert [next(found), next(found)] == [("str", "s0"), ("str", "s1")]
     assert looked == [("str", "s0")]

@@ -92,6 +92,7 @@ class Allocator:
         self.index = index
         self.criteria = criteria
         self._eligible: dict[tuple[str, object, object], int] = {}
+        self._usable: dict[Terms, int] = {}
         self._candidates: dict[Terms, tuple[int, ...]] = {}
         """For claims for one device: the devices that each alternative tolerates, free or not."""
 
@@ -176,6 +177,14 @@ class Allocator:
             for name, least in alternative.capacity:
                 found &= self.index.offering(name, least)
             self._eligible[key] = found
+        return found
+
+    def usable(self, terms: Terms) -> int:
+        """The devices that a claim could use for any of its alternatives, free or not."""
+        found = self._usable.get(terms)
+        if found is None:
+            alternatives = (a for request in terms.requests for a in request.alternatives)
+            found = self._usable[terms] = bitsets.union(self.eligible(a) for a in alternatives)
         return found
 
     def free(self, alternative: Alternative, ledger: Ledger) -> int:

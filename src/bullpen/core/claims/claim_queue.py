@@ -175,11 +175,7 @@ def affected(allocator: Allocator, terms: Iterable[Terms], device: str) -> list[
     The others need no new answer. Alternatives that are not open yet count too.
     """
     bit = 1 << allocator.index.numbers[device]
-    return [
-        asked
-        for asked in terms
-        if any(allocator.eligible(a) & bit for r in asked.requests for a in r.alternatives)
-    ]
+    return [asked for asked in terms if allocator.usable(asked) & bit]
 
 
 class _Pass:
@@ -405,9 +401,7 @@ class _Pass:
         ]
         if not ending:
             return []
-        alternatives = (a for request in terms.requests for a in request.alternatives)
-        usable = bitsets.union(self._allocator.eligible(a) for a in alternatives)
-        numbers = self._allocator.index.numbers
+        usable, numbers = self._allocator.usable(terms), self._allocator.index.numbers
         having = {
             use.holder
             for use in self._current_uses()

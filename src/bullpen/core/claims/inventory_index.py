@@ -24,6 +24,9 @@ from bullpen.core.claims.inventory import (
 
 _Key = TypeVar("_Key")
 
+LOOKED_FOR_MAX = 8
+"""Values of an attribute that are looked for one by one; then the rest is found together."""
+
 Value = tuple[str, Scalar]
 """A value of an attribute with its type: ``True``, ``1`` and ``"1"`` differ."""
 
@@ -106,16 +109,17 @@ class InventoryIndex:
         return [value for _, value in sorted(found, key=itemgetter(0))]
 
     def each_value_among(self, attribute: str, devices: int) -> Iterator[Value]:
-        """As ``values_among``, but each value is looked for only when it is asked for."""
-        if devices & self.listing(attribute):
-            yield from self.values_among(attribute, devices)
-            return
-        own, by_value = self._own.get(attribute, []), self.values(attribute)
+        """As ``values_among``, but the first values are looked for only when they are asked for."""
         devices &= self.having(attribute)
-        while devices:
-            (value,) = own[bitsets.lowest(devices)]
-            yield value
-            devices &= ~by_value[value]
+        if not devices & self.listing(attribute):
+            own, by_value = self._own.get(attribute, []), self.values(attribute)
+            for _ in range(LOOKED_FOR_MAX):
+                if not devices:
+                    return
+                (value,) = own[bitsets.lowest(devices)]
+                yield value
+                devices &= ~by_value[value]
+        yield from self.values_among(attribute, devices)
 
     def values_of(self, attribute: str, number: int) -> tuple[Value, ...]:
         """The values that one device has; empty if it lacks the attribute."""
