@@ -10,6 +10,7 @@ import pytest
 from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimStatus
 from bullpen.core.claims import claim_lifecycle, claim_queue
 from bullpen.core.claims.claim_queue import Wait, WaitReason
+from bullpen.core.leases import fair_share
 from bullpen.core.leases.lease_group import LeaseGroups
 from bullpen.core.leases.requests import RequestIndex
 from bullpen.sim.checkers import GROUP_SIZE, AllocatedIsTrue, ClaimsAreWhole
@@ -73,6 +74,17 @@ def test_a_released_claim_that_goes_on_is_found(monkeypatch: pytest.MonkeyPatch)
         lambda claim, **said: claim.status if said["reason"] == "Released" else real(claim, **said),
     )
     assert broken_promise() == "released claims end"
+
+
+def test_a_share_that_is_not_fair_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_share, "handicap", lambda debt: fair_share.NO_HANDICAP)
+    assert broken_promise() == "the share of a client is fair within a bound"
+
+
+def test_a_share_without_a_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fair_share.handicap
+    monkeypatch.setattr(fair_share, "handicap", lambda debt: 10 * real(debt))
+    assert broken_promise() == "the share of a client is fair within a bound"
 
 
 def lease(name: str, exporter: str = "") -> Raw:

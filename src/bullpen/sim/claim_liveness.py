@@ -1,16 +1,19 @@
-"""What claims are promised once faults have stopped: no starvation, and bookings that are kept."""
+"""What claims are promised once faults have stopped: no starvation, bookings, and a fair share."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
+from bullpen.api.kinds.deviceclass import DEFAULT_COST
+from bullpen.core.leases.fair_share import HANDICAP_MAX
 from bullpen.kit import times
 from bullpen.sim.checkers import is_allocated
-from bullpen.sim.claimants import BOARDS, Claimant
+from bullpen.sim.claimants import BOARDS, Claimant, class_of
 from bullpen.sim.clients import Client, Job
-from bullpen.sim.operators import CLIENTS, SPACE, Operator
+from bullpen.sim.operators import BOARD, CLIENTS, SPACE, Operator
 from bullpen.sim.truth import Raw, Violation, status
 from bullpen.sim.world import World
 
@@ -22,6 +25,15 @@ ROUND = 20.0
 
 ASKING = CLIENTS[0]
 """One client asks for everything here, so that fair share changes no order."""
+
+FAIR = "the share of a client is fair within a bound"
+DEAR = "dear"
+DEAR_COST = 1000
+USED = 120.0
+"""Seconds for which a client has a dear board: so many hours of others."""
+
+SHARE_ROUND = 300.0
+"""Seconds that others have the board for which all of them wait."""
 
 BOOKED_IN = 30.0
 RELEASED_MAX = 60.0
@@ -46,6 +58,7 @@ async def check(world: World) -> None:
     await release_all(world)
     await _booking_is_kept(world)
     await release_all(world)
+    await _share_is_fair(world)
 
 
 def _all_boards(world: World, **spec: object) -> dict[str, object]:
@@ -109,6 +122,54 @@ async def _booking_is_kept(world: World) -> None:
     if world.history.waited(SPACE, short.lease) is None:
         text = "a lease that would be over in time did not get a booked board"
         world.breaks(Violation("what a claim booked is kept", text, world.time))
+
+
+async def _share_is_fair(world: World) -> None:
+    """Use of dear boards delays the requests of their client, but not beyond the bound."""
+    operator = Operator(world)
+    await operator.apply(class_of(DEAR, BOARD, cost=DEAR_COST))
+    heavy, light, other = CLIENTS
+    await Client(world, _one_board(heavy, holds=USED)).run()
+    await operator.apply(class_of(DEAR, BOARD, cost=DEFAULT_COST))
+    asked = Client(world, _one_board(heavy, holds=LOOK))
+    later = Client(world, _one_board(light, holds=SHARE_ROUND))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(Client(world, _one_board(other, holds=SHARE_ROUND)).run())
+        await asyncio.sleep(SERVED_MAX)
+        end = world.time + HANDICAP_MAX.total_seconds() + SHARE_ROUND + SERVED_MAX
+        for client in (asked, later):
+            tasks.create_task(client.run())
+            await asyncio.sleep(SERVED_MAX)
+
+        async def stream() -> None:
+            """Others ask again and again, so that one request of theirs always waits."""
+            while asked.lease and not _served(world, asked) and world.time < end:
+                await Client(world, _one_board(other, holds=SHARE_ROUND)).run()
+
+        tasks.create_task(stream())
+        tasks.create_task(stream())
+    first, second = _served(world, later), _served(world, asked)
+    if first is None or (second is not None and second < first):
+        text = f"{light} used nothing, and is served at {first} s; {heavy} at {second} s"
+        world.breaks(Violation(FAIR, text, world.time))
+    if second is None or second > end:
+        text = f"{heavy} asked before others and was served at {second} s, not by {end:.0f} s"
+        world.breaks(Violation(FAIR, text, world.time))
+
+
+def _served(world: World, client: Client) -> float | None:
+    return world.history.served(SPACE, client.lease)
+
+
+def _one_board(client: str, *, holds: float) -> Job:
+    patience = 2 * HANDICAP_MAX.total_seconds()
+    return replace(
+        _job(duration=holds + LOOK, holds=holds),
+        client=client,
+        selector="",
+        exporter="board0",
+        patience=patience,
+    )
 
 
 def _job(*, duration: float, holds: float) -> Job:

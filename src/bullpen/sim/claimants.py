@@ -29,7 +29,7 @@ class Claimant:
     async def prepare(self) -> None:
         """Create the classes that claims name."""
         for name, labels in self._classes():
-            await self._operator.apply(_class(name, labels))
+            await self._operator.apply(class_of(name, labels))
 
     def _classes(self) -> Iterator[tuple[str, dict[str, str]]]:
         yield BOARDS, BOARD
@@ -90,11 +90,11 @@ class Claimant:
             await self._operator.change("DeviceClaim", name, {"spec": spec})
 
 
-def _class(name: str, labels: dict[str, str]) -> Raw:
+def class_of(name: str, labels: dict[str, str], **spec: Any) -> Raw:
     selectors = [{"labels": {"matchLabels": labels}}]
     return {
         "apiVersion": DEVICE,
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": {"selectors": selectors},
+        "spec": {"selectors": selectors, **spec},
     }
