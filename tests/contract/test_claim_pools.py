@@ -13,8 +13,17 @@ from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import (
+    ProviderConfig,
+    ProviderConfigSpec,
+    ProviderConfigStatus,
+    ProviderQuota,
+)
+from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.core import conditions
 from bullpen.core.lab_index import holder_of
+from bullpen.errors import NotFound
+from bullpen.provisioners.fake import NAME
 from support.pool_world import NAMESPACE, World
 
 
@@ -127,6 +136,71 @@ def test_a_claim_for_more_than_the_ceiling_starts_nothing() -> None:
         await world.until(lambda: said(world)[0] == "False")
         await world.always(lambda: not members(world, "board"), seconds=30)
         assert said(world) == ("False", "Unsatisfiable")
+
+    World().run(story)
+
+
+async def slots(world: World, *, total: int, used: int) -> None:
+    """What a provider reports, such as hosts with slots."""
+    meta = ObjectMeta(name="bench", namespace=NAMESPACE)
+    try:
+        found = await world.objects.get(ProviderConfig, NAMESPACE, "bench")
+    except NotFound:
+        spec = ProviderConfigSpec(provisioner=NAME)
+        found = await world.objects.create(ProviderConfig(metadata=meta, spec=spec))
+    quota = ProviderQuota(instances=total, used=used)
+    status = ProviderConfigStatus(quota=quota, instances=used)
+    await world.objects.update_status(replace(found, status=status))
+
+
+async def pools_on_hosts(world: World) -> None:
+    """The pools, on the slots of one provider."""
+    await world.make_class("hosts", provider_config_ref=LocalObjectReference(name="bench"))
+    await pools(world, virtual_target_class_name="hosts")
+
+
+def test_a_claim_waits_for_a_free_slot_of_the_hosts_of_a_pool() -> None:
+    async def story(world: World) -> None:
+        await slots(world, total=2, used=2)
+        await pools_on_hosts(world)
+        await make_claim(world, "c", exactly("dut", "board"))
+        await world.until(lambda: said(world) == ("False", "NotAvailable"))
+        found = conditions.get(claim(world).status.conditions, "Allocated")
+        assert found is not None
+        assert "no free slots" in found.message
+        await world.always(lambda: not members(world, "board"), seconds=30)
+        await slots(world, total=2, used=1)
+        assert await allocated(world) == ["board"]
+
+    World().run(story)
+
+
+def test_two_pools_do_not_count_on_the_same_slot() -> None:
+    async def story(world: World) -> None:
+        await slots(world, total=3, used=2)
+        await pools_on_hosts(world)
+        await make_claim(world, "both", exactly("dut", "board"), exactly("peer", "peer"))
+        await world.until(lambda: said(world, "both") == ("False", "NotAvailable"))
+        await world.always(lambda: not members(world, "board"), seconds=30)
+        await make_claim(world, "one", exactly("peer", "peer"))
+        assert await allocated(world, "one") == ["peer"]
+
+    World().run(story)
+
+
+def test_the_next_alternative_is_taken_if_the_hosts_of_the_first_are_full() -> None:
+    async def story(world: World) -> None:
+        await slots(world, total=2, used=2)
+        await pools_on_hosts(world)
+        await world.make_set("cloud", labels={"kind": "cloud"}, min_available_replicas=0)
+        await make_class(world, "cloud", kind="cloud")
+        ladder = [
+            {"name": "hosts", "deviceClassName": "board"},
+            {"name": "cloud", "deviceClassName": "cloud"},
+        ]
+        await make_claim(world, "c", {"name": "dut", "firstAvailable": ladder})
+        assert await allocated(world) == ["cloud"]
+        assert not members(world, "board")
 
     World().run(story)
 

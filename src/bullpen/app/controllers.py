@@ -173,7 +173,7 @@ def claims(lab: Lab) -> Controller[str]:
             clock=lab.clock,
             events=lab.events,
             leases_due=lab.reservations_changed,
-            supplies=lab.supplies,
+            supplies=lab.claim_supplies,
         ),
         watches=(
             partial(

@@ -34,6 +34,7 @@ from bullpen.controllers.labs import Labs
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
 from bullpen.controllers.pools.pool_observer import TUNING, PoolObserver, Tuning
+from bullpen.controllers.pools.provider_slots import ProviderSlots
 from bullpen.controllers.pools.remote_pools import RemotePools
 from bullpen.controllers.targets.blueprints import Blueprints
 from bullpen.controllers.targets.disk_users import DiskUsers
@@ -246,6 +247,12 @@ class Lab:
         else:
             pools = self.exporter_sets.supplies
         return lambda namespace: (*pools(namespace), *targets.coming.get(namespace, {}).values())
+
+    @cached_property
+    def claim_supplies(self) -> Callable[[str], tuple[Supply, ...]]:
+        """The same with the free slots of providers, which only claims look at."""
+        supplies, slots = self.supplies, ProviderSlots(self.views)
+        return lambda namespace: slots.applied(namespace, supplies(namespace))
 
     def attach_router(self, router: LocalRouter, endpoint: str) -> None:
         """Use a router of this process: it learns which leases end, and reports its sessions."""

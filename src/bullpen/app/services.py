@@ -108,7 +108,7 @@ class Services:
                     lab.labs,
                     gatekeeper=gatekeeper,
                     extensions=extensions,
-                    supplies=lab.supplies,
+                    supplies=lab.claim_supplies,
                     quotas=settings.quotas,
                     signals=lab.signals,
                     clock=clock,

@@ -44,6 +44,7 @@ LAB: dict[str, Grants] = {
         (DEVICE, "deviceclaims"): (*READ, "delete"),
         (DEVICE, "deviceclaims/status"): ("update",),
         (DEVICE, "devicepools"): LOOK,
+        (VIRTUAL, "providerconfigs"): LOOK,
         (JUMPSTARTER, "leases"): (*READ, "create", "update", "delete"),
         (JUMPSTARTER, "leases/status"): ("update",),
         (VIRTUAL, "virtualtargetpools"): LOOK,

@@ -17,6 +17,7 @@ from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.objects import Objects
 from bullpen.controllers.claims.preempted_leases import PreemptedLeases
 from bullpen.controllers.labs import Labs
@@ -448,6 +449,7 @@ def watch_claims(
             views.clients.listen(others)
             views.policies.listen(others)
             views[DevicePool].listen(others)
+            views[ProviderConfig].listen(others)
             views[DeviceClass].listen(a_class)
             presence(lambda key: claimed(key[0]))
             supply(claimed)

@@ -14,7 +14,7 @@ from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
-from bullpen.core.claims.startable_devices import pool_of, startable_devices
+from bullpen.core.claims.startable_devices import pool_of, slot_counters, startable_devices
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import lifecycle
@@ -165,7 +165,8 @@ def offered_inventory(lab: ClaimLab, now: datetime) -> Inventory:
     used = {use.device for use in held}
     uses = (*held, *_other_uses(lab, used, now))
     startable = startable_devices(lab.supplies, lab.offers)
-    return replace(found, devices=(*devices, *startable), uses=uses)
+    counters = slot_counters(lab.supplies)
+    return replace(found, devices=(*devices, *startable), uses=uses, counters=counters)
 
 
 def holder_name(claim: DeviceClaim) -> str:

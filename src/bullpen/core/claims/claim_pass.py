@@ -53,7 +53,7 @@ from bullpen.core.claims.lab_inventory import (
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.startable_devices import startable_devices
+from bullpen.core.claims.startable_devices import startable_devices, with_all_slots
 from bullpen.core.leases import access, preemption, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid, pinned
@@ -109,7 +109,7 @@ class ClaimIndexes:
         labels = {e.metadata.name: e.metadata.labels for e in lab.exporters}
         if lab.policies.enforced:
             pools = {supply.member.labels.get(SET_NAME): supply.member for supply in lab.supplies}
-            startable = startable_devices(lab.supplies, lab.offers)
+            startable = startable_devices(with_all_slots(lab.supplies), lab.offers)
             labels |= {device.name: pools[device.pool].labels for device in startable}
         basis = (lab.policies, lab.clients, labels)
         if basis != self._basis:
@@ -358,7 +358,10 @@ class _Pass:
 
     def _hold(self, claim: DeviceClaim, asked: WaitingClaim, decision: Wait) -> Hold:
         reason = decision.reason
-        if reason is WaitReason.UNSATISFIABLE and self._serves_if_connected(claim, asked):
+        if reason is WaitReason.UNSATISFIABLE and self._serves_on(self._with_slots, claim, asked):
+            text = "pools could start what is missing, but their providers have no free slots"
+            return Hold(claim=claim, reason=WaitReason.NOT_AVAILABLE.value, message=text)
+        if reason is WaitReason.UNSATISFIABLE and self._serves_on(self._connected, claim, asked):
             text = "enough exporters match, but too few of them are connected"
             return Hold(claim=claim, reason="Offline", message=text)
         if reason is WaitReason.UNSATISFIABLE and self._only_pools(asked):
@@ -420,13 +423,20 @@ class _Pass:
             said.append(f"it would be served at once with this change: {found.relaxation}")
         return ("; ".join(said) or "the devices it needs are not free")[:MESSAGE_MAX]
 
-    def _serves_if_connected(self, claim: DeviceClaim, asked: WaitingClaim) -> bool:
-        """Whether the claim could be served if every exporter were free and connected."""
-        allowed = self._allowed(claim, self._connected.index)
-        answer = self._connected.allocate(
-            asked.terms, Ledger(self._connected.index), allowed=allowed
-        )
+    def _serves_on(self, other: Allocator, claim: DeviceClaim, asked: WaitingClaim) -> bool:
+        """Whether the claim could be served on another lab, if everything in it were free."""
+        allowed = self._allowed(claim, other.index)
+        answer = other.allocate(asked.terms, Ledger(other.index), allowed=allowed)
         return answer.verdict is Verdict.SATISFIED
+
+    @cached_property
+    def _with_slots(self) -> Allocator:
+        """The lab with providers that have slots for everything that pools could start."""
+        if not any(supply.slots is not None for supply in self._lab.supplies):
+            return self._allocator
+        supplies = with_all_slots(self._lab.supplies)
+        whole = offered_inventory(replace(self._lab, supplies=supplies), self._now)
+        return self._indexes.allocator("with slots", whole, self._classes)
 
     @cached_property
     def _connected(self) -> Allocator:
@@ -435,7 +445,7 @@ class _Pass:
             replace(device, blocked="") if device.blocked == OFFLINE else device
             for device in self._inventory.devices
         )
-        whole = Inventory(devices=devices)
+        whole = Inventory(devices=devices, counters=self._inventory.counters)
         return self._indexes.allocator("connected", whole, self._classes)
 
     def _only_pools(self, asked: WaitingClaim) -> bool:

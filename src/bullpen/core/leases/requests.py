@@ -115,6 +115,12 @@ class Supply:
     boot: timedelta = field(default=timedelta(0), compare=False)
     """How long a new member takes to start; zero if that is not known."""
 
+    provider: str = field(default="", compare=False)
+    """The ProviderConfig on which it starts members, if it is one with a limit."""
+
+    slots: int | None = field(default=None, compare=False)
+    """How many instances that provider can still make, for all its pools; None for no limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bookings:
