@@ -201,6 +201,41 @@ def test_hardware_if_it_is_free_else_the_cloud_else_qemu_on_one_site(
         service.bullpen("claim", "release", "second", "third", "nine", "walk-in")
 
 
+def test_kubectl_extends_nothing_past_a_booking(service: Service) -> None:
+    service.kubectl("apply", "-f", "-", input=CLASSES.replace("rare", "rack"))
+    begin = f"{datetime.now(UTC) + timedelta(minutes=20):%Y-%m-%dT%H:%M:%SZ}"
+    asked = {"clientRef": {"name": "default"}, "selector": {"matchLabels": {"kind": "rack"}}}
+    requests = [{"name": "dut", "exactly": {"deviceClassName": "rack"}}]
+
+    def lease(name: str, **spec: str) -> str:
+        meta, kind = {"name": name, "namespace": "default"}, {"kind": "Lease"}
+        api = {"apiVersion": "jumpstarter.dev/v1alpha1"}
+        return json.dumps({**api, **kind, "metadata": meta, "spec": {**asked, **spec}})
+
+    def refused(*arguments: str, **options: object) -> None:
+        done = service.kubectl(*arguments, check=False, **options)
+        assert "the end must not be later than" in done.stderr, done
+
+    patch = ("--type=merge", "-p", '{"spec": {"duration": "1h"}}')
+    with service.exporter(service.create_exporter("rack-1", {"kind": "rack"})):
+        service.kubectl("create", "-f", "-", input=lease("now", duration="10m"))
+        service.kubectl("wait", "lease.jumpstarter.dev/now", "--for=condition=Ready")
+        service.kubectl("create", "-f", "-", input=lease("later", duration="1h", beginTime=begin))
+        refused("patch", "lease.jumpstarter.dev", "now", *patch)
+        refused("apply", "-f", "-", input=lease("now", duration="1h"))
+        found = service.get("lease.jumpstarter.dev", "now")
+        found["spec"]["duration"] = "1h"  # type: ignore[index]
+        refused("replace", "-f", "-", input=json.dumps(found))
+        service.kubectl("apply", "-f", "-", input=lease("now", duration="12m"))
+        service.kubectl("delete", "lease.jumpstarter.dev", "now")
+        service.bullpen("claim", "create", "rack", "--request", "dut=rack", "--duration", "10m")
+        service.bullpen("claim", "wait", "rack", "--timeout", "1m")
+        assert service.get("deviceclaim", "rack")["spec"]["requests"] == requests  # type: ignore[index]
+        refused("patch", "deviceclaim", "rack", *patch)
+        service.bullpen("claim", "release", "rack")
+        service.kubectl("delete", "lease.jumpstarter.dev", "later")
+
+
 def _lease(service: Service, claim: str, request: str) -> str:
     status: Any = service.get("deviceclaim", claim)["status"]
     found = [m["leaseRef"]["name"] for m in status["members"] if m["request"] == request]

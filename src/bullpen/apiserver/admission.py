@@ -2,7 +2,8 @@
 
 The rights to a request are checked before it is carried out. Some checks depend on the
 resulting object: whether a role or a binding grants rights its writer does not have, whether a
-claim has admin access, and whether a patch creates the object instead of changing it.
+claim has admin access, whether the lab can accept the change of a lease or claim, and whether a
+patch creates the object instead of changing it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TypeVar
 from bullpen.api import codec
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.lease import Lease
 from bullpen.api.kinds.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bullpen.api.paths import Document
 from bullpen.apiserver.routes import ObjectRoute, refusal
@@ -27,12 +29,21 @@ K = TypeVar("K", bound=Kind)
 _Refusal = Callable[[Document, Document | None], str | None]
 
 
+Hindrance = Callable[[Kind, Kind], str]
+"""Why the lab cannot accept a change from an old to a new object; empty if it can."""
+
+
 def admission(
-    index: AccessIndex, user: User, route: ObjectRoute, request: Attributes
+    index: AccessIndex,
+    user: User,
+    route: ObjectRoute,
+    request: Attributes,
+    hindrance: Hindrance = lambda new, old: "",
 ) -> Admit | None:
     """The check of one write; None if there is nothing to check."""
     refused = _refusal(index, user, route)
-    if refused is None and request.verb != "patch":
+    booked = next((kind for kind in (Lease, DeviceClaim) if route.resource.value is kind), None)
+    if refused is None and booked is None and request.verb != "patch":
         return None
 
     def admit(new: Document, old: Document | None) -> None:
@@ -47,6 +58,8 @@ def admission(
             if not index.decide(user, create).allowed:
                 raise Forbidden(refusal(user, create))
         why = refused(new, old) if refused else None
+        if not why and booked is not None and old is not None:
+            why = hindrance(codec.decode(booked, new), codec.decode(booked, old))
         if why:
             raise forbidden(route.resource, new["metadata"]["name"], why)
 

@@ -11,7 +11,7 @@ from typing import assert_never
 from bullpen.api.resource import Resource
 from bullpen.api.resources import Resources
 from bullpen.apiserver import authentication, discovery, http, openapi, representations
-from bullpen.apiserver.admission import admission
+from bullpen.apiserver.admission import Hindrance, admission
 from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.metrics import CONTENT_TYPE, Metrics
@@ -72,11 +72,13 @@ class ApiService:
         audit: AuditSink | None = None,
         ids: Ids | None = None,
         problem: Callable[[], str] = lambda: "",
+        hindrance: Hindrance = lambda new, old: "",
     ) -> None:
         """Without ``access`` only members of system:masters may do anything.
 
         Without ``tokens`` no tokens of ServiceAccounts are issued, without ``audit`` nothing is
-        recorded. ``problem`` says why the service is not ready; empty if it is.
+        recorded. ``problem`` says why the service is not ready; empty if it is. ``hindrance`` says
+        why the lab cannot accept the change of a lease or claim.
         """
         self._registry = registry
         self._resources = resources
@@ -95,6 +97,7 @@ class ApiService:
         self._openapi2 = openapi.document(resources, version=version)
         self._version = version
         self._problem = problem
+        self._hindrance = hindrance
         self._in_flight = 0
         self._closing = False
         self.metrics = Metrics()
@@ -214,7 +217,7 @@ class ApiService:
                 assert caller is not None
                 user, admit = caller.user, None
                 if record.verb in ("create", "update", "patch"):
-                    admit = admission(self._access, user, target, attributes)
+                    admit = admission(self._access, user, target, attributes, self._hindrance)
                 return await self._objects.handle(
                     target,
                     request,

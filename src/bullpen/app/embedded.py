@@ -350,6 +350,7 @@ class _Process:
             audit=self.audit,
             ids=self.sources.ids,
             problem=problem,
+            hindrance=services.extensions.refusal,
         )
         guards = [each.guard for each in (self.grpc, self.scaler) if each is not None]
         ports = ConnectionMetrics((*self.ports.values(), *guards))

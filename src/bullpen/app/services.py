@@ -39,6 +39,9 @@ class Services:
     controller: ControllerServicer
     """The services of exporters, for gRPC."""
 
+    extensions: Extensions
+    """Whether leases and claims may last longer."""
+
     client: ClientServicer
     """The services of clients, for gRPC."""
 
@@ -93,6 +96,7 @@ class Services:
             views=views,
             callers=callers,
             leases=leases,
+            extensions=extensions,
             exporters=exporters,
             switchboard=switchboard,
             controller=ControllerServicer(

@@ -20,10 +20,9 @@ from bullpen.controllers.claims.claim_reconciler import ClaimLabs
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views
-from bullpen.core.claims import claim_lifecycle
 from bullpen.core.claims.claim_pass import dry_run
 from bullpen.core.claims.explanation import Explanation
-from bullpen.core.leases import access, lifecycle
+from bullpen.core.leases import access
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import device_of
@@ -172,20 +171,11 @@ class Claims:
             self._gatekeeper.check_priority(changed.priority)
         if changed.duration > spec.duration:
             self._gatekeeper.check_duration(changed.duration)
-            self._check_bookings(replace(claim, spec=changed))
+            # A claim that has its targets keeps them only until others have booked them.
+            self._extensions.check_claim(replace(claim, spec=changed))
         if changed.duration > spec.duration or holder is not client:
             self._check_right(holder, claim, changed.duration)
         return changed
-
-    def _check_bookings(self, claim: DeviceClaim) -> None:
-        """A claim that has its targets keeps them only until others have booked them."""
-        leases = self._labs.of(claim.metadata.namespace).groups.of(claim.metadata.uid)
-        until = {
-            lease.metadata.name: lifecycle.expires_at(claim_lifecycle.following(lease, claim))
-            for lease in leases
-            if lease.status.exporter_ref is not None
-        }
-        self._extensions.check(claim.metadata.namespace, until)
 
     def _receiver(self, claim: DeviceClaim, to: str) -> Client:
         if not claim.status.members:
