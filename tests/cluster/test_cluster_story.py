@@ -18,8 +18,15 @@ import yaml
 from support import cluster_stories
 from support.cluster_lab import ClusterLab
 
-RUN_HERE = ("Deployment", "StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget")
-"""What would have our processes run as Pods."""
+RUN_HERE = (
+    "Deployment",
+    "StatefulSet",
+    "Service",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "APIService",
+)
+"""What would have our processes run as Pods, and what names them."""
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -76,3 +83,43 @@ def test_the_ceiling_of_a_pool_moves_with_kubectl_scale(lab: ClusterLab) -> None
     cluster_stories.apply(lab, *cluster_stories.pool("p", "nobody.example.com", maxReplicas=2))
     lab.kubectl("scale", "exporterset/p", "-n", lab.namespace, "--replicas=5")
     assert cluster_stories.get(lab, "exporterset", "p")["spec"]["maxReplicas"] == 5
+
+
+API_OFFSET = 5
+"""From the base of the ports of a lab."""
+
+REACHED_AT = os.environ.get("API_SERVER_REACHES", "")
+"""The host name under which the API server of the cluster reaches this machine."""
+
+
+@pytest.fixture
+def aggregated(lab: ClusterLab) -> Iterator[tuple[ClusterLab, int]]:
+    """The APIService too, answered by a process here; and the port at which."""
+    port = lab.port + API_OFFSET
+    printed = lab.bullpen("manifests", "-n", lab.namespace, "-o", "json").stdout
+    (found,) = [item for item in json.loads(printed)["items"] if item["kind"] == "APIService"]
+    found["spec"]["service"]["port"] = port
+    name = found["spec"]["service"]["name"]
+    # A Service without Pods: a name of this machine.
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": lab.namespace},
+        "spec": {"type": "ExternalName", "externalName": REACHED_AT},
+    }
+    text = yaml.safe_dump_all([service, found])
+    lab.kubectl("apply", "-f", "-", input=text)
+    try:
+        yield lab, port
+    finally:
+        lab.kubectl("delete", "-f", "-", input=text)
+
+
+@pytest.mark.skipif(not REACHED_AT, reason="API_SERVER_REACHES names no host of this machine")
+@pytest.mark.timeout(400)
+def test_lasting_machines_grow_leave_by_name_and_reuse_disks(
+    aggregated: tuple[ClusterLab, int],
+) -> None:
+    """Upstream's own story, with removal by name through the aggregation layer."""
+    lab, port = aggregated
+    cluster_stories.lasting_machines(lab, "--api-port", str(port))

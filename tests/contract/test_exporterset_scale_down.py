@@ -27,7 +27,7 @@ async def remove(world: World, *targets: Any, dry_run: bool = False, **body: Any
     target = route(PATH, RESOURCES)
     assert isinstance(target, ObjectRoute)
     asked = {"targets": list(targets), **body}
-    return (await ScaleDowns(world.registry).answer(target, asked, dry_run=dry_run))["status"]
+    return (await ScaleDowns(world.objects).answer(target, asked, dry_run=dry_run))["status"]
 
 
 def spec(world: World) -> ExporterSetSpec:

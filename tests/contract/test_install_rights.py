@@ -41,7 +41,10 @@ from bullpen.api.kinds.virtualtargetpool import (
 )
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
-from bullpen.api.scale_down import Removal, ScaleDownPolicy
+from bullpen.api.resources import RESOURCES
+from bullpen.api.scale_down import ScaleDownPolicy
+from bullpen.apiserver.routes import ObjectRoute, route
+from bullpen.apiserver.scaledown import ScaleDowns
 from bullpen.app import controllers
 from bullpen.app.lab import Lab, Role
 from bullpen.app.services import pool_loads
@@ -58,6 +61,7 @@ Right = tuple[str, str, str]
 """Group, resource and verb."""
 
 PROCESSES = {
+    "bullpen.apiserver.scaledown": ("controller",),
     "bullpen.controllers.authority": ("controller",),
     "bullpen.controllers.claims.claim_reconciler": ("controller",),
     "bullpen.controllers.exporters.credentials": ("controller",),
@@ -171,6 +175,13 @@ class Noting:
         await self._objects.delete(value)
 
 
+async def remove_by_name(world: World, pool: str, member: str) -> None:
+    group = "subresources.virtualtarget.jumpstarter.dev/v1alpha1"
+    target = route(f"/apis/{group}/namespaces/{NAMESPACE}/{pool}/scaledownwith", RESOURCES)
+    assert isinstance(target, ObjectRoute)
+    await ScaleDowns(world.objects).answer(target, {"targets": [member]}, dry_run=False)
+
+
 def _tell_of_pools(used: dict[str, set[Right]]) -> None:
     async def story(world: PodWorld) -> None:
         # Somebody of the same name was here before.
@@ -185,8 +196,7 @@ def _tell_of_pools(used: dict[str, set[Right]]) -> None:
         await world.until(lambda: world.available(2))
         await world.edit_set(max_replicas=3, min_replicas=1, min_available_replicas=0)
         (first, *_) = world.members()
-        removal = Removal(name=first.metadata.name, uid=first.metadata.uid)
-        await world.edit_set(max_replicas=2, removals=(removal,))
+        await remove_by_name(world, "exportersets/qemu", first.metadata.name)
         await world.until(lambda: first.metadata.uid not in world.uids())
         await world.edit_set(max_replicas=1)
         await world.sleep(900)
@@ -222,8 +232,7 @@ async def _tell_of_a_pool(world: World) -> None:
         await change(world.objects, pools, found, lambda _: edited)
 
     (first, *_) = targets.all()
-    removal = Removal(name=first.metadata.name, uid=first.metadata.uid)
-    await edit(replicas=1, removals=(removal,))
+    await remove_by_name(world, "virtualtargetpools/p", first.metadata.name)
     await world.until(lambda: len(list(targets.all())) == 1)
     await edit(template=MemberTemplate(spec=replace(member, restart_policy=RestartPolicy.NEVER)))
     await world.sleep(300)

@@ -42,7 +42,7 @@ def test_a_pool_its_removals_and_its_disks_are_counted() -> None:
         target = route(PATH, RESOURCES)
         assert isinstance(target, ObjectRoute)
         asked = {"targets": [held], "whenIdle": True}
-        await ScaleDowns(world.registry).answer(target, asked, dry_run=False)
+        await ScaleDowns(world.objects).answer(target, asked, dry_run=False)
         labels = '{namespace="default",pool="p"}'
         await world.until(lambda: scraped(world)[f"bullpen_lasting_pool_removals{labels}"] == 1)
         await world.release("job")

@@ -27,7 +27,7 @@ PATH = (
 async def remove(world: World, *targets: str, dry_run: bool = False, **body: Any) -> Any:
     target = route(PATH, RESOURCES)
     assert isinstance(target, ObjectRoute)
-    downs = ScaleDowns(world.registry)
+    downs = ScaleDowns(world.objects)
     return (await downs.answer(target, {"targets": list(targets), **body}, dry_run=dry_run))[
         "status"
     ]

@@ -135,10 +135,10 @@ class ClusterLab(Service):
         path.write_text(yaml.safe_dump(config))
         return path
 
-    def controller(self, name: str, *, pod: str = "") -> Process:
+    def controller(self, name: str, *words: str, pod: str = "") -> Process:
         return self.launch(
             name, "controller", "--port", str(self.port), "--login-port", "-1",
-            "--watch-namespace", self.namespace, "--pod", pod,
+            "--watch-namespace", self.namespace, "--pod", pod, *words,
         )  # fmt: skip
 
     def router(self, name: str) -> Process:

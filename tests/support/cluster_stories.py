@@ -14,6 +14,7 @@ import yaml
 from bullpen.api.pod import LEADER
 from support.cluster_lab import TAKE_OVER_SECONDS_MAX, ClusterLab, Process, Stopwatch
 from support.pressing import shell
+from support.qemu_pools import CLASS
 from support.real_service import eventually
 
 RECONNECT_SECONDS = 3.0
@@ -277,3 +278,114 @@ def pool_of_pods_without_nodes(lab: ClusterLab) -> None:
     lab.kubectl("delete", "exporterset", "machines", "-n", lab.namespace, "--wait=false")
     eventually(lambda: not members(lab), seconds=60, what="the members being gone")
     assert worker.end() == 0
+
+
+LASTING_SECONDS = 120.0
+"""Three small machines start without KVM, on a busy machine."""
+
+DOWN = "/apis/subresources.virtualtarget.jumpstarter.dev/v1alpha1/namespaces/{}/{}/scaledownwith"
+
+
+def lasting_pool(name: str) -> dict[str, Any]:
+    """Two machines, each with a root disk of its own that is kept when it leaves."""
+    return {
+        "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
+        "kind": "VirtualTargetPool",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 2,
+            "scaleDownPolicy": "Explicit",
+            "template": {
+                "metadata": {"labels": {"board": name}},
+                "spec": {
+                    "virtualTargetClassName": CLASS["metadata"]["name"],
+                    "drivers": [
+                        {"name": "power", "ref": "qemu.power"},
+                        {"name": "serial", "ref": "qemu.console"},
+                    ],
+                    "disks": [{"virtualDisk": "root"}],
+                },
+            },
+            "virtualDiskTemplates": [
+                {"name": "root", "reclaim": {"onScaleDown": "Retain"}, "spec": {"size": "8Mi"}}
+            ],
+        },
+    }
+
+
+def lasting_machines(lab: ClusterLab, *words: str) -> None:
+    """Two machines become three, one leaves by name, disks grow, and its disk is used again.
+
+    ``words`` are further options of the controller.
+    """
+    lab.controller("controller-a", *words)
+    lab.leader()
+    place = ("--placement", "local", "--data", str(lab.home / "targets"))
+    worker = lab.provisioner("qemu", "qemu.jumpstarter.dev", *place)
+    eventually(lambda: worker.ready, seconds=30, what="the provisioner")
+    apply(lab, CLASS, lasting_pool("runners"))
+    until_lasting(lab, readyReplicas=2, replicas=2)
+    assert lasting_members(lab) == {"runners-0": "runners-root-0", "runners-1": "runners-root-1"}
+
+    scale(lab, 3)
+    until_lasting(lab, readyReplicas=3, replicas=3)
+    refused = scale(lab, 2, check=False)
+    assert "removes members by name only" in refused, refused
+    leave_by_name(lab, "runners-1")
+    until_lasting(lab, readyReplicas=2, replicas=2)
+    assert sorted(lasting_members(lab)) == ["runners-0", "runners-2"]
+
+    grown = lasting_pool("runners")["spec"]["virtualDiskTemplates"]
+    grown[0]["spec"]["size"] = "16Mi"
+    patch = json.dumps({"spec": {"virtualDiskTemplates": grown}})
+    lab.kubectl(
+        "patch", "virtualtargetpool/runners", "-n", lab.namespace, "--type=merge", "-p", patch
+    )
+    for disk in ("runners-root-0", "runners-root-1", "runners-root-2"):
+        lab.kubectl(
+            "wait", f"virtualdisk/{disk}", "-n", lab.namespace,
+            "--for=jsonpath={.status.capacity}=16Mi", f"--timeout={LASTING_SECONDS:.0f}s",
+        )  # fmt: skip
+
+    scale(lab, 3)
+    until_lasting(lab, readyReplicas=3, replicas=3)
+    assert lasting_members(lab)["runners-3"] == "runners-root-1", "the disk that was free"
+    lab.kubectl("delete", "virtualtargetpool", "runners", "-n", lab.namespace, "--wait=false")
+    eventually(
+        lambda: not lasting_members(lab) and not get(lab, "virtualdisks")["items"],
+        seconds=LASTING_SECONDS,
+        what="everything being gone",
+    )
+    assert worker.end() == 0
+
+
+def leave_by_name(lab: ClusterLab, member: str) -> None:
+    """Remove a member by name, twice: the second time nothing more happens."""
+    path = DOWN.format(lab.namespace, "virtualtargetpools/runners")
+    body = json.dumps({"targets": [member]})
+    for leaving in ([member], []):
+        done = lab.kubectl("create", "--raw", path, "-f", "-", input=body)
+        answer = json.loads(done.stdout)["status"]
+        assert (answer["replicas"], answer["leaving"]) == (2, leaving)
+
+
+def scale(lab: ClusterLab, replicas: int, *, check: bool = True) -> str:
+    """What kubectl complains about."""
+    pool = "virtualtargetpool/runners"
+    return lab.kubectl(
+        "scale", pool, "-n", lab.namespace, f"--replicas={replicas}", check=check
+    ).stderr
+
+
+def until_lasting(lab: ClusterLab, **counts: int) -> None:
+    def done() -> bool:
+        found = get(lab, "virtualtargetpool", "runners").get("status") or {}
+        return all(found.get(key) == value for key, value in counts.items())
+
+    eventually(done, seconds=LASTING_SECONDS, what=f"the pool having {counts}")
+
+
+def lasting_members(lab: ClusterLab) -> dict[str, str]:
+    """The members and their disks."""
+    found = get(lab, "virtualtargets")["items"]
+    return {m["metadata"]["name"]: m["spec"]["disks"][0]["virtualDisk"] for m in found}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
-from bullpen.api import access_review, schema
+from bullpen.api import apiservice, reviews, schema
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.resource import Resource
@@ -131,7 +131,8 @@ CLUSTER_RESOURCES = Resources(
             schema=schema.of(Pod),
             value=Pod,
         ),
-        access_review.RESOURCE,
+        *reviews.RESOURCES,
+        apiservice.RESOURCE,
     )
 )
 """The kinds in a cluster: those the embedded home serves, and what only clusters have."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from bullpen.apiserver import authentication
 from bullpen.apiserver.http import BODY_MAX, Request, Response, parse_query
 from bullpen.apiserver.status import failure_response
+from bullpen.cluster import front_proxy
 from bullpen.errors import LabError, TimedOut, TooLarge
 
 Scope = MutableMapping[str, Any]
@@ -92,6 +93,7 @@ def _head(scope: Scope) -> Request:
         query=parse_query(scope["query_string"]),
         headers=dict(headers),
         impersonation=tuple(item for item in headers if item[0].startswith(authentication.PREFIX)),
+        remote=tuple(item for item in headers if item[0].startswith(front_proxy.PREFIX)),
         certificate=scope.get("extensions", {}).get("tls", {}).get(CLIENT_CERTIFICATE, b""),
         source=client[0] if client else "",
     )

@@ -47,6 +47,9 @@ class Request:
     impersonation: tuple[tuple[str, str], ...] = ()
     """The ``Impersonate-*`` headers in the order they were sent, with lower-case names."""
 
+    remote: tuple[tuple[str, str], ...] = ()
+    """The ``X-Remote-*`` headers in the same way. Only those of a front proxy may be believed."""
+
     certificate: bytes = field(default=b"", repr=False)
     """The caller's certificate (DER), verified by the TLS handshake; empty for none."""
 

@@ -1,30 +1,27 @@
-"""The scaledownwith subresource: removes members of a pool by name."""
+"""The scaledownwith subresource: removes members of a pool by name, in either home."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from bullpen.api import codec
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import ObjectMeta
-from bullpen.api.objects import meta_of
-from bullpen.api.paths import Document, decode
-from bullpen.api.resources import RESOURCES
+from bullpen.api.objects import Objects, meta_of
+from bullpen.api.paths import Document
 from bullpen.api.scale_down import REMOVALS_MAX
 from bullpen.apiserver.discovery import REMOVAL_KIND
 from bullpen.apiserver.routes import ObjectRoute
 from bullpen.core.pools import named_removal
 from bullpen.core.pools.named_removal import Named, Pool, Removed
 from bullpen.errors import BadRequest, Conflict, NotFound
-from bullpen.registry.options import WriteOptions
-from bullpen.registry.registry import Registry
 
 K = TypeVar("K", bound=Kind)
 
@@ -44,8 +41,9 @@ _MEMBERS: Mapping[type[Kind], type[Kind]] = {
 class ScaleDowns:
     """Answers requests, one per pool at a time."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, objects: Objects) -> None:
+        """``objects`` are read past all caches, and written as manager ``MANAGER``."""
+        self._objects = objects
         self._busy: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         """By pool, while a request for it is answered."""
 
@@ -55,57 +53,53 @@ class ScaleDowns:
         key = route.resource.plural, route.namespace or "", route.name
         async with self._busy.setdefault(key, asyncio.Lock()):
             for attempt in range(ATTEMPTS_MAX):
-                done = self._decided(route, named, when_idle=when_idle)
-                if not done.leaving or dry_run or dry or await self._written(route, done.pool):
+                done = await self._decided(route, named, when_idle=when_idle)
+                if not done.leaving or dry_run or dry or await self._written(done.pool):
                     return _answer(route, done, dry_run=dry_run or dry)
                 await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
         raise Conflict(f"{route.name} changed {ATTEMPTS_MAX} times meanwhile; try again")
 
-    def _decided(self, route: ObjectRoute, named: tuple[Named, ...], *, when_idle: bool) -> Removed:
+    async def _decided(
+        self, route: ObjectRoute, named: tuple[Named, ...], *, when_idle: bool
+    ) -> Removed:
         namespace, names = route.namespace or "", {each.name for each in named}
-        before = decode(self._registry.get(route.resource, namespace, route.name))
-        pool: Pool = (
-            codec.decode(ExporterSet, before)
-            if route.resource.value is ExporterSet
-            else codec.decode(VirtualTargetPool, before)
-        )
-        exporters = self._found(Exporter, namespace, names)
+        pool: Pool
+        if route.resource.value is ExporterSet:
+            pool = await self._objects.get(ExporterSet, namespace, route.name)
+        else:
+            pool = await self._objects.get(VirtualTargetPool, namespace, route.name)
+        exporters = await self._found(Exporter, namespace, names)
         # Leases are assigned to Exporters, which have the names of the targets.
         held = ((e.metadata.name, e.status.lease_ref) for e in exporters)
         return named_removal.removed(
             pool,
             named,
-            self._metadata(type(pool), namespace, names),
+            await self._metadata(type(pool), namespace, names),
             leases={name: lease.name for name, lease in held if lease is not None},
             when_idle=when_idle,
         )
 
-    async def _written(self, route: ObjectRoute, pool: Pool) -> bool:
+    async def _written(self, pool: Pool) -> bool:
         """Write the removals and the count at once; False if the pool has changed since."""
-        options = WriteOptions(field_manager=MANAGER)
         try:
-            await self._registry.update(
-                route.resource, route.namespace or "", route.name, codec.encode(pool), options
-            )
+            await self._objects.update(pool)
         except Conflict:
             return False
         return True
 
-    def _metadata(
+    async def _metadata(
         self, pool: type[Kind], namespace: str, names: set[str]
     ) -> Mapping[str, ObjectMeta]:
-        found = map(meta_of, self._found(_MEMBERS[pool], namespace, names))
+        found = map(meta_of, await self._found(_MEMBERS[pool], namespace, names))
         return {meta.name: meta for meta in found}
 
-    def _found(self, kind: type[K], namespace: str, names: set[str]) -> Iterator[K]:
+    async def _found(self, kind: type[K], namespace: str, names: set[str]) -> list[K]:
         """The objects of these names that exist."""
-        resource = RESOURCES.of(kind)
-        for name in names:
-            try:
-                document = decode(self._registry.get(resource, namespace, name))
-            except NotFound:
-                continue
-            yield codec.decode(kind, document)
+        found: list[K] = []
+        for name in sorted(names):
+            with contextlib.suppress(NotFound):
+                found.append(await self._objects.get(kind, namespace, name))
+        return found
 
 
 def _answer(route: ObjectRoute, done: Removed, *, dry_run: bool) -> Document:

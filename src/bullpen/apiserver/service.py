@@ -10,7 +10,14 @@ from typing import assert_never
 
 from bullpen.api.resource import Resource
 from bullpen.api.resources import Resources
-from bullpen.apiserver import authentication, discovery, http, openapi, representations
+from bullpen.apiserver import (
+    authentication,
+    discovery,
+    http,
+    openapi,
+    representations,
+    scaledown,
+)
 from bullpen.apiserver.admission import Hindrance, admission
 from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate
 from bullpen.apiserver.http import Request, Response, json_response
@@ -45,6 +52,7 @@ from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.kit import durations
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids, RandomIds
+from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 
 log = logging.getLogger("bullpen.apiserver")
@@ -90,7 +98,7 @@ class ApiService:
         self._access.listen(self._access_changed)
         self._recheck: asyncio.TimerHandle | None = None
         self._reviews = Reviews(self._access, authenticators)
-        self._scale_downs = ScaleDowns(registry)
+        self._scale_downs = ScaleDowns(RegistryObjects(registry, manager=scaledown.MANAGER))
         self._token_requests = TokenRequests(registry, tokens, clock=clock, ids=self._ids)
         self._objects = Objects(registry, clock)
         self._openapi = OpenApi(resources, version=version)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from bullpen.app import controllers, process
+from bullpen.app.aggregation import serving_removals
 from bullpen.app.cluster_process import (
     Joined,
     JoinSettings,
@@ -32,7 +34,7 @@ from bullpen.app.process import Shares
 from bullpen.app.services import Services, pool_loads
 from bullpen.app.sources import Sources
 from bullpen.audit.events import NoAudit
-from bullpen.cluster import access_reviews
+from bullpen.cluster import reviews
 from bullpen.cluster.leader_label import LeaderLabel
 from bullpen.datadir import certificates
 from bullpen.datadir.certificates import Pair, TlsFiles, hosts_of
@@ -64,6 +66,9 @@ class ControllerSettings:
     scaler_port: int = 8085
     scaler_client_ca: Path | None = None
     """The CA of the client certificates of KEDA; without one, its port is not served."""
+
+    api_port: int = -1
+    """Of the server behind the APIService, for removal by name; a negative port serves none."""
 
     pod: str = ""
     """The Pod of this process, which is labelled while it leads; empty outside a Pod."""
@@ -131,6 +136,7 @@ async def _serving(
         grpc.serving(services.callers, services.controller, services.client, services.claims),
         _login(settings, identity, endpoint, namespace=home),
         _scaler(settings, here, identity, loads),
+        _removals(settings, here, sources),
     ):
         with here.health.counting(counted):
             announce(f"Leading at {endpoint}.")
@@ -174,9 +180,24 @@ async def _scaler(
         raise Refused(f"{error.filename} cannot be read: {error.strerror}") from None
     except RuntimeError:
         raise Refused(f"{address} cannot be used; choose another --scaler-port") from None
-    servicer = ExternalScalerServicer(loads, partial(access_reviews.allows, here.objects))
+    servicer = ExternalScalerServicer(loads, partial(reviews.allows, here.objects))
     async with server.serving(servicer):
         yield
+
+
+def _removals(
+    settings: ControllerSettings, here: Joined, sources: Sources
+) -> AbstractAsyncContextManager[None]:
+    """Answer removals of members by name, unless disabled."""
+    if settings.api_port < 0:
+        return contextlib.nullcontext()
+    return serving_removals(
+        here,
+        listen=settings.join.listen,
+        port=settings.api_port,
+        bounds=_shares(settings).api,
+        now=sources.clock.now(),
+    )
 
 
 def _shares(settings: ControllerSettings) -> Shares:

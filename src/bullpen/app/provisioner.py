@@ -21,7 +21,12 @@ from bullpen.app.cluster_process import Joined, JoinSettings, joined, lead, lead
 from bullpen.app.config import Config
 from bullpen.app.lab import Lab, LabSettings, Role, scopes_of
 from bullpen.app.metrics import lab_metrics
-from bullpen.app.placements import local_placement, pod_placement, provisioners_of
+from bullpen.app.placements import (
+    local_disks,
+    local_placement,
+    pod_placement,
+    provisioners_of,
+)
 from bullpen.app.sources import Sources
 from bullpen.controllers import authority
 from bullpen.errors import NotFound, Refused
@@ -90,6 +95,7 @@ async def _working(
             sources,
             role=Role.POOLS,
             provisioners=provisioners,
+            disk_storage=local_disks(settings.data) if settings.data is not None else None,
             component=f"bullpen-provisioner-{plugin.name}",
         )
         async with lab.running(controllers.POOLS):

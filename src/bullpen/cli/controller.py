@@ -56,6 +56,14 @@ from bullpen.cli.process_options import (
     help="CA of KEDA's client certificates; without it, there is no external scaler.",
 )
 @click.option(
+    "--api-port",
+    default=-1,
+    show_default=True,
+    envvar="BULLPEN_API_PORT",
+    type=click.IntRange(-1, 65535),
+    help="Port of the API server that removes members by name; -1 disables it.",
+)
+@click.option(
     "--pod",
     default="",
     envvar="BULLPEN_POD",
@@ -69,6 +77,7 @@ def controller(
     login_port: int,
     scaler_port: int,
     scaler_client_ca: Path | None,
+    api_port: int,
     pod: str,
     config: Path | None,
     tls_cert: Path | None,
@@ -91,6 +100,7 @@ def controller(
         login_port=login_port,
         scaler_port=scaler_port,
         scaler_client_ca=scaler_client_ca,
+        api_port=api_port,
         pod=pod,
         tls=tls_from(tls_cert, tls_key, tls_ca),
         config=load(config),

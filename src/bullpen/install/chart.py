@@ -38,6 +38,7 @@ COMMENTS = {
     "provisioners": "Each gets a Deployment and a service account of its own. image replaces the "
     "image of its process; one without pods runs nothing in the cluster.",
     "provisioner": "Settings of all provisioners.",
+    "apiService": "Serve removal of members by name; one installation of a cluster can.",
     "externalScaler": "clientCASecret is a Secret with the ca.crt of KEDA's client certificates; "
     "empty for no external scaler.",
     "certManager": "Use cert-manager for TLS; otherwise the processes create their own authority.",

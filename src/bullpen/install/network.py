@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import Document
 from bullpen.api.pod import LEADER, MANAGED_BY, MANAGER
+from bullpen.api.resources import RESOURCES
+from bullpen.apiserver.routes import SUBRESOURCES
 from bullpen.install.values import (
+    API,
     GRPC,
     HTTP,
     LOGIN,
@@ -22,13 +26,40 @@ CERTIFICATES = "cert-manager.io/v1"
 
 def services(values: Values) -> list[Document]:
     """The controller's leader, the routers by name, and every process with metrics."""
-    controller = _service(values, "controller", {"grpc": GRPC, "scaler": SCALER, "login": LOGIN})
+    controller = _service(
+        values, "controller", {"grpc": GRPC, "scaler": SCALER, "login": LOGIN, "api": API}
+    )
     controller["spec"]["selector"] |= {LEADER: name_of("controller")}
     controller["metadata"]["annotations"] = values.get("controller.service.annotations")
     controller["spec"]["type"] = values.get("controller.service.type")
     router = _service(values, "router", {"router": ROUTER})
     router["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return [controller, router]
+
+
+def api_service(values: Values) -> list[Document]:
+    """Lets the cluster's API server pass removals by name on to the controller that leads.
+
+    The controller writes its ``caBundle``.
+    """
+    resource = RESOURCES.of(VirtualTargetPool)
+    group = f"{SUBRESOURCES}{resource.group}"
+    name = f"{resource.version}.{group}"
+    service = {"name": name_of("controller"), "namespace": values.namespace, "port": API}
+    return [
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": label(values, name, "controller", namespaced=False),
+            "spec": {
+                "group": group,
+                "version": resource.version,
+                "groupPriorityMinimum": 1000,
+                "versionPriority": 15,
+                "service": service,
+            },
+        }
+    ]
 
 
 def replica_services(values: Values) -> list[Document]:
@@ -63,7 +94,7 @@ def _service(values: Values, process: str, ports: dict[str, int]) -> Document:
 def policies(values: Values) -> list[Document]:
     """Each process is reachable only at its ports; a target is not reachable at all."""
     ports = {
-        "controller": (HTTP, GRPC, SCALER, LOGIN),
+        "controller": (HTTP, GRPC, SCALER, LOGIN, API),
         "router": (HTTP, ROUTER),
         "provisioner": (HTTP,),
     }

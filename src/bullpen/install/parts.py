@@ -64,6 +64,8 @@ PARTS = (
         each="provisioners",
     ),
     Part(name="services", build=network.services),
+    Part(name="apiservice", build=network.api_service, when=("apiService.enabled",)),
+    Part(name="apiservice-rights", build=rbac.removal_rights, when=("apiService.enabled",)),
     Part(
         name="services-replicas",
         build=network.replica_services,

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import Document
+from bullpen.api.resources import RESOURCES
+from bullpen.apiserver.routes import SCALE_DOWN_WITH, SUBRESOURCES
 from bullpen.install.values import Values, label, name_of
 
 JUMPSTARTER, VIRTUAL = "jumpstarter.dev", "virtualtarget.jumpstarter.dev"
@@ -47,7 +50,10 @@ LAB: dict[str, Grants] = {
         (VIRTUAL, "providerconfigs"): LOOK,
         (JUMPSTARTER, "leases"): (*READ, "create", "update", "delete"),
         (JUMPSTARTER, "leases/status"): ("update",),
-        (VIRTUAL, "virtualtargetpools"): LOOK,
+        # Removals by name.
+        (VIRTUAL, "exportersets"): (*READ, "update"),
+        (VIRTUAL, "virtualtargets"): READ,
+        (VIRTUAL, "virtualtargetpools"): (*READ, "update"),
         ("", "configmaps"): (*LOOK, "create", "patch"),
         ("", "secrets"): (*LOOK, "create", "update"),
     },
@@ -196,6 +202,55 @@ def cluster_roles(values: Values) -> list[Document]:
         rules = _rules({**LAB[process], **CLUSTER_SCOPED.get(process, {}), **seen})
         found += _granted(values, process, rules, "lab", cluster=True)
     return [*found, *_granted(values, MANY, _rules(PODS), "pods", cluster=True)]
+
+
+def removal_rights(values: Values) -> list[Document]:
+    """What removal by name needs: of the controller, and of people who may edit pools."""
+    prefix = f"{values.namespace}-{name_of('controller')}"
+    group = f"{SUBRESOURCES}{VIRTUAL}"
+    resource = RESOURCES.of(VirtualTargetPool)
+    own = {
+        "apiGroups": ["apiregistration.k8s.io"],
+        "resources": ["apiservices"],
+        "resourceNames": [f"{resource.version}.{group}"],
+        "verbs": ["get", "patch"],
+    }
+    tokens = {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["tokenreviews"],
+        "verbs": ["create"],
+    }
+    pools = [found.plural for found in RESOURCES if found.named_removal]
+    people = {
+        "apiGroups": [group],
+        "resources": sorted(f"{plural}/{SCALE_DOWN_WITH}" for plural in pools),
+        "verbs": ["create"],
+    }
+    # Published by the cluster for every API server behind an APIService.
+    proxy = _bound(
+        values,
+        "extension-apiserver-authentication-reader",
+        f"{prefix}-proxy",
+        "controller",
+        account="controller",
+        cluster=False,
+    )
+    proxy["metadata"]["namespace"] = "kube-system"
+    edit = label(values, f"{values.namespace}-{name_of('pools')}-edit", "controller")
+    del edit["namespace"]
+    edit["labels"] |= {
+        f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in ("admin", "edit")
+    }
+    return [
+        *_granted(values, "controller", [own, tokens], "api", cluster=True),
+        proxy,
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": edit,
+            "rules": [people],
+        },
+    ]
 
 
 def _granted(

@@ -79,6 +79,7 @@ DEFAULTS: Document = {
         "tolerations": [],
         "affinity": {},
     },
+    "apiService": {"enabled": True},
     "externalScaler": {"clientCASecret": ""},
     "certManager": {"enabled": False, "issuerRef": {}, "dnsNames": []},
     "networkPolicies": {"enabled": True, "targetEgress": [{}]},
@@ -92,7 +93,7 @@ OPEN = frozenset({"resources", "runtimeImages"})
 _TYPES = {bool: "boolean", int: "integer", str: "string"}
 _MARKED = re.compile(r"@@\{(.*?)\}@@")
 _WHOLE = re.compile(r"'@@\{((?:[^'@]|'')*?)\}@@'")
-HTTP, GRPC, ROUTER, SCALER, LOGIN = 8080, 8082, 8083, 8085, 8086
+HTTP, GRPC, ROUTER, SCALER, LOGIN, API = 8080, 8082, 8083, 8085, 8086, 8443
 
 
 def schema() -> Document:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bullpen.api.paths import Document
 from bullpen.install.values import (
+    API,
     GRPC,
     HTTP,
     LOGIN,
@@ -62,9 +63,10 @@ def controller(values: Values) -> list[Document]:
                 "BULLPEN_SCALER_CLIENT_CA",
                 values.either("externalScaler.clientCASecret", f"{SCALER_CA}/ca.crt", ""),
             ),
+            _variable("BULLPEN_API_PORT", values.either("apiService.enabled", str(API), "-1")),
             *_tls(values),
         ],
-        ports={"grpc": GRPC, "scaler": SCALER, "login": LOGIN},
+        ports={"grpc": GRPC, "scaler": SCALER, "login": LOGIN, "api": API},
     )
     container["volumeMounts"].append({"name": "scaler", "mountPath": SCALER_CA, "readOnly": True})
     deployment = _deployment(

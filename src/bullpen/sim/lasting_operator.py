@@ -7,7 +7,8 @@ import random
 
 from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.routes import ObjectRoute, route
-from bullpen.apiserver.scaledown import ScaleDowns
+from bullpen.apiserver.scaledown import MANAGER, ScaleDowns
+from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.sim.operators import SPACE, VIRTUAL, Operator, Stage, object_of
 
@@ -59,7 +60,8 @@ class LastingOperator:
 
         async def work(registry: Registry) -> None:
             body = {"targets": [name], "whenIdle": True}
-            await ScaleDowns(registry).answer(target, body, dry_run=False)
+            downs = ScaleDowns(RegistryObjects(registry, manager=MANAGER))
+            await downs.answer(target, body, dry_run=False)
 
         for _ in range(2):
             await self._operator.do(f"removes {name} by name", work)

@@ -295,8 +295,24 @@ def test_one_lab_needs_few_rights_outside_its_namespace() -> None:
         "resources": ["subjectaccessreviews"],
         "verbs": ["create"],
     }
+    own = {
+        "apiGroups": ["apiregistration.k8s.io"],
+        "resources": ["apiservices"],
+        "resourceNames": ["v1alpha1.subresources.virtualtarget.jumpstarter.dev"],
+        "verbs": ["get", "patch"],
+    }
+    tokens = {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["tokenreviews"],
+        "verbs": ["create"],
+    }
     for document in objects("nothing"):
-        if document["kind"] == "ClusterRole":
+        if document["metadata"]["name"] == "lab-bullpen-controller-api":
+            assert document["kind"] == "ClusterRoleBinding" or document["rules"] == [own, tokens]
+        elif document["metadata"]["name"] == "lab-bullpen-pools-edit":
+            (rule,) = document["rules"]
+            assert rule["apiGroups"] == ["subresources.virtualtarget.jumpstarter.dev"]
+        elif document["kind"] == "ClusterRole":
             decides_claims = "controller" in document["metadata"]["name"]
             assert document["rules"] == ([see, reviews, classes] if decides_claims else [see])
 
@@ -351,7 +367,9 @@ def test_names_of_cluster_wide_objects_say_which_installation_they_are_of() -> N
         return {d["metadata"]["name"] for d in found if "namespace" not in d["metadata"]}
 
     assert cluster_wide("one")
-    assert not cluster_wide("one") & cluster_wide("two")
+    # An API group has one server.
+    shared = {"v1alpha1.subresources.virtualtarget.jumpstarter.dev"}
+    assert cluster_wide("one") & cluster_wide("two") == shared
 
 
 def refusal_of(subject: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""SubjectAccessReview: asks a cluster whether a user may do something.
+"""Reviews: ask a cluster who a token belongs to, and whether a user may do something.
 
-A request that is answered and not stored. The embedded API server answers it without this
-kind (``apiserver.reviews``).
+They are answered and not stored. The embedded API server answers them without these kinds
+(``apiserver.reviews``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.resource import Resource
 
-GROUP = "authorization.k8s.io"
+AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class SubjectAccessReviewStatus(Struct):
 class SubjectAccessReview(Kind):
     """Whether a user may make a request."""
 
-    api_version: ClassVar[str] = f"{GROUP}/v1"
+    api_version: ClassVar[str] = f"{AUTHORIZATION}/v1"
     kind: ClassVar[str] = "SubjectAccessReview"
 
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
@@ -71,15 +71,65 @@ class SubjectAccessReview(Kind):
     )
 
 
-RESOURCE = Resource(
-    group=GROUP,
-    version="v1",
-    kind=SubjectAccessReview.kind,
-    plural="subjectaccessreviews",
-    singular="subjectaccessreview",
-    namespaced=False,
-    custom=False,
-    partial=True,
-    schema=schema.of(SubjectAccessReview),
-    value=SubjectAccessReview,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserInfo(Struct):
+    """The user of a token."""
+
+    username: str = field(default="", metadata=about("Name of the user."))
+    uid: str = field(default="", metadata=about("Uid of the user."))
+    groups: tuple[str, ...] = field(
+        default=(), metadata=about("Groups of the user.", list_type="atomic")
+    )
+    extra: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, metadata=about("What else the authenticator said.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenReviewSpec(Struct):
+    """The token in question."""
+
+    token: str = field(default="", repr=False, metadata=about("A bearer token."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenReviewStatus(Struct):
+    """The answer."""
+
+    authenticated: bool = field(default=False, metadata=about("Whether the token is valid."))
+    user: UserInfo = field(default=UserInfo(), metadata=about("The user of the token."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenReview(Kind):
+    """Who a token belongs to."""
+
+    api_version: ClassVar[str] = f"{AUTHENTICATION}/v1"
+    kind: ClassVar[str] = "TokenReview"
+
+    metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
+    spec: TokenReviewSpec = field(
+        default=TokenReviewSpec(), metadata=about("The token in question.")
+    )
+    status: TokenReviewStatus = field(default=TokenReviewStatus(), metadata=about("The answer."))
+
+
+def _review(kind: type[Kind], group: str) -> Resource:
+    return Resource(
+        group=group,
+        version="v1",
+        kind=kind.kind,
+        plural=f"{kind.kind.lower()}s",
+        singular=kind.kind.lower(),
+        namespaced=False,
+        custom=False,
+        partial=True,
+        schema=schema.of(kind),
+        value=kind,
+    )
+
+
+RESOURCES = (
+    _review(SubjectAccessReview, AUTHORIZATION),
+    _review(TokenReview, AUTHENTICATION),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bullpen.cluster import access_reviews
+from bullpen.cluster import reviews
 from bullpen.core.rbac.authorization import MASTERS, Attributes, User
 from support.objects_homes import http_home
 
@@ -20,6 +20,6 @@ WANTED = Attributes(
 async def test_the_api_server_decides_by_user_and_group() -> None:
     async with http_home() as home:
         nobody = User(name="eve")
-        assert not await access_reviews.allows(home.objects, nobody, WANTED)
+        assert not await reviews.allows(home.objects, nobody, WANTED)
         master = User(name="root", groups=(MASTERS,))
-        assert await access_reviews.allows(home.objects, master, replace(WANTED, verb="delete"))
+        assert await reviews.allows(home.objects, master, replace(WANTED, verb="delete"))

@@ -1,13 +1,15 @@
-"""Asks the API server of a cluster what a user may do, so that its RBAC decides and not ours."""
+"""Asks the API server of a cluster who a caller is and what it may do: its rules, not ours."""
 
 from __future__ import annotations
 
-from bullpen.api.access_review import (
+from bullpen.api.objects import Objects
+from bullpen.api.reviews import (
     ResourceAttributes,
     SubjectAccessReview,
     SubjectAccessReviewSpec,
+    TokenReview,
+    TokenReviewSpec,
 )
-from bullpen.api.objects import Objects
 from bullpen.core.rbac.authorization import Attributes, User
 
 
@@ -28,3 +30,12 @@ async def allows(objects: Objects, user: User, request: Attributes) -> bool:
         ),
     )
     return (await objects.create(SubjectAccessReview(spec=asked))).status.allowed
+
+
+async def user_of_token(objects: Objects, token: str) -> User | None:
+    """The user of a bearer token; None if the cluster does not know it."""
+    answer = await objects.create(TokenReview(spec=TokenReviewSpec(token=token)))
+    if not answer.status.authenticated:
+        return None
+    found = answer.status.user
+    return User(name=found.username, uid=found.uid, groups=found.groups, extra=found.extra)
