@@ -11,11 +11,16 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 import yaml
 
-from support import cluster_stories
+from bullpen.protocol import externalscaler_pb2 as pb
+from bullpen.protocol import externalscaler_pb2_grpc
+from support import cluster_stories, external_metrics
+from support.client_certificates import authority, certificate
 from support.cluster_lab import ClusterLab
 
 RUN_HERE = (
@@ -85,7 +90,7 @@ def test_the_ceiling_of_a_pool_moves_with_kubectl_scale(lab: ClusterLab) -> None
     assert cluster_stories.get(lab, "exporterset", "p")["spec"]["maxReplicas"] == 5
 
 
-API_OFFSET = 5
+API_OFFSET, SCALER_OFFSET = 5, 6
 """From the base of the ports of a lab."""
 
 REACHED_AT = os.environ.get("API_SERVER_REACHES", "")
@@ -123,3 +128,48 @@ def test_lasting_machines_grow_leave_by_name_and_reuse_disks(
     """Upstream's own story, with removal by name through the aggregation layer."""
     lab, port = aggregated
     cluster_stories.lasting_machines(lab, "--api-port", str(port))
+
+
+@pytest.mark.skipif(not REACHED_AT, reason="API_SERVER_REACHES names no host of this machine")
+@pytest.mark.timeout(600)
+def test_an_hpa_scales_a_pool_by_its_leases(lab: ClusterLab, tmp_path: Path) -> None:
+    """The autoscaler of kube-controller-manager, fed by the external scaler as KEDA feeds it."""
+    ca, key = authority(tmp_path / "authority")
+    port = lab.port + SCALER_OFFSET
+    lab.controller("controller-a", "--scaler-client-ca", str(ca), "--scaler-port", str(port))
+    lab.leader()
+    keda = certificate(tmp_path, "/CN=keda", ca, key)
+    pools = "virtualtargetpools.virtualtarget.jumpstarter.dev"
+    here = ("-n", lab.namespace)
+    lab.kubectl("create", "role", "pools", "--verb=get", f"--resource={pools}", *here)
+    lab.kubectl("create", "rolebinding", "keda", "--role=pools", "--user=keda", *here)
+    published = cluster_stories.get(lab, "configmap", "jumpstarter-service-ca-cert")["data"]
+    credentials = grpc.ssl_channel_credentials(
+        next(iter(published.values())).encode(),
+        Path(keda["client-key"]).read_bytes(),
+        Path(keda["client-certificate"]).read_bytes(),
+    )
+    channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
+    scaler: Any = externalscaler_pb2_grpc.ExternalScalerStub(channel)  # type: ignore[no-untyped-call]
+    ref = pb.ScaledObjectRef(namespace=lab.namespace, scalerMetadata={"name": "runners"})
+
+    def value_of(metric: str) -> float:
+        request = pb.GetMetricsRequest(scaledObjectRef=ref, metricName=metric)
+        (found,) = scaler.GetMetrics(request, timeout=30).metricValues
+        return float(found.metricValueFloat)
+
+    with channel, external_metrics.adapter((ca, key), value_of) as (metrics_port, asked):
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "metrics", "namespace": lab.namespace},
+            "spec": {"type": "ExternalName", "externalName": REACHED_AT},
+        }
+        adapter = external_metrics.api_service("metrics", lab.namespace, metrics_port)
+        text = yaml.safe_dump_all([service, adapter])
+        lab.kubectl("apply", "-f", "-", input=text)
+        try:
+            cluster_stories.autoscaled_machines(lab)
+        finally:
+            lab.kubectl("delete", "-f", "-", input=text)
+        assert set(asked) == {"leases"}

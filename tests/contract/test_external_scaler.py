@@ -16,12 +16,12 @@ import pytest
 from bullpen.api import codec
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.kinds.rbac import Role, RoleBinding
-from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
+from bullpen.api.kinds.virtualtargetpool import POOL_UID, VirtualTargetPool
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta
-from bullpen.app import controllers
 from bullpen.app import lab as labs
 from bullpen.app.services import Services, pool_loads
 from bullpen.app.sources import Sources
@@ -93,9 +93,22 @@ class Scaler:
         )
         await self.objects.create(Lease(metadata=meta(name), spec=spec))
 
-    async def set_leased(self, leased: int) -> None:
+    async def make_members(self) -> None:
+        """Two members of the pool."""
         found = await self.objects.get(VirtualTargetPool, SPACE, "runners")
-        status = replace(found.status, replicas=2, ready_replicas=2, leased_replicas=leased)
+        uid = found.metadata.uid
+        selector = f"{POOL_UID}={uid}"
+        status = replace(found.status, replicas=2, ready_replicas=2, selector=selector)
+        await self.objects.update_status(replace(found, status=status))
+        for name in ("runners-0", "runners-1"):
+            owned = replace(meta(name), labels={POOL_UID: uid, "role": "runner"})
+            await self.objects.create(Exporter(metadata=owned))
+
+    async def set_leased(self, leased: bool) -> None:
+        """Let a lease hold the first member, or none."""
+        found = await self.objects.get(Exporter, SPACE, "runners-0")
+        held = LocalObjectReference(name="held") if leased else None
+        status = replace(found.status, lease_ref=held, lease_uid="7" if leased else "")
         await self.objects.update_status(replace(found, status=status))
 
 
@@ -195,9 +208,10 @@ async def scaler(tmp_path: Path) -> AsyncIterator[Scaler]:
         authorities=certs.ca_pem(),
     )
     servicer = ExternalScalerServicer(loads, allows)
-    async with lab.running((controllers.leases,)), server.serving(servicer):
+    async with lab.running(()), server.serving(servicer):
         made = Scaler(objects=objects, port=server.port, pki=pki, tmp=tmp_path)
-        await made.set_leased(1)
+        await made.make_members()
+        await made.set_leased(True)
         yield made
 
 
@@ -236,7 +250,7 @@ async def test_the_metric_and_its_target_are_those_of_the_trigger(scaler: Scaler
 
 
 async def test_a_pushed_trigger_hears_of_the_first_lease_and_of_the_last(scaler: Scaler) -> None:
-    await scaler.set_leased(0)
+    await scaler.set_leased(False)
     async with scaler.calling() as keda, asyncio.timeout(CALL_SECONDS_MAX):
         stream = keda.StreamIsActive(ref())
         heard = aiter(stream)
@@ -294,7 +308,7 @@ async def test_a_right_that_is_taken_away_ends_the_stream(scaler: Scaler) -> Non
         found = await scaler.objects.get(RoleBinding, SPACE, "keda")
         await scaler.objects.delete(found)
         await eventually(lambda: allowed(keda), False)
-        await scaler.set_leased(0)
+        await scaler.set_leased(False)
         assert (await refused(anext(heard))).code() is grpc.StatusCode.PERMISSION_DENIED
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from bullpen.api.pod import LEADER
+from bullpen.placements.pod.rendering import container_security, pod_security
 from support.cluster_lab import TAKE_OVER_SECONDS_MAX, ClusterLab, Process, Stopwatch
 from support.pressing import shell
 from support.qemu_pools import CLASS
@@ -114,12 +115,21 @@ def stolen_leadership(lab: ClusterLab) -> None:
 
 def pod(name: str) -> dict[str, Any]:
     """A Pod for a process to label; the process itself runs beside the cluster."""
-    container = {"name": "sleep", "image": "localhost/none"}
+    container = {
+        "name": "sleep",
+        "image": "localhost/none",
+        # The namespace of an installation admits no other Pods.
+        "securityContext": container_security(),
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name},
-        "spec": {"containers": [container], "nodeName": "nowhere"},
+        "spec": {
+            "containers": [container],
+            "nodeName": "nowhere",
+            "securityContext": pod_security(),
+        },
     }
 
 
@@ -389,3 +399,73 @@ def lasting_members(lab: ClusterLab) -> dict[str, str]:
     """The members and their disks."""
     found = get(lab, "virtualtargets")["items"]
     return {m["metadata"]["name"]: m["spec"]["disks"][0]["virtualDisk"] for m in found}
+
+
+def autoscaled_machines(lab: ClusterLab) -> None:
+    """An HPA makes a pool as large as its leases need, and small again when they end."""
+    worker = lab.provisioner(
+        "qemu", "qemu.jumpstarter.dev",
+        "--placement", "local", "--data", str(lab.home / "targets"),
+    )  # fmt: skip
+    eventually(lambda: worker.ready, seconds=30, what="the provisioner")
+    made = lasting_pool("runners")
+    made["spec"] |= {"replicas": 1, "scaleDownPolicy": "NewestFirst"}
+    apply(lab, CLASS, made)
+    until_lasting(lab, readyReplicas=1, replicas=1)
+    lab.create_client("alice", lab.namespace)
+    apply(lab, *(waiting_lease(f"job-{number}") for number in range(3)))
+    apply(lab, autoscaler())
+    until_lasting(lab, readyReplicas=3, leasedReplicas=3)
+    found = get(lab, "virtualtargetpool", "runners")["spec"]["replicas"]
+    assert found == 3, found
+    seen = get(lab, "hpa", "runners")["status"]
+    assert seen["currentMetrics"][0]["external"]["metric"]["name"] == "leases"
+    for number in range(3):
+        lab.kubectl("delete", "leases.jumpstarter.dev", f"job-{number}", "-n", lab.namespace)
+    until_lasting(lab, replicas=1, readyReplicas=1, leasedReplicas=0)
+    assert len(lasting_members(lab)) == 1
+    lab.kubectl("delete", "hpa", "runners", "-n", lab.namespace)
+    lab.kubectl("delete", "virtualtargetpool", "runners", "-n", lab.namespace, "--wait=false")
+    eventually(lambda: not lasting_members(lab), seconds=LASTING_SECONDS, what="its end")
+    assert worker.end() == 0
+
+
+def waiting_lease(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": "Lease",
+        "metadata": {"name": name},
+        "spec": {
+            "clientRef": {"name": "alice"},
+            "selector": {"matchLabels": {"board": "runners"}},
+            "duration": "1h",
+        },
+    }
+
+
+def autoscaler() -> dict[str, Any]:
+    """One member for each lease, between one and four."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "runners"},
+        "spec": {
+            "scaleTargetRef": {
+                "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
+                "kind": "VirtualTargetPool",
+                "name": "runners",
+            },
+            "minReplicas": 1,
+            "maxReplicas": 4,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {
+                        "metric": {"name": "leases"},
+                        "target": {"type": "AverageValue", "averageValue": "1"},
+                    },
+                }
+            ],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+        },
+    }

@@ -15,13 +15,14 @@ from bullpen.api.objects import meta_of
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.views import Views
 from bullpen.core.leases.requests import Bookings, Lab
-from bullpen.core.matcher import Device
+from bullpen.core.matcher import Device, Matcher
 from bullpen.core.pools import demand, lasting_pool
 from bullpen.core.pools.demand import Source
 from bullpen.core.pools.pool_load import PoolLoad
 from bullpen.core.targets import profiles
 from bullpen.errors import NotFound
 from bullpen.kit.clock import Clock
+from bullpen.kit.selectors import parse_labels
 from bullpen.services.signals import Signals
 
 Pool = ExporterSet | VirtualTargetPool
@@ -49,7 +50,7 @@ class PoolLoads:
         waiting = self._waiting(namespace)
         return PoolLoad(
             replicas=found.status.replicas,
-            leased=found.status.leased_replicas,
+            leased=self._leased(found),
             waiting=waiting.get(_source_name(found), 0),
         )
 
@@ -73,6 +74,18 @@ class PoolLoads:
         changed = new or old
         assert changed is not None
         self._signals.notify(_key(meta_of(changed).namespace))
+
+    def _leased(self, pool: Pool) -> int:
+        """How many members a lease holds.
+
+        Not the status of the pool: it is written later than the index changes, and a lease that was
+        just assigned must not be counted as waiting and as assigned.
+        """
+        if not pool.status.selector:
+            return 0
+        members = Matcher(selector=parse_labels(pool.status.selector))
+        offers = self._labs.of(pool.metadata.namespace).offers
+        return sum(1 for offer in offers.enabled(members) if offer.holder)
 
     def _waiting(self, namespace: str) -> dict[str, int]:
         """By pool, the number of leases for which it lacks a member."""
