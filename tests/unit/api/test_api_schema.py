@@ -187,6 +187,12 @@ def test_a_list_that_is_too_long_is_refused() -> None:
     assert cause.message == "Too many: must have at most 1 items"
 
 
+def test_a_list_that_is_too_short_is_refused() -> None:
+    validator = compile_schema({"properties": {"a": {"type": "array", "minItems": 1}}})
+    (cause,) = schema_causes(validator, {"a": []})
+    assert cause.message == "Invalid value: []: should have at least 1 items"
+
+
 def test_sets_and_keyed_lists_hold_nothing_twice() -> None:
     lists = tuple(keyed_lists(schema.of(Whole)))
     document = {"words": ["a", "b", "a"], "parts": [{"name": "x"}, {"name": "y"}, {"name": "x"}]}
