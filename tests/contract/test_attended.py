@@ -7,7 +7,6 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from bullpen.core.targets.backends import (
     EXPIRY,
     LOST_AFTER,
-    SETTLE_MAX,
     BackendLimits,
     Machine,
 )
@@ -26,10 +24,9 @@ from bullpen.provisioners.provider import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.fake_provider import AccountFaults
 from bullpen.testing.provisioner_contract import ProvisionerContract
-from support.attended_world import ACCOUNTS, LAB, AttendedWorld
+from support.attended_world import ACCOUNTS, LAB, SETTLE, AttendedWorld, fault_run, settled
 
 EAST, WEST = ACCOUNTS
-SETTLE = SETTLE_MAX.total_seconds()
 ROUNDS = 1000
 
 
@@ -328,7 +325,7 @@ async def test_a_creation_without_an_answer_is_not_repeated_before_listings_sett
     faults.answer_lost = 0.0
     await world.work(passes=int(SETTLE / 5) + 3)
     assert world.provider.held() == [(("lab", "a"), "uid-1")]
-    assert world.provider._made == 1
+    assert world.provider.made == 1
 
 
 @story()
@@ -400,56 +397,9 @@ async def test_a_machine_whose_keys_are_lost_is_replaced(world: AttendedWorld) -
 
 
 def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled() -> None:
-    kills = created = 0
-    for seed in range(ROUNDS):
-        chance = random.Random(seed)
-        world = AttendedWorld(seed, idempotent=chance.random() < 0.5, keyed=chance.random() < 0.5)
-        lives: list[int] = []
-        world.run(partial(fault_round, chance=chance, lives=lives))
-        kills += len(lives)
-        created += world.provider._made
+    def made(seed: int, chance: random.Random) -> AttendedWorld:
+        return AttendedWorld(seed, idempotent=chance.random() < 0.5, keyed=chance.random() < 0.5)
+
+    kills, created = fault_run(made, rounds=ROUNDS)
     assert kills > ROUNDS
     assert created > 2 * ROUNDS
-
-
-async def fault_round(world: AttendedWorld, *, chance: random.Random, lives: list[int]) -> None:
-    for life in range(chance.randint(2, 4)):
-        for key in ACCOUNTS:
-            world.provider.account(key).faults = AccountFaults(
-                silent=chance.random() < 0.2,
-                throttled=chance.choice((0.0, 0.1, 0.3)),
-                answer_lost=chance.choice((0.0, 0.1, 0.3)),
-                omitted=chance.choice((0.0, 0.0, 0.2)),
-                listed_after=chance.choice((0.0, 0.0, 20.0)),
-                boot_seconds=chance.choice((0.0, 12.0)),
-                delete_seconds=chance.choice((0.0, 7.0)),
-                quota=chance.choice((0, 3)),
-            )
-        for number in range(3):
-            if chance.random() < 0.5:
-                world.wanted.pop(("lab", f"m{number}"), None)
-            else:
-                uid = chance.choice((f"uid-{number}", f"uid-{number}-{life}"))
-                world.want(f"m{number}", uid, chance.choice(("east", "west")))
-        world.killed_at = world.pauses + chance.randint(1, 30)
-        if await world.live_until_killed(passes=chance.randint(1, 4)):
-            lives.append(life)
-    await settled(world)
-
-
-async def settled(world: AttendedWorld) -> None:
-    """Once faults stop, exactly the wanted machines exist; without any, no record is left."""
-    world.killed_at = None
-    for account in world.provider.accounts.values():
-        account.faults = AccountFaults()
-    await world.work(passes=int(SETTLE / 5) + 6)
-    assert world.provider.held() == world.owned()
-    running = [each for each in await world.provisioner.observe_all() if each.up]
-    assert [(each.key, each.owner_uid) for each in running] == world.owned()
-    holding = {key for key, found in world.provider.accounts.items() if found.machines}
-    assert holding <= world.records.kept
-    world.wanted.clear()
-    await world.work(passes=int(SETTLE / 5) + 4)
-    assert world.provider.held() == []
-    assert world.placement.exporters == {}
-    assert world.records.kept == set()

@@ -109,6 +109,13 @@ def test_the_pool_on_several_hosts(tmp_path: Path) -> None:
     assert "U-Boot 20" in said
 
 
+@pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
+def test_the_pool_of_ec2_instances(tmp_path: Path) -> None:
+    said = follow("pool-ec2.md", tmp_path)
+    assert re.search(r"I am i-[0-9a-f]+\n", said)
+    assert "No provider lists a machine of this lab." in said
+
+
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:
     said = follow("pool-linux.md", tmp_path)
     assert said.count("Linux booted, and its disk was empty.") == 2

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from bullpen.core.targets import instances
+from bullpen.core.targets.backends import SETTLE_MAX
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.instances import Create, Delete, Desired, Instance, Observed
 from bullpen.core.targets.profiles import Profile
@@ -21,16 +22,17 @@ from bullpen.errors import LabError, Refused, Unavailable
 from bullpen.kit.clock import VirtualClock
 from bullpen.placements.base import InstanceSpec
 from bullpen.provisioners.attended import AttendedProvisioner
-from bullpen.provisioners.provider import Backend
+from bullpen.provisioners.provider import Backend, Provider
 from bullpen.sim import virtual_time
 from bullpen.testing.fake_placement import FakePlacement
-from bullpen.testing.fake_provider import NAME, FakeProvider
+from bullpen.testing.fake_provider import AccountFaults, FakeProvider
 
 Key = tuple[str, str]
 
 LAB = "lab-1"
 ACCOUNTS: tuple[Key, ...] = (("lab", "east"), ("lab", "west"))
 POLL_SECONDS = 5.0
+SETTLE = SETTLE_MAX.total_seconds()
 
 
 class Killed(BaseException):
@@ -71,15 +73,49 @@ class MemoryRecords:
         return self.keys.get((key, uid))
 
 
+class Account(Protocol):
+    """An account of a cloud, as a fault run uses it."""
+
+    faults: AccountFaults
+
+    @property
+    def machines(self) -> Collection[object]:
+        """What exists, or is being deleted."""
+
+
+class Cloud(Protocol):
+    """The provider's side of a world: what exists there, and what goes wrong."""
+
+    pause: Callable[[], Awaitable[None]]
+    made: int
+
+    @property
+    def accounts(self) -> Mapping[Key, Account]: ...
+    def account(self, key: Key) -> Account: ...
+    def held(self) -> list[tuple[Key, str]]: ...
+
+
 class AttendedWorld:
+    parameters: ClassVar[Mapping[str, object]] = {}
+    """Of the class of all instances."""
+
+    account_parameters: ClassVar[Mapping[str, object]] = {}
+
     def __init__(self, seed: int = 1, *, idempotent: bool = True, keyed: bool = False) -> None:
         self.clock = VirtualClock()
         self.chance = random.Random(seed)
         self.provider = FakeProvider(self.clock, self.chance, idempotent=idempotent, keyed=keyed)
         self.provider.pause = self.pause
+        self.begin(self.provider, self.provider)
+
+    def begin(self, cloud: Cloud, provider: Provider) -> None:
+        """Use another cloud than the fake provider."""
+        self.cloud, self._asked = cloud, provider
         self.placement = FakePlacement(self.pause)
         self.records = MemoryRecords(self)
-        self.backends: dict[Key, Backend] = {key: Backend(key=key, lab=LAB) for key in ACCOUNTS}
+        self.backends: dict[Key, Backend] = {
+            key: Backend(key=key, lab=LAB, parameters=self.account_parameters) for key in ACCOUNTS
+        }
         self.wanted: dict[Key, tuple[str, str]] = {}
         """Uid and account of every Exporter."""
 
@@ -94,7 +130,7 @@ class AttendedWorld:
         """A service with no memory of what it did before."""
         self.placement._listeners.clear()
         self.provisioner = AttendedProvisioner(
-            self.provider, self.placement, self.records, clock=self.clock
+            self._asked, self.placement, self.records, clock=self.clock
         )
         self.provisioner.use(self.backends.values())
         return self.provisioner
@@ -113,7 +149,9 @@ class AttendedWorld:
         return InstanceSpec(
             key=key,
             owner_uid=uid,
-            profile=Profile(provisioner=NAME, provider=account),
+            profile=Profile(
+                provisioner=self._asked.name, provider=account, parameters=self.parameters
+            ),
             connection=Connection(endpoint="", token="a secret", ca_pem=""),
         )
 
@@ -146,7 +184,7 @@ class AttendedWorld:
     async def _reconcile(self, key: Key, found: Mapping[Key, Instance]) -> None:
         wanted = None
         if key in self.wanted:
-            wanted = Desired(uid=self.wanted[key][0], provisioner=NAME)
+            wanted = Desired(uid=self.wanted[key][0], provisioner=self._asked.name)
         seen = Observed(instances=(found[key],) if key in found else ())
         for step in instances.next_steps(wanted, seen, now=self.clock.now()):
             with contextlib.suppress(LabError):
@@ -175,3 +213,64 @@ class AttendedWorld:
 
     def owned(self) -> list[tuple[Key, str]]:
         return sorted((key, uid) for key, (uid, _) in self.wanted.items())
+
+
+def fault_run(
+    made: Callable[[int, random.Random], AttendedWorld], *, rounds: int
+) -> tuple[int, int]:
+    """Rounds of faults and kills, each in a world of its own; how often it was killed, and created.
+
+    After each round exactly the wanted machines exist, and after their end nothing does.
+    """
+    kills = created = 0
+    for seed in range(rounds):
+        chance = random.Random(seed)
+        world = made(seed, chance)
+        lives: list[int] = []
+        world.run(partial(fault_round, chance=chance, lives=lives))
+        kills += len(lives)
+        created += world.cloud.made
+    return kills, created
+
+
+async def fault_round(world: AttendedWorld, *, chance: random.Random, lives: list[int]) -> None:
+    for life in range(chance.randint(2, 4)):
+        for key in ACCOUNTS:
+            world.cloud.account(key).faults = AccountFaults(
+                silent=chance.random() < 0.2,
+                throttled=chance.choice((0.0, 0.1, 0.3)),
+                answer_lost=chance.choice((0.0, 0.1, 0.3)),
+                omitted=chance.choice((0.0, 0.0, 0.2)),
+                listed_after=chance.choice((0.0, 0.0, 20.0)),
+                boot_seconds=chance.choice((0.0, 12.0)),
+                delete_seconds=chance.choice((0.0, 7.0)),
+                quota=chance.choice((0, 3)),
+            )
+        for number in range(3):
+            if chance.random() < 0.5:
+                world.wanted.pop(("lab", f"m{number}"), None)
+            else:
+                uid = chance.choice((f"uid-{number}", f"uid-{number}-{life}"))
+                world.want(f"m{number}", uid, chance.choice(("east", "west")))
+        world.killed_at = world.pauses + chance.randint(1, 30)
+        if await world.live_until_killed(passes=chance.randint(1, 4)):
+            lives.append(life)
+    await settled(world)
+
+
+async def settled(world: AttendedWorld) -> None:
+    """Once faults stop, exactly the wanted machines exist; without any, no record is left."""
+    world.killed_at = None
+    for account in world.cloud.accounts.values():
+        account.faults = AccountFaults()
+    await world.work(passes=int(SETTLE / POLL_SECONDS) + 6)
+    assert world.cloud.held() == world.owned()
+    running = [each for each in await world.provisioner.observe_all() if each.up]
+    assert [(each.key, each.owner_uid) for each in running] == world.owned()
+    holding = {key for key, found in world.cloud.accounts.items() if found.machines}
+    assert holding <= world.records.kept
+    world.wanted.clear()
+    await world.work(passes=int(SETTLE / POLL_SECONDS) + 4)
+    assert world.cloud.held() == []
+    assert world.placement.exporters == {}
+    assert world.records.kept == set()

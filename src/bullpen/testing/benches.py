@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,12 +32,15 @@ from bullpen.provisioners.base import (
 )
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.provisioners.placed import PlacedProvisioner
-from bullpen.provisioners.provider import Backend
+from bullpen.provisioners.provider import Backend, Provider
 from bullpen.testing.controller_stub import TOKEN, StubController
 from bullpen.testing.fake_provider import FakeProvider
 
 INSTANCES_MAX = 3
 """The capacity that a bench gives its provisioner."""
+
+BENCH_BACKEND = ("lab", "")
+"""That of classes without a ProviderConfig."""
 
 SECONDS_MAX = 60.0
 POLL_SECONDS = 0.2
@@ -158,9 +162,7 @@ async def local_bench(
 ) -> AsyncIterator[LocalBench]:
     """A recipe whose exporters run as processes of this machine, as ``bullpen up`` runs them."""
     limits = Limits(instances=INSTANCES_MAX, memory_bytes=1 << 40, cpus=100)
-    settings = LocalSettings(
-        data=directory / "data", limits=limits, zygote=ZygoteSettings(load=preload)
-    )
+    settings = LocalSettings(data=directory / "data", limits=limits, zygote=ZygoteSettings())
     placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
     async with StubController.serving(directory) as controller, placement.running():
         yield LocalBench(recipe, placement, controller)
@@ -189,18 +191,21 @@ class NoRecords:
 
 
 class AttendedBench(LocalBench):
-    """Machines of the fake provider, with real exporters."""
+    """Machines of a provider, with real exporters."""
 
-    def __init__(self, placement: LocalPlacement, controller: StubController) -> None:
+    def __init__(
+        self,
+        placement: LocalPlacement,
+        controller: StubController,
+        provider: Provider,
+        backend: Backend,
+    ) -> None:
         self._placement = placement
         self._controller = controller
-        clock = SystemClock()
-        provider = FakeProvider(clock, random.Random(1))
-        self.attended = AttendedProvisioner(provider, placement, NoRecords(), clock=clock)
+        self.attended = AttendedProvisioner(provider, placement, NoRecords(), clock=SystemClock())
         self.provisioner: Provisioner = self.attended
-        self._backend = Backend(
-            key=("lab", ""), lab="bench", limits=BackendLimits(instances=INSTANCES_MAX)
-        )
+        limits = BackendLimits(instances=INSTANCES_MAX)
+        self._backend = replace(backend, key=BENCH_BACKEND, limits=limits)
         self.attended.use((self._backend,))
 
     async def poll(self) -> None:
@@ -216,8 +221,15 @@ class AttendedBench(LocalBench):
 
 
 @contextlib.asynccontextmanager
-async def attended_bench(directory: Path) -> AsyncIterator[AttendedBench]:
-    """An attended provisioner over the fake provider, with exporters as processes."""
+async def attended_bench(
+    directory: Path,
+    *,
+    provider: Provider | None = None,
+    backend: Backend | None = None,
+) -> AsyncIterator[AttendedBench]:
+    """A provider, by default the fake one, with exporters as processes."""
+    provider = provider or FakeProvider(SystemClock(), random.Random(1))
+    backend = backend or Backend(key=BENCH_BACKEND, lab="bench")
     limits = Limits(instances=2 * INSTANCES_MAX, memory_bytes=1 << 40, cpus=100)
     settings = LocalSettings(data=directory / "data", limits=limits, zygote=ZygoteSettings())
     placement = LocalPlacement(settings, clock=SystemClock(), ids=RandomIds())
@@ -226,8 +238,8 @@ async def attended_bench(directory: Path) -> AsyncIterator[AttendedBench]:
         placement.running(),
         asyncio.TaskGroup() as tasks,
     ):
-        bench = AttendedBench(placement, controller)
+        bench = AttendedBench(placement, controller, provider, backend)
         polling = tasks.create_task(bench.poll())
-        await bench.attended.refresh(("lab", ""))
+        await bench.attended.refresh(BENCH_BACKEND)
         yield bench
         polling.cancel()

@@ -102,7 +102,9 @@ class FakeProvider:
 
         self._clock = clock
         self._chance = chance
-        self._made = 0
+        self.made = 0
+        """Machines that were created so far."""
+
         self._keys = 0
 
     # The API
@@ -154,9 +156,9 @@ class FakeProvider:
         else:
             if account.faults.quota and len(existing) >= account.faults.quota:
                 raise NoCapacity(f"the quota of {account.faults.quota} machines is used up")
-            self._made += 1
+            self.made += 1
             made = FakeMachine(
-                id=f"m-{self._made}",
+                id=f"m-{self.made}",
                 lab=backend.lab,
                 key=order.key,
                 owner_uid=order.owner_uid,

@@ -47,6 +47,12 @@ def seen(found: Machine, own: Instance | None, *, silent_for: timedelta = timede
     return backends.instance(found, own, provisioner="p", known=True, silent_for=silent_for)
 
 
+def test_a_machine_that_has_ended_for_good_is_gone_at_once() -> None:
+    known = backends.put(Listing(begun=BEGUN), machine())
+    ended = Inventory(machines=(), gone=frozenset({machine().id}))
+    assert backends.listed(known, ended, begun=BEGUN + SECOND).machines == ()
+
+
 def test_a_machine_that_listings_lack_counts_as_existing_for_a_while() -> None:
     known = backends.put(Listing(begun=BEGUN), machine())
     first = backends.listed(known, NOTHING, begun=BEGUN + SECOND)

@@ -25,6 +25,7 @@ from bullpen.provisioners.base import (
     Provisioner,
     Site,
 )
+from bullpen.provisioners.ec2.parameters import Ec2Parameters
 from support import provisioner_guide
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -54,6 +55,7 @@ def leaves(part: Mapping[str, Any], path: str = "") -> Iterator[str]:
         ("program-parameters.md", ProgramParameters),
         ("container-parameters.md", ContainerParameters),
         ("hosts.md", HostsParameters),
+        ("ec2.md", Ec2Parameters),
     ],
 )
 def test_every_parameter_is_documented(page: str, kind: type[Struct]) -> None:

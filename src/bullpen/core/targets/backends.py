@@ -84,6 +84,8 @@ class Inventory:
 
     machines: tuple[Machine, ...]
     quota: Quota | None = None
+    gone: frozenset[str] = frozenset()
+    """Ids of machines that the provider says have ended for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +118,15 @@ def listed(before: Listing, found: Inventory, *, begun: timedelta) -> Listing:
     """The state after a complete listing.
 
     A machine that is not shown counts as existing for ``SETTLE_MAX``, unless it was deleted: it
-    may be new, or the backend's listings may differ.
+    may be new, or the backend's listings may differ. One that the provider says is gone, is.
     """
     shown = {machine.id: _deleted_before(machine, before) for machine in found.machines}
     missing = {
         machine.id: before.missing.get(machine.id, begun)
         for machine in before.machines
-        if machine.id not in shown and machine.state is not MachineState.ENDING
+        if machine.id not in shown
+        and machine.id not in found.gone
+        and machine.state is not MachineState.ENDING
     }
     late = [
         machine

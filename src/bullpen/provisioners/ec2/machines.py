@@ -1,0 +1,97 @@
+"""Instances as EC2 describes them, and the machines that they are to us. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from bullpen.core.targets.backends import EXPIRY, Machine, MachineState
+from bullpen.kit import times
+from bullpen.provisioners.ec2 import launch
+from bullpen.provisioners.ec2.parameters import AddressKind
+
+Described = Mapping[str, Any]
+"""An instance in the answer of DescribeInstances or RunInstances."""
+
+ENDED = frozenset({"terminated"})
+ENDING = frozenset({"shutting-down", "terminated"})
+STOPPED = frozenset({"stopping", "stopped"})
+
+INTERRUPTIONS = {
+    "Server.SpotInstanceTermination": "AWS has interrupted the spot instance",
+    "Server.SpotInstanceShutdown": "AWS has interrupted the spot instance",
+    "Server.InsufficientInstanceCapacity": "AWS had no capacity to start it",
+    "Server.InternalError": "AWS failed to start it, or its hardware failed",
+    "Client.VolumeLimitExceeded": "the account's limit of volumes is reached",
+    "Client.InternalError": "it did not start, mostly because the key of its disk may not be used",
+    "Client.InstanceInitiatedShutdown": "it was shut down from inside",
+}
+"""Why an instance ends that we have not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where the SSH server of an instance listens."""
+
+    address: str
+    port: int
+
+
+def state_of(described: Described) -> str:
+    name: str = described["State"]["Name"]
+    return name
+
+
+def door(described: Described) -> Door | None:
+    """None if it has no address yet."""
+    kind, _, port = _tags(described).get(launch.SSH, "").partition(":")
+    field = "PublicIpAddress" if kind == AddressKind.PUBLIC else "PrivateIpAddress"
+    address = described.get(field, "")
+    return Door(address=address, port=int(port)) if address and port.isdecimal() else None
+
+
+def machine(described: Described, *, reachable: bool) -> Machine | None:
+    """The machine; None if its tags are not ours. ``reachable``: its SSH server has answered."""
+    tags = _tags(described)
+    namespace, _, name = tags.get(launch.KEY, "").partition("/")
+    if not name or launch.UID not in tags:
+        return None
+    created, found = described["LaunchTime"].astimezone(UTC), door(described)
+    state, detail = _state(described, reachable=reachable)
+    return Machine(
+        id=described["InstanceId"],
+        key=(namespace, name),
+        owner_uid=tags[launch.UID],
+        state=state,
+        created=created,
+        address=found.address if found is not None and state is MachineState.RUNNING else "",
+        hourly_cost=float(tags.get(launch.HOURLY_COST) or 0),
+        expires=_expiry(tags) or created + EXPIRY,
+        detail=detail,
+    )
+
+
+def _state(described: Described, *, reachable: bool) -> tuple[MachineState, str]:
+    state, reason = state_of(described), described.get("StateReason") or {}
+    if state in ENDING:
+        why = INTERRUPTIONS.get(reason.get("Code", ""))
+        return (MachineState.FAILED, why) if why else (MachineState.ENDING, "it is being deleted")
+    if state in STOPPED:
+        return MachineState.FAILED, "it was stopped"
+    if state == "running" and reachable:
+        return MachineState.RUNNING, ""
+    waits = "its SSH server does not answer yet" if state == "running" else ""
+    return MachineState.STARTING, waits
+
+
+def _expiry(tags: Mapping[str, str]) -> Any:
+    try:
+        return times.parse(tags[launch.EXPIRES])
+    except (KeyError, ValueError):
+        return None
+
+
+def _tags(described: Described) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in described.get("Tags", ())}

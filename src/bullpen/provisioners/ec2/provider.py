@@ -1,0 +1,257 @@
+"""Instances of EC2, as an attended provisioner uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from bullpen.api.kinds.exporterset import Driver
+from bullpen.core.targets.backends import Inventory, Key, Machine
+from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
+from bullpen.kit import times
+from bullpen.provisioners import parameters
+from bullpen.provisioners.base import Needs, Profile
+from bullpen.provisioners.ec2 import launch, machines
+from bullpen.provisioners.ec2.failures import ABSENT, ApiError, failure
+from bullpen.provisioners.ec2.machines import Described, Door
+from bullpen.provisioners.ec2.parameters import Ec2Account, Ec2Parameters, problems
+from bullpen.provisioners.ec2.user_data import HOST_KEY, HOST_PUBLIC, LOGIN_KEY, LOGIN_PUBLIC
+from bullpen.provisioners.provider import Backend, Order
+
+if TYPE_CHECKING:
+    from bullpen.provisioners.ec2.api import Api, Connect
+
+NAME = "ec2.jumpstarter.dev"
+SSH_DRIVER = "bullpen.drivers.ssh.Ssh"
+TCP_DRIVER = "jumpstarter_driver_network.driver.TcpNetwork"
+
+EXPORTER_BYTES = 128 << 20
+EXPORTER_CPUS = 0.1
+PAGE_SIZE = 500
+PAGES_MAX = 100
+ATTEMPTS_MAX = 8
+"""Instances of one order that may have ended, each with a token that cannot be used again."""
+
+PROBES_MAX = 16
+"""SSH servers that are tried at a time."""
+
+PROBE_SECONDS_MAX = 2.0
+IMAGES_MAX = 256
+
+
+class Ec2Provider:
+    """The API of EC2. ``connect`` and ``probe`` are the ways to AWS and to the instances."""
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self, connect: Connect, probe: Callable[[Door], Awaitable[bool]]) -> None:
+        self._connect = connect
+        self._probe = probe
+        self._reachable: dict[Key, frozenset[str]] = {}
+        """By backend, the running instances whose SSH server has answered."""
+
+        self._images: dict[tuple[Key, str], Mapping[str, Any]] = {}
+
+    def check(
+        self, given: Mapping[str, object], drivers: tuple[Driver, ...] = ()
+    ) -> tuple[Cause, ...]:
+        causes = parameters.causes_of(Ec2Parameters, given)
+        if causes:
+            return causes
+        wanted = parameters.read(Ec2Parameters, given)
+        names = frozenset({"ssh", *wanted.ports, *(driver.name for driver in drivers)})
+        return (
+            *(
+                Cause(field=f"{parameters.ROOT}.{name}", message=f"Invalid value: {problem}")
+                for name, problem in problems(wanted)
+            ),
+            *parameters.reference_causes(drivers, names),
+        )
+
+    def needs(self, profile: Profile) -> Needs:
+        return Needs(memory_bytes=EXPORTER_BYTES, cpus=EXPORTER_CPUS)
+
+    def hourly_cost(self, profile: Profile) -> float:
+        return float(parameters.read(Ec2Parameters, profile.parameters).hourly_cost or 0)
+
+    def new_keys(self) -> Mapping[str, bytes]:
+        login, login_public = _key_pair()
+        host, host_public = _key_pair()
+        return {
+            LOGIN_KEY: login,
+            LOGIN_PUBLIC: login_public,
+            HOST_KEY: host,
+            HOST_PUBLIC: host_public,
+        }
+
+    def export(
+        self, profile: Profile, machine: Machine, keys: Mapping[str, bytes]
+    ) -> Mapping[str, object]:
+        """The machine's own drivers, then those of the template."""
+        wanted = parameters.read(Ec2Parameters, profile.parameters)
+        ssh = {
+            "type": SSH_DRIVER,
+            "config": {
+                "default_username": wanted.ssh.user,
+                "ssh_identity": keys[LOGIN_KEY].decode(),
+                "host_key": keys[HOST_PUBLIC].decode(),
+            },
+            "children": {"tcp": _tcp(machine, wanted.ssh.port)},
+        }
+        ports = {name: _tcp(machine, port) for name, port in sorted(wanted.ports.items())}
+        return {"ssh": ssh, **ports, **parameters.export_of(profile.drivers)}
+
+    async def list_machines(self, backend: Backend) -> Inventory:
+        described = [each async for each in self._described(backend)]
+        reachable = await self._reached(backend.key, described)
+        alive = (each for each in described if machines.state_of(each) not in machines.ENDED)
+        shown = (
+            machines.machine(each, reachable=each["InstanceId"] in reachable) for each in alive
+        )
+        gone = (e["InstanceId"] for e in described if machines.state_of(e) in machines.ENDED)
+        return Inventory(
+            machines=tuple(each for each in shown if each is not None), gone=frozenset(gone)
+        )
+
+    async def create(self, backend: Backend, order: Order) -> Machine:
+        wanted = parameters.read(Ec2Parameters, order.profile.parameters)
+        image = await self._image(backend, wanted)
+        full: ApiError | None = None
+        for request in launch.requests(order, wanted, lab=backend.lab, image=image):
+            try:
+                return await self._run(backend, order, request)
+            except ApiError as error:
+                if error.code.startswith("InvalidAMIID"):
+                    self._images.clear()
+                if not isinstance(failure(error), NoCapacity):
+                    raise failure(error) from None
+                full = full or error
+        assert full is not None, "there is at least one type"
+        raise failure(full)
+
+    async def renew(self, backend: Backend, machine: Machine, expires: datetime) -> None:
+        tag = {"Key": launch.EXPIRES, "Value": times.text(expires)}
+        await self._call(backend, "create_tags", Resources=[machine.id], Tags=[tag])
+
+    async def delete(self, backend: Backend, machine: Machine) -> None:
+        try:
+            await self._api(backend).call("terminate_instances", InstanceIds=[machine.id])
+        except ApiError as error:
+            if error.code not in ABSENT:
+                raise failure(error) from None
+
+    async def _run(self, backend: Backend, order: Order, request: launch.Request) -> Machine:
+        """Create an instance, or find the one that this order has. Raises ``ApiError``."""
+        for attempt in range(ATTEMPTS_MAX):
+            sent = launch.with_token(request, order, attempt)
+            answer = await self._api(backend).call("run_instances", **sent)
+            (described,) = answer["Instances"]
+            if machines.state_of(described) not in machines.ENDING:
+                made = machines.machine(described, reachable=False)
+                assert made is not None, "the request has our tags"
+                return made
+        raise Unreachable(
+            f"{ATTEMPTS_MAX} instances of this Exporter have ended; EC2 creates no other for it"
+        )
+
+    async def _described(self, backend: Backend) -> AsyncIterator[Described]:
+        sent: dict[str, Any] = {
+            "Filters": [{"Name": f"tag:{launch.LAB}", "Values": [backend.lab]}],
+            "MaxResults": PAGE_SIZE,
+        }
+        for _ in range(PAGES_MAX):
+            answer = await self._call(backend, "describe_instances", **sent)
+            for reservation in answer["Reservations"]:
+                for described in reservation["Instances"]:
+                    yield described
+            if not answer.get("NextToken"):
+                return
+            sent["NextToken"] = answer["NextToken"]
+        raise Unreachable(f"the listing has more than {PAGES_MAX} pages")
+
+    async def _reached(self, key: Key, described: Iterable[Described]) -> frozenset[str]:
+        """The running instances whose SSH server answers now, or has answered before."""
+        running = {e["InstanceId"]: e for e in described if machines.state_of(e) == "running"}
+        known = self._reachable.get(key, frozenset()) & running.keys()
+        gate = asyncio.Semaphore(PROBES_MAX)
+
+        async def answers(door: Door | None) -> bool:
+            async with gate:
+                return door is not None and await self._probe(door)
+
+        new = sorted(running.keys() - known)
+        found = await asyncio.gather(*(answers(machines.door(running[each])) for each in new))
+        answered = (each for each, is_open in zip(new, found, strict=True) if is_open)
+        self._reachable[key] = known | frozenset(answered)
+        return self._reachable[key]
+
+    async def _image(self, backend: Backend, wanted: Ec2Parameters) -> Mapping[str, Any] | None:
+        """The image as EC2 describes it: of a filter, the newest when it was first used."""
+        if wanted.image_id:
+            sent: dict[str, Any] = {"ImageIds": [wanted.image_id]}
+        elif wanted.image_filter is not None:
+            chosen = wanted.image_filter
+            filters = {"name": chosen.name, "architecture": chosen.architecture}
+            shown = [{"Name": n, "Values": [v]} for n, v in filters.items() if v]
+            sent = {"Owners": list(chosen.owners), "Filters": shown}
+        else:
+            return None
+        key = (backend.key, repr(sent))
+        if key not in self._images:
+            found = (await self._call(backend, "describe_images", **sent))["Images"]
+            if not found:
+                raise Refused(f"no image of {', '.join(sent.get('Owners', ()))} matches the class")
+            if len(self._images) >= IMAGES_MAX:
+                self._images.clear()
+            newest = max(found, key=lambda image: (image.get("CreationDate", ""), image["ImageId"]))
+            self._images[key] = newest
+        return self._images[key]
+
+    async def _call(self, backend: Backend, operation: str, **sent: Any) -> Mapping[str, Any]:
+        try:
+            return await self._api(backend).call(operation, **sent)
+        except ApiError as error:
+            raise failure(error) from None
+
+    def _api(self, backend: Backend) -> Api:
+        causes = parameters.causes_of(Ec2Account, backend.parameters)
+        if causes:
+            said = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
+            raise Refused(f"ProviderConfig {backend.key[1]}: {said}")
+        return self._connect(backend, parameters.read(Ec2Account, backend.parameters))
+
+
+async def ssh_answers(door: Door) -> bool:
+    """Whether an SSH server listens there."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(PROBE_SECONDS_MAX):
+            reader, writer = await asyncio.open_connection(door.address, door.port)
+            try:
+                return await reader.readexactly(4) == b"SSH-"
+            except asyncio.IncompleteReadError:
+                return False
+            finally:
+                writer.close()
+    return False
+
+
+def _tcp(machine: Machine, port: int) -> dict[str, object]:
+    return {"type": TCP_DRIVER, "config": {"host": machine.address, "port": port}}
+
+
+def _key_pair() -> tuple[bytes, bytes]:
+    made = Ed25519PrivateKey.generate()
+    private = made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return private, made.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

@@ -1,0 +1,278 @@
+"""Instances of EC2: the stories on moto behind our stand-in, and a fault run in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import random
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from jumpstarter_driver_network.driver import TcpNetwork
+
+from bullpen.core.targets.backends import Machine, MachineState, client_token
+from bullpen.drivers.ssh import Ssh
+from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
+from bullpen.provisioners.base import Profile
+from bullpen.provisioners.ec2.machines import Door
+from bullpen.provisioners.ec2.plugin import provider
+from bullpen.provisioners.ec2.provider import NAME, Ec2Provider
+from bullpen.provisioners.provider import Backend, Order
+from bullpen.testing.benches import AttendedBench, attended_bench
+from bullpen.testing.ec2_stand_in import SSH_PORT, Ec2StandIn, stand_in
+from bullpen.testing.provisioner_contract import ProvisionerContract
+from support.attended_world import AttendedWorld, fault_run
+from support.fake_ec2 import FakeEc2
+from support.ssh_hosts import has_sshd
+
+ROUNDS = 1000
+IMAGE = "ami-1e749f67"
+"""One of those that moto has."""
+
+PARAMETERS: dict[str, Any] = {
+    "imageId": IMAGE,
+    "instanceTypes": ["t3.small"],
+    "ssh": {"user": getpass.getuser(), "port": SSH_PORT},
+    "hourlyCost": "0.0208",
+}
+EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
+
+needs_sshd = pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
+
+
+def backend_at(url: str, **settings: Any) -> Backend:
+    return Backend(
+        key=("lab", ""),
+        lab="bench",
+        endpoint=url,
+        parameters={"region": "eu-central-1"},
+        credentials=lambda: {"aws_access_key_id": b"key", "aws_secret_access_key": b"secret"},
+        **settings,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@needs_sshd
+class TestEc2(ProvisionerContract):
+    parameters: ClassVar[Mapping[str, object]] = PARAMETERS
+
+    @contextlib.asynccontextmanager
+    async def bench(self, directory: Path) -> AsyncIterator[AttendedBench]:
+        async with (
+            stand_in(directory / "machines") as (_, url),
+            attended_bench(directory, provider=provider(), backend=backend_at(url)) as bench,
+        ):
+            yield bench
+
+
+class Ec2:
+    """The provider, the stand-in, and one account."""
+
+    def __init__(self, cloud: Ec2StandIn, url: str) -> None:
+        self.cloud = cloud
+        self.provider = provider()
+        self.backend = backend_at(url)
+        self.keys = self.provider.new_keys()
+
+    def order(self, name: str = "a", uid: str = "uid-1", **parameters: Any) -> Order:
+        profile = Profile(provisioner=NAME, parameters={**PARAMETERS, **parameters})
+        key = ("lab", name)
+        token = client_token(self.backend.lab, key, uid)
+        return Order(
+            key=key, owner_uid=uid, token=token, profile=profile, expires=EXPIRES, keys=self.keys
+        )
+
+    async def create(self, *args: str, **parameters: Any) -> Machine:
+        return await self.provider.create(self.backend, self.order(*args, **parameters))
+
+    async def listed(self) -> tuple[Machine, ...]:
+        return (await self.provider.list_machines(self.backend)).machines
+
+    async def running(self) -> Machine:
+        async with asyncio.timeout(30):
+            while True:
+                (found,) = await self.listed()
+                if found.state is MachineState.RUNNING:
+                    return found
+
+
+@pytest.fixture
+async def ec2(tmp_path: Path) -> AsyncIterator[Ec2]:
+    async with stand_in(tmp_path / "machines") as (cloud, url):
+        yield Ec2(cloud, url)
+
+
+pytestmark = needs_sshd
+
+
+async def test_an_instance_runs_once_its_ssh_server_answers(ec2: Ec2) -> None:
+    made = await ec2.create()
+    assert made.state is MachineState.STARTING
+    found = await ec2.running()
+    assert (found.id, found.key, found.owner_uid) == (made.id, ("lab", "a"), "uid-1")
+    assert found.address.startswith("127.77.")
+    assert found.hourly_cost == 0.0208
+    assert found.expires == found.created + timedelta(hours=2), "it ends by itself"
+
+
+async def test_only_the_machine_with_its_own_host_key_is_logged_in_to(
+    ec2: Ec2, tmp_path: Path
+) -> None:
+    await ec2.create()
+    found = await ec2.running()
+    identity = tmp_path / "identity"
+    identity.touch(mode=0o600)
+    identity.write_bytes(ec2.keys["login"])
+
+    async def login(host_key: bytes) -> tuple[int | None, bytes, bytes]:
+        tcp = TcpNetwork(host=found.address, port=SSH_PORT)  # type: ignore[abstract]
+        driver = Ssh(children={"tcp": tcp}, host_key=host_key.decode())
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(driver.get_ssh_command()),
+            *("-i", str(identity), "-p", str(SSH_PORT), found.address, "echo $EC2_INSTANCE"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, problem = await process.communicate()
+        return process.returncode, said, problem
+
+    assert await login(ec2.keys["host.pub"]) == (0, f"{found.id}\n".encode(), b"")
+    code, _, problem = await login(ec2.keys["login.pub"])
+    assert code != 0
+    assert b"Host key verification failed" in problem
+
+
+async def test_a_repeated_creation_finds_the_instance_and_so_does_one_whose_answer_was_lost(
+    ec2: Ec2,
+) -> None:
+    await ec2.create("first", "uid-0")
+    ec2.cloud.faults.answers_lost = 1
+    with pytest.raises(Unreachable):
+        await ec2.create()
+    made = await ec2.create()
+    assert await ec2.create() == made
+    assert len(await ec2.listed()) == 2
+
+
+async def test_an_ended_instance_is_gone_and_its_exporter_can_have_another(ec2: Ec2) -> None:
+    """EC2 answers with the ended instance as long as it knows its token."""
+    first = await ec2.create()
+    await ec2.provider.delete(ec2.backend, first)
+    found = await ec2.provider.list_machines(ec2.backend)
+    assert found.machines == ()
+    assert found.gone == frozenset({first.id})
+    second = await ec2.create()
+    assert second.id != first.id
+    assert [machine.id for machine in await ec2.listed()] == [second.id]
+
+
+async def test_an_absent_instance_is_deleted_with_success(ec2: Ec2) -> None:
+    made = await ec2.create()
+    absent = Machine(
+        id="i-0123456789abcdef0",
+        key=made.key,
+        owner_uid="uid-1",
+        state=MachineState.RUNNING,
+        created=made.created,
+    )
+    await ec2.provider.delete(ec2.backend, absent)
+    assert len(await ec2.listed()) == 1
+
+
+async def test_a_renewed_instance_has_its_end_in_a_tag(ec2: Ec2) -> None:
+    made = await ec2.create()
+    await ec2.provider.renew(ec2.backend, made, EXPIRES)
+    (found,) = await ec2.listed()
+    assert found.expires == EXPIRES
+
+
+async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> None:
+    ec2.cloud.faults.full = {"t3.small"}
+    with pytest.raises(NoCapacity, match="InsufficientInstanceCapacity"):
+        await ec2.create()
+    assert ec2.cloud.calls.count("RunInstances") == 1, "botocore does not repeat it"
+    await ec2.create(instanceTypes=["t3.small", "m5.large"])
+    assert len(await ec2.listed()) == 1
+
+
+async def test_throttled_calls_are_errors_that_pass(ec2: Ec2) -> None:
+    made = await ec2.create()
+    ec2.cloud.faults.throttled = 1
+    with pytest.raises(TooManyRequests):
+        await ec2.provider.renew(ec2.backend, made, EXPIRES)
+    await ec2.provider.renew(ec2.backend, made, EXPIRES)
+
+
+async def test_an_image_is_chosen_by_its_name(ec2: Ec2) -> None:
+    filtered = {"owners": ["099720109477"], "name": "ubuntu/images/*/ubuntu-trusty-*"}
+    await ec2.create(imageId="", imageFilter=filtered)
+    with pytest.raises(Refused, match="no image of self"):
+        await ec2.create("b", imageId="", imageFilter={"name": "nothing-*"})
+    assert len(await ec2.listed()) == 1
+
+
+async def test_an_account_that_does_not_answer_and_wrong_settings_are_named(ec2: Ec2) -> None:
+    elsewhere = backend_at("http://127.0.0.1:9")
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
+        await ec2.provider.list_machines(elsewhere)
+    nowhere = Backend(key=("lab", "east"), lab="bench", parameters={"zone": "a"})
+    with pytest.raises(Refused, match=r"ProviderConfig east: parameters\.region: Required"):
+        await ec2.provider.list_machines(nowhere)
+
+
+async def test_instances_of_another_lab_are_not_listed(ec2: Ec2) -> None:
+    await ec2.create()
+    other = Backend(
+        key=ec2.backend.key,
+        lab="another",
+        endpoint=ec2.backend.endpoint,
+        parameters=ec2.backend.parameters,
+        credentials=ec2.backend.credentials,
+    )
+    assert (await ec2.provider.list_machines(other)).machines == ()
+
+
+async def test_a_role_is_assumed_for_all_calls(ec2: Ec2) -> None:
+    role = {"arn": "arn:aws:iam::123456789012:role/bullpen", "externalId": "lab-1"}
+    assumed = Backend(
+        key=ec2.backend.key,
+        lab="bench",
+        endpoint=ec2.backend.endpoint,
+        parameters={**ec2.backend.parameters, "assumeRole": role},
+        credentials=ec2.backend.credentials,
+    )
+    await ec2.provider.list_machines(assumed)
+    assert ec2.cloud.calls == ["AssumeRole", "DescribeInstances"]
+
+
+class Ec2World(AttendedWorld):
+    parameters: ClassVar[Mapping[str, object]] = {
+        **PARAMETERS,
+        "imageId": "ami-1",
+        "instanceTypes": ["t3.small", "m5.large"],
+    }
+    account_parameters: ClassVar[Mapping[str, object]] = {"region": "eu-central-1"}
+
+    def __init__(self, seed: int, chance: random.Random) -> None:
+        super().__init__(seed)
+        self.fake = FakeEc2(self.clock, chance)
+        self.fake.pause = self.pause
+        self.fake.full = {"t3.small"} if chance.random() < 0.3 else set()
+        self.begin(self.fake, Ec2Provider(self.fake.connect, _answers))
+        self.restarted()
+
+
+async def _answers(door: Door) -> bool:
+    return True
+
+
+def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled() -> None:
+    kills, created = fault_run(Ec2World, rounds=ROUNDS)
+    assert kills > ROUNDS / 2
+    assert created > 2 * ROUNDS
