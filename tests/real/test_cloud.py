@@ -107,6 +107,18 @@ def test_machines_are_listed_with_their_cost_and_what_another_lab_left_is_swept(
     assert "board" not in done
 
 
+def test_the_kubeconfig_of_an_embedded_home_is_refused_with_what_to_do(
+    lab: Service, account: Path
+) -> None:
+    """Without the id in the data directory, all machines would seem to be another lab's."""
+    kubeconfig = str(lab.data / "kubeconfig")
+    for command in ("list", "sweep"):
+        done = lab.bullpen("cloud", command, "--kubeconfig", kubeconfig, check=False)
+        assert done.returncode not in (Exit.OK, Exit.UNREACHABLE)
+        assert "use --data" in done.stderr
+    assert machines(lab, "--kubeconfig", kubeconfig, "--lab", "gone") == []
+
+
 def test_a_provider_that_does_not_answer_is_named(lab: Service, account: Path) -> None:
     apply_pool(lab, account)
     until(lab, "rented", seconds=60, availableReplicas=1)

@@ -22,6 +22,9 @@ from bullpen.kit import times
 if TYPE_CHECKING:
     from bullpen.app.cloud import Account, Listed
 
+OWN_VERSION = "+bullpen-"
+"""In the version that Bullpen's own API server reports."""
+
 _COLUMNS = ("provider", "lab", "id", "exporter", "state", "expires", "hourlyCost", "owned")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,10 +124,22 @@ class Place:
         self.lab = lab
         if kubeconfig is not None:
             self._api, self._identity = Api.from_kubeconfig(kubeconfig), ""
+            self._refuse_own(kubeconfig)
         else:
             place = (data or default_data_directory()).resolve()
             self._api = Api.from_data(place)
             self._identity = lab_identity.known(Layout(place))
+
+    def _refuse_own(self, kubeconfig: Path) -> None:
+        """The id of an embedded home is in its data directory only, unlike that of a cluster."""
+        from bullpen.errors import Refused
+
+        version = self._api.request("GET", "/version")
+        if OWN_VERSION in version.get("gitVersion", "") and not self.lab:
+            raise Refused(
+                f"{kubeconfig} is of `bullpen up`, whose machines carry an id that is in its data"
+                " directory: use --data, on the machine that has it"
+            )
 
     def accounts(self) -> Iterator[Account]:
         """Every ProviderConfig whose provisioner is installed here and makes machines."""
