@@ -272,6 +272,8 @@ async def _answers(door: Door) -> bool:
     return True
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled() -> None:
     kills, created = fault_run(Ec2World, rounds=ROUNDS)
     assert kills > ROUNDS / 2
