@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.meta import LocalObjectReference
 from bullpen.core import conditions
 from bullpen.core.leases import lifecycle, preemption
 from bullpen.core.leases.preemption import PREEMPTED, PREEMPTION, PreemptionTimes
+from bullpen.errors import Unavailable
 from support.claim_stories import (
     allocated,
     claim,
@@ -121,6 +124,73 @@ def test_a_claim_ends_with_a_lost_member_if(request_: dict[str, Any], loss: str)
             assert await ended(world) == "MemberLost"
 
     LabWorld().run(story)
+
+
+BOB = LocalObjectReference(name="bob")
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "done"),
+    [
+        pytest.param(
+            {"duration": 2 * HOUR},
+            lambda world: {x.spec.duration for x in leases_of(world)} == {2 * HOUR},
+            id="extended",
+        ),
+        pytest.param(
+            {"client_ref": BOB},
+            lambda world: {x.status.client_ref for x in leases_of(world)} == {BOB},
+            id="transferred",
+        ),
+        pytest.param({"release": True}, lambda world: not leases_of(world), id="released"),
+    ],
+)
+def test_a_crash_between_the_leases_of_a_claim_leaves_none_of_them_behind(
+    at: int, change: dict[str, Any], done: Callable[[LabWorld], bool]
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.service(), lab(world, "a", "b"):
+            await make_claim(world, "c")
+            await allocated(world)
+            real, reached, seen = world.objects.update, asyncio.Event(), 0
+
+            async def update(value: Any) -> Any:
+                nonlocal seen
+                seen += isinstance(value, Lease)
+                if seen > at:
+                    reached.set()
+                    raise Unavailable("gone")
+                return await real(value)
+
+            world.objects.update = update  # type: ignore[method-assign]
+            await edit(world, **change)
+            await asyncio.wait_for(reached.wait(), 60)
+            assert not done(world)
+        world.objects.update = real  # type: ignore[method-assign]
+        async with world.service(), world.player("a"), world.player("b"):
+            await world.until(lambda: done(world))
+            if "release" in change:
+                assert await ended(world) == "Released"
+                await world.until(lambda: not holders(world))
+            else:
+                assert len(leases_of(world)) == 2
+                assert said(world) == ("True", "Allocated")
+
+    LabWorld().run_without_service(story)
+
+
+def test_the_leases_of_a_claim_that_expires_while_the_service_is_away_end_together() -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.service(), lab(world, "a", "b"):
+            await make_claim(world, "c")
+            await allocated(world)
+        await asyncio.sleep(2 * HOUR.total_seconds())
+        async with world.service(), world.player("a"), world.player("b"):
+            assert await ended(world) == "Expired"
+            await world.until(lambda: not leases_of(world) and not holders(world))
+
+    LabWorld().run_without_service(story)
 
 
 async def held_long_enough() -> None:
