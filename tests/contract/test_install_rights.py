@@ -52,6 +52,7 @@ from bullpen.controllers.object_edit import change
 from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
 from bullpen.install import rbac
+from bullpen.placements.pod.claim_storage import ClaimStorage
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.sim.keys import cheap_keys
 from support.lab_world import SETTINGS, LabWorld
@@ -79,6 +80,7 @@ PROCESSES = {
     "bullpen.controllers.targets.disk_reconciler": ("provisioner",),
     "bullpen.controllers.targets.target_reconciler": ("provisioner",),
     "bullpen.placements.pod.placement": ("provisioner",),
+    "bullpen.placements.pod.claim_storage": ("provisioner",),
     "bullpen.runtime.events": ("controller", "provisioner", "router"),
 }
 HELPERS = ("bullpen.controllers.object_edit", "bullpen.runtime.loop", __name__)
@@ -202,11 +204,27 @@ def _tell_of_pools(used: dict[str, set[Right]]) -> None:
         await world.sleep(900)
         await world.remove(ExporterSet, "qemu")
         await world.until(lambda: not world.pod_names())
+        await _tell_of_a_claim(world)
         await world.sleep(90_000)
 
     world = PodWorld()
     world.objects = Noting(world.objects, used)  # type: ignore[assignment]
+    world.disk_storage = ClaimStorage(world.objects)  # type: ignore[assignment]
     world.tell(story)
+
+
+async def _tell_of_a_claim(world: PodWorld) -> None:
+    """A disk is made, grows and is deleted."""
+    meta = ObjectMeta(name="root", namespace=NAMESPACE)
+    await world.objects.create(VirtualDisk(metadata=meta, spec=VirtualDiskSpec(size="1Gi")))
+    disks = world.views[VirtualDisk]
+    await world.until(lambda: [d.status.capacity for d in disks.all()] == ["1Gi"])
+    found = await world.objects.get(VirtualDisk, NAMESPACE, "root")
+    grown = replace(found, spec=VirtualDiskSpec(size="2Gi"))
+    await change(world.objects, disks, found, lambda _: grown)
+    await world.until(lambda: [d.status.capacity for d in disks.all()] == ["2Gi"])
+    await world.remove(VirtualDisk, "root")
+    await world.until(lambda: not list(disks.all()))
 
 
 async def _tell_of_a_pool(world: World) -> None:

@@ -48,12 +48,25 @@ exec chroot . setpriv --reuid {user} --regid {user} --clear-groups --no-new-priv
 class RunningPod:
     """A Pod from its Secrets to its end."""
 
-    def __init__(self, directory: Path, pod: dict[str, Any], secrets: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        pod: dict[str, Any],
+        secrets: dict[str, Any],
+        claims: Path | None = None,
+    ) -> None:
+        """``claims`` has a directory for each PersistentVolumeClaim; it outlives the Pod."""
         self.pod = pod
         self.spec = pod["spec"]
         self._directory = directory
         self._user = self.spec["securityContext"]["runAsUser"]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._claims = claims or directory / "claims"
+        self._claimed: dict[str, str] = {
+            volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+            for volume in self.spec["volumes"]
+            if "persistentVolumeClaim" in volume
+        }
         for volume in self.spec["volumes"]:
             self._make_volume(volume, secrets)
 
@@ -96,6 +109,8 @@ class RunningPod:
                 process.wait()
 
     def _volume(self, name: str) -> Path:
+        if name in self._claimed:
+            return self._claims / self._claimed[name]
         return self._directory / "volumes" / name
 
     def _last_words(self, name: str) -> Path:
@@ -103,7 +118,7 @@ class RunningPod:
 
     def _make_volume(self, volume: dict[str, Any], secrets: dict[str, Any]) -> None:
         path = self._volume(volume["name"])
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok="persistentVolumeClaim" in volume)
         if "secret" in volume:
             for key, value in secrets[volume["secret"]["secretName"]].items():
                 (path / key).write_bytes(base64.b64decode(value))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bullpen.api import codec, yaml
+from bullpen.api.kinds.virtualdisk import DiskImage
 from bullpen.api.kinds.virtualtargetclass import (
     Image,
     Images,
@@ -20,7 +21,7 @@ from bullpen.api.kinds.virtualtargetclass import (
 )
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.targets.exporter_config import Connection
-from bullpen.core.targets.profiles import Profile
+from bullpen.core.targets.profiles import Profile, ProfileDisk
 from bullpen.placements.base import Artifact, InstanceSpec, Needs, Workload
 from bullpen.placements.pod import rendering
 from bullpen.placements.pod.rendering import PodSettings
@@ -118,7 +119,22 @@ def changed(workload: Workload, **chosen: Any) -> Workload:
     return replace(workload, spec=replace(workload.spec, profile=profile))
 
 
-WORKLOADS = {"mock": MOCK, "qemu": QEMU, "demanding": DEMANDING}
+LASTING = changed(
+    QEMU,
+    keep=True,
+    disks=(
+        ProfileDisk(name="droot", key=("lab", "uboot-root-3"), uid="uid-d", size_bytes=8 << 20),
+        ProfileDisk(
+            name="dhome",
+            key=("lab", "home"),
+            uid="uid-h",
+            size_bytes=16 << 20,
+            source=DiskImage(url="https://images.example/home.qcow2", digest=DIGEST),
+        ),
+    ),
+)
+
+WORKLOADS = {"mock": MOCK, "qemu": QEMU, "demanding": DEMANDING, "lasting": LASTING}
 
 
 def rendered(workload: Workload) -> str:

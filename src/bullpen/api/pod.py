@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
-from bullpen.api import apiservice, reviews, schema
+from bullpen.api import apiservice, claim, reviews, schema
 from bullpen.api.fields import Kind, Struct, about
 from bullpen.api.meta import ObjectMeta
 from bullpen.api.resource import Resource
@@ -133,6 +133,7 @@ CLUSTER_RESOURCES = Resources(
         ),
         *reviews.RESOURCES,
         apiservice.RESOURCE,
+        claim.RESOURCE,
     )
 )
 """The kinds in a cluster: those the embedded home serves, and what only clusters have."""

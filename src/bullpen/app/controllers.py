@@ -335,6 +335,9 @@ POOLS: tuple[MakeController, ...] = (
 )
 """The controllers of ``bullpen provisioner``."""
 
+POOLS_WITHOUT_DISKS = tuple(made for made in POOLS if made is not virtual_disks)
+"""The same, where its targets cannot have lasting disks."""
+
 WHOLE: tuple[MakeController, ...] = tuple(dict.fromkeys((*LEASES, *POOLS)))
 """The controllers of a lab in one process, with the API server of its own or another."""
 

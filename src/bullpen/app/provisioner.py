@@ -30,7 +30,8 @@ from bullpen.app.placements import (
 from bullpen.app.sources import Sources
 from bullpen.controllers import authority
 from bullpen.errors import NotFound, Refused
-from bullpen.placements.base import Placement
+from bullpen.placements.base import DiskStorage, Placement
+from bullpen.placements.pod.claim_storage import ClaimStorage
 from bullpen.placements.pod.rendering import PodSettings
 from bullpen.provisioners import plugins
 from bullpen.provisioners.base import Plugin
@@ -88,6 +89,7 @@ async def _working(
         _placement(settings, plugin, here.objects, sources) as placement,
         provisioners_of((plugin,), placement, here.objects, sources) as provisioners,
     ):
+        storage = _disk_storage(settings, here.objects)
         lab = Lab(
             here.objects,
             # Exporters learn the controller's endpoint from their credentials.
@@ -95,10 +97,12 @@ async def _working(
             sources,
             role=Role.POOLS,
             provisioners=provisioners,
-            disk_storage=local_disks(settings.data) if settings.data is not None else None,
+            disk_storage=storage,
             component=f"bullpen-provisioner-{plugin.name}",
         )
-        async with lab.running(controllers.POOLS):
+        # A process that stores none must not contradict the one that does.
+        made = controllers.POOLS if storage is not None else controllers.POOLS_WITHOUT_DISKS
+        async with lab.running(made):
             with here.health.counting(lab_metrics(lab.views)):
                 announce(f"Looking after the pools of {plugin.name}.")
                 yield f"looking after the pools of {plugin.name}"
@@ -117,6 +121,13 @@ async def _authority(settings: ProvisionerSettings, objects: Objects, namespace:
             if pem := found.data.get(authority.KEY):
                 return pem
         await asyncio.sleep(AUTHORITY_RETRY_SECONDS)
+
+
+def _disk_storage(settings: ProvisionerSettings, objects: Objects) -> DiskStorage | None:
+    """Where lasting disks are: beside the instances."""
+    if settings.data is not None:
+        return local_disks(settings.data)
+    return ClaimStorage(objects) if settings.pods is not None else None
 
 
 def _placement(

@@ -90,8 +90,12 @@ LAB: dict[str, Grants] = {
 }
 """Rights in the namespaces of labs, by process."""
 
-PODS: Grants = {("", "pods"): (*READ, "create", "update", "delete")}
-"""Rights of provisioners whose targets are Pods, besides those of all provisioners."""
+PODS: Grants = {
+    ("", "pods"): (*READ, "create", "update", "delete"),
+    ("", "persistentvolumeclaims"): ("get", "create", "update", "delete"),
+}
+"""Rights of provisioners whose targets are Pods, besides those of all provisioners: their
+instances, and the volumes of lasting disks."""
 
 HOME: dict[str, Grants] = {
     "controller": {

@@ -75,6 +75,7 @@ def test_nothing_in_a_pod_can_do_more_than_run(name: str) -> None:
         "secret",
         "emptyDir",
         "downwardAPI",
+        "persistentVolumeClaim",
     }
     for container in containers(workload):
         assert container["securityContext"] == {

@@ -91,6 +91,9 @@ class ProfileDisk:
     image: DiskImage | None = None
     """An image that is read only."""
 
+    source: DiskImage | None = None
+    """The first content of a VirtualDisk, for placements where the machine's own place makes it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -271,6 +274,7 @@ def _profile_disk(disk: TargetDisk, attached: Mapping[str, VirtualDisk | None]) 
         key=(meta.namespace, meta.name),
         uid=meta.uid,
         size_bytes=max((quantities.parse(size).whole() for size in sizes), default=0),
+        source=found.spec.source.image if found.spec.source else None,
     )
 
 

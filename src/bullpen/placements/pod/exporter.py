@@ -1,8 +1,8 @@
 """The main container of a Pod: runs an exporter, then reports why it ended.
 
-``python -m bullpen.placements.pod.exporter CONFIG [--single-use]``. A file shows that it
-has registered, an annotation of its Pod tells it to retire, and the termination log
-contains its last message: it needs no access to the API server.
+``python -m bullpen.placements.pod.exporter CONFIG [--single-use] [--lasting]``. A file shows that
+it has registered, an annotation of its Pod tells it to retire, and the termination log contains
+its last message: it needs no access to the API server.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bullpen.placements.local.exporter import (
     read_config,
     said,
 )
+from bullpen.placements.local.lasting_device import LastingDevice
 from bullpen.placements.local.processes import TOKEN_VARIABLE
 from bullpen.placements.pod import names, phases
 
@@ -49,16 +50,16 @@ class Paths:
     last_words: Path = Path("/dev/termination-log")
 
 
-def run(paths: Paths, *, single_use: bool) -> int:
-    """Serve until the end; 0 if the end was regular."""
-    ending = asyncio.run(_serve(paths, single_use=single_use))
+def run(paths: Paths, *, single_use: bool, lasting: bool = False) -> int:
+    """Serve until the end; 0 if the end was regular. ``lasting``: one machine for all leases."""
+    ending = asyncio.run(_serve(paths, single_use=single_use, lasting=lasting))
     log.info("ended: %s %s", ending.reason, ending.detail)
     told = phases.Ending(reason=ending.reason, detail=ending.detail[:DETAIL_LENGTH_MAX])
     paths.last_words.write_bytes(msgspec.json.encode(told))
     return 0 if ending.reason is ExitReason.COMPLETED else 1
 
 
-async def _serve(paths: Paths, *, single_use: bool) -> Ending:
+async def _serve(paths: Paths, *, single_use: bool, lasting: bool) -> Ending:
     try:
         downloads.guard_drivers()
         config = read_config(paths.config.read_bytes())
@@ -72,6 +73,7 @@ async def _serve(paths: Paths, *, single_use: bool) -> Ending:
             token=os.environ[TOKEN_VARIABLE],  # noqa: TID251 - set below, for our children
             single_use=single_use,
             on_registered=paths.ready.touch,
+            lasting=LastingDevice(exporter.device_factory) if lasting else None,
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.terminate)
         looking = tasks.create_task(_retire_when_told(service, paths.annotations))
@@ -108,4 +110,5 @@ def _settle() -> None:
 if __name__ == "__main__":
     _settle()
     config, *options = sys.argv[1:]
-    sys.exit(run(Paths(config=Path(config)), single_use="--single-use" in options))
+    flags = {"single_use": "--single-use" in options, "lasting": "--lasting" in options}
+    sys.exit(run(Paths(config=Path(config)), **flags))

@@ -10,8 +10,9 @@ PROVISIONER = "exporterset.jumpstarter.dev/provisioner"
 RETIRE = "virtualtarget.jumpstarter.dev/retire"
 """Annotation that tells an exporter to end after its lease."""
 
-EXPORTER, RUNTIME, PREPARE = "exporter", "target-runtime", "prepare"
-"""Containers of a Pod: the exporter, the runtime of its target, and the preparation."""
+EXPORTER, RUNTIME, PREPARE, DISKS = "exporter", "target-runtime", "prepare", "disks"
+"""Containers of a Pod: the exporter, the runtime of its target, and the preparation of files and
+of lasting disks."""
 
 CONFIG_KEY = "config.yaml"
 
@@ -24,7 +25,14 @@ SOCKETS = "run"
 
 CACHE = SHARED / "artifacts"
 LAUNCHER = SHARED / "launcher.py"
+DISK_CONTENT = SHARED / "disk_content.py"
 LAUNCHER_SOCKET = SHARED / SOCKETS / "launcher"
+
+LASTING = PurePosixPath("/disks")
+"""The volumes of lasting disks are mounted below it."""
+
+DISK_FILE = "disk.qcow2"
+"""The only file in such a volume."""
 
 WORK = PurePosixPath("/run/exporter")
 """The exporter's working directory, which is not shared."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from bullpen.api import codec
 from bullpen.api.kinds.core import Secret
@@ -18,6 +18,7 @@ from bullpen.api.kinds.virtualtargetclass import Image, ResourceRequirements, Sc
 from bullpen.api.meta import ObjectMeta, OwnerReference
 from bullpen.api.paths import Document, encode
 from bullpen.api.pod import MANAGED_BY, MANAGER, Pod
+from bullpen.core.targets.profiles import ProfileDisk
 from bullpen.errors import Refused
 from bullpen.placements.base import Artifact, Needs, Site, Workload
 from bullpen.placements.pod import names
@@ -63,7 +64,17 @@ def site(workload: Workload) -> Site:
         artifacts={artifact: _place(artifact) for artifact in needs.artifacts},
         kvm=bool(needs.kvm_for) and kvm,
         launcher=str(names.LAUNCHER_SOCKET) if needs.runtime else "",
+        disks={disk.name: Path(_disk_file(disk)) for disk in _lasting(workload)},
     )
+
+
+def _lasting(workload: Workload) -> list[ProfileDisk]:
+    """The lasting disks of a workload; shared images are artifacts."""
+    return [disk for disk in workload.spec.profile.disks if disk.image is None]
+
+
+def _disk_file(disk: ProfileDisk) -> PurePosixPath:
+    return names.LASTING / disk.name / names.DISK_FILE
 
 
 def _place(artifact: Artifact) -> Path:
@@ -143,11 +154,19 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
     """Containers that start before the exporter: preparation of files, then the runtime."""
     if not workload.needs.runtime:
         return
+    lasting = _lasting(workload)
     fetched = [
         {"url": artifact.url, "digest": artifact.digest}
         for artifact in workload.needs.artifacts
         if artifact.url
     ]
+    fetched += [
+        # Only the first start of a disk needs its image.
+        {"url": disk.source.url, "digest": disk.source.digest, "unless": str(_disk_file(disk))}
+        for disk in lasting
+        if disk.source is not None and disk.source.url
+    ]
+    volumes = [_mount("shared", names.SHARED), *map(_disk_mount, lasting)]
     yield {
         "name": names.PREPARE,
         **_image(workload.spec.profile.images.exporter, settings.exporter_image),
@@ -155,9 +174,20 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
         "args": [encode(item).decode() for item in fetched],
         "resources": EXPORTER_RESOURCES,
         "securityContext": container_security(),
-        "volumeMounts": [_mount("shared", names.SHARED)],
+        "volumeMounts": volumes,
     }
     image = settings.runtime_images.get(workload.needs.runtime, "")
+    if lasting:
+        yield {
+            "name": names.DISKS,
+            **_image(workload.spec.profile.images.runtime, image),
+            "command": ["python3", str(names.DISK_CONTENT)],
+            "args": [encode(_content(disk)).decode() for disk in lasting],
+            "resources": EXPORTER_RESOURCES,
+            "terminationMessagePolicy": "File",
+            "securityContext": container_security(),
+            "volumeMounts": volumes,
+        }
     yield {
         "name": names.RUNTIME,
         **_image(workload.spec.profile.images.runtime, image),
@@ -167,14 +197,33 @@ def _before(workload: Workload, settings: PodSettings) -> Iterator[Document]:
         "resources": _resources(workload),
         "startupProbe": _probe("-S", names.LAUNCHER_SOCKET, "the machine is not ready yet"),
         "securityContext": container_security(),
-        "volumeMounts": [_mount("shared", names.SHARED)],
+        "volumeMounts": volumes,
     }
+
+
+def _content(disk: ProfileDisk) -> Document:
+    """What ``disk_content`` is told about a disk."""
+    told: Document = {"path": str(_disk_file(disk)), "size": disk.size_bytes}
+    if disk.source is None:
+        return told
+    image = Artifact(path=disk.source.path, url=disk.source.url, digest=disk.source.digest)
+    return {**told, "source": str(_place(image)), "format": disk.source.format.value}
+
+
+def _disk_mount(disk: ProfileDisk) -> Document:
+    return _mount(_disk_volume(disk), names.LASTING / disk.name)
+
+
+def _disk_volume(disk: ProfileDisk) -> str:
+    return f"disk-{disk.name}"
 
 
 def _exporter(workload: Workload, settings: PodSettings) -> Document:
     runtime = bool(workload.needs.runtime)
     place = names.SHARED if runtime else names.WORK
-    options = ["--single-use"] if workload.spec.profile.single_use else []
+    profile = workload.spec.profile
+    flags = {"--single-use": profile.single_use, "--lasting": profile.keep}
+    options = [flag for flag, is_set in flags.items() if is_set]
     mounts = [
         _mount("config", names.CONFIG, read_only=True),
         _mount("podinfo", names.ABOUT, read_only=True),
@@ -183,7 +232,7 @@ def _exporter(workload: Workload, settings: PodSettings) -> Document:
     if workload.spec.profile.credentials:
         mounts.append(_mount("credentials", names.CREDENTIALS, read_only=True))
     if runtime:
-        mounts.append(_mount("shared", names.SHARED))
+        mounts += [_mount("shared", names.SHARED), *map(_disk_mount, _lasting(workload))]
     return {
         "name": names.EXPORTER,
         **_image(workload.spec.profile.images.exporter, settings.exporter_image),
@@ -214,6 +263,9 @@ def _volumes(workload: Workload) -> Iterator[Document]:
         yield {"name": "credentials", "secret": secret}
     if workload.needs.runtime:
         yield {"name": "shared", "emptyDir": {}}
+        for disk in _lasting(workload):
+            claim = {"claimName": disk.key[1]}
+            yield {"name": _disk_volume(disk), "persistentVolumeClaim": claim}
 
 
 def _image(chosen: Image | None, usual: str) -> Document:
