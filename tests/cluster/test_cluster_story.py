@@ -73,6 +73,10 @@ def test_pods_hold_the_pool_until_a_node_runs_them(lab: ClusterLab) -> None:
     cluster_stories.pool_of_pods_without_nodes(lab)
 
 
+def test_lasting_pods_come_and_go_and_their_claims_stay(lab: ClusterLab) -> None:
+    cluster_stories.lasting_pods_without_nodes(lab)
+
+
 @pytest.mark.skipif(not SAMPLES, reason="SAMPLES names no folder with upstream's manifests")
 def test_upstreams_samples_apply_unchanged(lab: ClusterLab) -> None:
     """Unchanged but for the namespace they name."""

@@ -43,6 +43,11 @@ def test_lasting_machines_grow_leave_by_name_and_reuse_disks(lab: ClusterLab) ->
     cluster_stories.lasting_machines(lab)
 
 
+@pytest.mark.timeout(400)
+def test_lasting_pods_come_and_go_and_their_claims_stay(lab: ClusterLab) -> None:
+    cluster_stories.lasting_pods_without_nodes(lab)
+
+
 @pytest.mark.timeout(120)
 def test_pods_that_no_node_runs_hold_the_pool_and_are_explained(lab: ClusterLab) -> None:
     cluster_stories.pool_of_pods_without_nodes(lab)

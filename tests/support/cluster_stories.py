@@ -469,3 +469,54 @@ def autoscaler() -> dict[str, Any]:
             "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
         },
     }
+
+
+def lasting_pods_without_nodes(lab: ClusterLab) -> None:
+    """Members as Pods that nobody runs: each mounts its own claim, which outlives it."""
+    lab.controller("controller-a")
+    lab.leader()
+    worker = lab.provisioner(
+        "qemu-pods", "qemu.jumpstarter.dev",
+        "--exporter-image", "registry.test/bullpen:1", "--runtime-image", "qemu=registry.test/q:1",
+    )  # fmt: skip
+    eventually(lambda: worker.ready, seconds=30, what="the provisioner")
+    apply(lab, CLASS, lasting_pool("runners"))
+    wanted = {"runners-0": ["runners-root-0"], "runners-1": ["runners-root-1"]}
+    eventually(lambda: mounted(lab) == wanted, seconds=LASTING_SECONDS, what="Pods with claims")
+    before = claims(lab)
+    assert set(before) == {"runners-root-0", "runners-root-1"}
+    uid = get(lab, "pod", "runners-0")["metadata"]["uid"]
+    lab.kubectl("delete", "pod", "runners-0", "-n", lab.namespace, "--wait=false")
+
+    def again() -> bool:
+        found = {item["metadata"]["name"]: item for item in get(lab, "pods")["items"]}
+        return "runners-0" in found and found["runners-0"]["metadata"]["uid"] != uid
+
+    eventually(again, seconds=LASTING_SECONDS, what="another Pod")
+    assert mounted(lab) == wanted
+    assert claims(lab) == before, "the claims are the same"
+    lab.kubectl("delete", "virtualtargetpool", "runners", "-n", lab.namespace, "--wait=false")
+    eventually(
+        lambda: not claims(lab) and not get(lab, "pods")["items"],
+        seconds=LASTING_SECONDS,
+        what="everything being gone",
+    )
+    assert worker.end() == 0
+
+
+def mounted(lab: ClusterLab) -> dict[str, list[str]]:
+    """The claims of each Pod."""
+    return {
+        pod["metadata"]["name"]: [
+            volume["persistentVolumeClaim"]["claimName"]
+            for volume in pod["spec"]["volumes"]
+            if "persistentVolumeClaim" in volume
+        ]
+        for pod in get(lab, "pods")["items"]
+    }
+
+
+def claims(lab: ClusterLab) -> dict[str, str]:
+    """The claims and their uids."""
+    found = get(lab, "persistentvolumeclaims")["items"]
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found}
