@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,20 +87,41 @@ class HostsBench:
 
 
 @contextlib.asynccontextmanager
-async def hosts_bench(directory: Path, **slots: int) -> AsyncIterator[HostsBench]:
-    with ssh_hosts(directory / "hosts", **(slots or {"one": INSTANCES_MAX})) as found:
-        async with StubController.serving(directory) as controller:
-            bench = HostsBench(found, controller)
-            await bench.hosts.refresh(BACKEND)
+async def bench_on(found: SshHosts, directory: Path) -> AsyncIterator[HostsBench]:
+    """A service of its own with these hosts."""
+    async with StubController.serving(directory) as controller:
+        bench = HostsBench(found, controller)
+        await bench.hosts.refresh(BACKEND)
+        yield bench
+        await bench.hosts.close()
+
+
+@contextlib.asynccontextmanager
+async def hosts_bench(directory: Path) -> AsyncIterator[HostsBench]:
+    with ssh_hosts(directory / "hosts", one=INSTANCES_MAX) as found:
+        async with bench_on(found, directory) as bench:
             yield bench
-            await bench.hosts.close()
+
+
+@pytest.fixture(scope="module")
+def shared_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    """Hosts for many tests: starting an agent with its zygote costs more than what it runs."""
+    with ssh_hosts(tmp_path_factory.mktemp("shared") / "hosts", one=INSTANCES_MAX) as found:
+        yield found
 
 
 class TestHosts(ProvisionerContract):
+    @pytest.fixture(autouse=True)
+    def _shared(self, shared_hosts: SshHosts) -> None:
+        self.shared = shared_hosts
+
     @contextlib.asynccontextmanager
     async def bench(self, directory: Path) -> AsyncIterator[HostsBench]:
-        async with hosts_bench(directory) as bench:
+        async with bench_on(self.shared, directory) as bench:
+            assert await bench.hosts.observe_all() == (), "the last test left nothing"
             yield bench
+            for left in await bench.hosts.observe_all():
+                await bench.hosts.remove(left.key)
 
 
 async def until_agents(host: SshHost, count: int) -> None:
