@@ -116,6 +116,18 @@ def test_the_pool_of_ec2_instances(tmp_path: Path) -> None:
     assert "No provider lists a machine of this lab." in said
 
 
+@pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
+def test_one_board_in_four_fidelities(tmp_path: Path) -> None:
+    said = follow("fidelity.md", tmp_path)
+    simulation, machine, cloud = (
+        said.find(text) for text in ("the gateway is simulated", "U-Boot 20", "the gateway is i-")
+    )
+    assert 0 < simulation < machine < cloud
+    leased = said.split("SELECTOR", maxsplit=1)[1]
+    for name in ("gateway-simulation-", "gateway-machine-", "shelf-1", "gateway-cloud-"):
+        assert name in leased
+
+
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:
     said = follow("pool-linux.md", tmp_path)
     assert said.count("Linux booted, and its disk was empty.") == 2
