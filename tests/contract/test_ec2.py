@@ -19,7 +19,7 @@ from bullpen.core.targets.backends import Machine, MachineState, client_token
 from bullpen.drivers.ssh import Ssh
 from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.provisioners.base import Profile
-from bullpen.provisioners.ec2.machines import Door
+from bullpen.provisioners.ec2.machines import SshServer
 from bullpen.provisioners.ec2.plugin import provider
 from bullpen.provisioners.ec2.provider import NAME, Ec2Provider
 from bullpen.provisioners.provider import Backend, Order
@@ -268,7 +268,7 @@ class Ec2World(AttendedWorld):
         self.restarted()
 
 
-async def _answers(door: Door) -> bool:
+async def _answers(server: SshServer) -> bool:
     return True
 
 

@@ -32,7 +32,7 @@ INTERRUPTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class SshServer:
     """Where the SSH server of an instance listens."""
 
     address: str
@@ -44,12 +44,12 @@ def state_of(described: Described) -> str:
     return name
 
 
-def door(described: Described) -> Door | None:
+def ssh_server(described: Described) -> SshServer | None:
     """None if it has no address yet."""
     kind, _, port = _tags(described).get(launch.SSH, "").partition(":")
     field = "PublicIpAddress" if kind == AddressKind.PUBLIC else "PrivateIpAddress"
     address = described.get(field, "")
-    return Door(address=address, port=int(port)) if address and port.isdecimal() else None
+    return SshServer(address=address, port=int(port)) if address and port.isdecimal() else None
 
 
 def machine(described: Described, *, reachable: bool) -> Machine | None:
@@ -58,7 +58,7 @@ def machine(described: Described, *, reachable: bool) -> Machine | None:
     namespace, _, name = tags.get(launch.KEY, "").partition("/")
     if not name or launch.UID not in tags:
         return None
-    created, found = described["LaunchTime"].astimezone(UTC), door(described)
+    created, found = described["LaunchTime"].astimezone(UTC), ssh_server(described)
     state, detail = _state(described, reachable=reachable)
     return Machine(
         id=described["InstanceId"],

@@ -24,7 +24,7 @@ from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.ec2 import launch, machines
 from bullpen.provisioners.ec2.failures import ABSENT, ApiError, failure
-from bullpen.provisioners.ec2.machines import Described, Door
+from bullpen.provisioners.ec2.machines import Described, SshServer
 from bullpen.provisioners.ec2.parameters import Ec2Account, Ec2Parameters, problems
 from bullpen.provisioners.ec2.user_data import HOST_KEY, HOST_PUBLIC, LOGIN_KEY, LOGIN_PUBLIC
 from bullpen.provisioners.provider import Backend, Order
@@ -56,7 +56,7 @@ class Ec2Provider:
     name = NAME
     idempotent = True
 
-    def __init__(self, connect: Connect, probe: Callable[[Door], Awaitable[bool]]) -> None:
+    def __init__(self, connect: Connect, probe: Callable[[SshServer], Awaitable[bool]]) -> None:
         self._connect = connect
         self._probe = probe
         self._reachable: dict[Key, frozenset[str]] = {}
@@ -187,12 +187,12 @@ class Ec2Provider:
         known = self._reachable.get(key, frozenset()) & running.keys()
         gate = asyncio.Semaphore(PROBES_MAX)
 
-        async def answers(door: Door | None) -> bool:
+        async def answers(server: SshServer | None) -> bool:
             async with gate:
-                return door is not None and await self._probe(door)
+                return server is not None and await self._probe(server)
 
         new = sorted(running.keys() - known)
-        found = await asyncio.gather(*(answers(machines.door(running[each])) for each in new))
+        found = await asyncio.gather(*(answers(machines.ssh_server(running[each])) for each in new))
         answered = (each for each, is_open in zip(new, found, strict=True) if is_open)
         self._reachable[key] = known | frozenset(answered)
         return self._reachable[key]
@@ -233,11 +233,11 @@ class Ec2Provider:
         return self._connect(backend, parameters.read(Ec2Account, backend.parameters))
 
 
-async def ssh_answers(door: Door) -> bool:
+async def ssh_answers(server: SshServer) -> bool:
     """Whether an SSH server listens there."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(PROBE_SECONDS_MAX):
-            reader, writer = await asyncio.open_connection(door.address, door.port)
+            reader, writer = await asyncio.open_connection(server.address, server.port)
             try:
                 return await reader.readexactly(4) == b"SSH-"
             except asyncio.IncompleteReadError:
