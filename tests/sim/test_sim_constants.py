@@ -53,6 +53,8 @@ PROMISES = {
     "liveness.TIDY_MAX": "a pool that shrinks is done",
     "claim_liveness.SERVED_MAX": "a claim is served",
     "claim_liveness.RELEASED_MAX": "a released claim ends",
+    "pool_liveness.SAID_MAX": "a pool without members says so",
+    "pool_liveness.HEALED_MAX": "a pool has its members again",
     "world.KNOWN_LATE": "every process knows the durable state",
 }
 RUN = {
@@ -70,6 +72,8 @@ RUN = {
     "liveness.BOOKED_IN": "a lease that is booked",
     "liveness.LOOK": "between two looks of a checker",
     "plan.ADDED_NUMBER": "the number of a step",
+    "pool_liveness.LOOK": "between two looks of a checker",
+    "pool_liveness.REFUSES": "a backend that refuses",
     "run.READY": "before the first step",
     "trace.TAIL_MAX": "lines that are kept",
     "virtual_time.TURNS_MAX": "turns of the loop at one moment",

@@ -4,7 +4,7 @@ First the lab is left alone until its own back-off periods are over; then a free
 be assigned within a boot time and two seconds, a dead exporter detected within five, a lease
 ended within two seconds of its time, although the wall clock is set, and of its maximum,
 although it was extended, a booked lease served at its begin, although others ask for all
-boards before, and equal requests served in their order.
+boards before, equal requests served in their order, and a pool without members say so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 from bullpen.app.services import Services
 from bullpen.controllers.leases import lease_retention
 from bullpen.errors import LabError
-from bullpen.sim import claim_liveness
+from bullpen.sim import claim_liveness, pool_liveness
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.lasting_operator import POOL
@@ -71,6 +71,7 @@ async def check(world: World) -> None:
     if claims:
         await _tidy(world, TIDY_MAX)
         await claim_liveness.check(world)
+    await pool_liveness.check(world)
     # A pool may be removing surplus members at this very moment.
     await _tidy(world, TIDY_MAX)
     await _forgotten(world)
