@@ -38,6 +38,8 @@ FAULTS = {
     "homes.STALE_MAX": "age of a stale list",
     "homes.CATCH_UP": "lag of a process that was cut off",
     "homes.REWOUND_MAX": "repeated revisions of a watch",
+    "lasting_storage.DONE": "a storage that fails",
+    "lasting_storage.PATIENCE": "a storage that hangs",
     "machines.PATIENCE": "a backend that hangs",
     "machines.TAKES": "a backend that answers",
     "machines.LEFT_OUT": "a backend that lies",

@@ -91,6 +91,9 @@ class Act(StrEnum):
     EXPORTER_TWICE = "exporter-twice"
     BACKEND_LIES = "backend-lies"
     ROTATION = "rotation"
+    STORAGE_FAILS = "storage-fails"
+    STORAGE_HANGS = "storage-hangs"
+    STORAGE_FULL = "storage-full"
 
 
 WORK: Mapping[Act, int] = {
@@ -130,6 +133,8 @@ ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
 
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
+ONLY_LASTING = frozenset({Act.STORAGE_FAILS, Act.STORAGE_HANGS, Act.STORAGE_FULL})
+"""Faults of the storage of lasting disks, in runs that have some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +398,8 @@ def _steps(
 ) -> tuple[Step, ...]:
     foreign = ONLY_EMBEDDED if home is Home.CLUSTER else ONLY_CLUSTER
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
+    if not extent.lasting:
+        absent |= ONLY_LASTING
     possible = [act for act in FAULTS if act not in foreign | absent | ADDED]
     faults: dict[Act, float] = {
         act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35

@@ -22,7 +22,7 @@ from bullpen.app.router import RouterLab
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.errors import LabError, Unreachable
-from bullpen.placements.memory_disks import MemoryDiskStorage
+from bullpen.placements.base import DiskStorage
 from bullpen.provisioners.base import Provisioner
 from bullpen.sim.routers import PlayedRouter
 
@@ -58,7 +58,7 @@ class Surroundings:
     failed: Callable[[Process, BaseException], None]
     say: Callable[[str, str], None]
     events: bool
-    disk_storage: MemoryDiskStorage
+    disk_storage: DiskStorage
     """The contents of lasting disks, which outlive processes."""
 
 

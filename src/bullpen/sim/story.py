@@ -73,6 +73,9 @@ class Story:
             Act.EXPORTER_TWICE: self._exporter_twice,
             Act.BACKEND_LIES: self._backend_lies,
             Act.ROTATION: self._rotation,
+            Act.STORAGE_FAILS: self._storage_fails,
+            Act.STORAGE_HANGS: self._storage_hangs,
+            Act.STORAGE_FULL: self._storage_full,
         }
 
     async def tell(self) -> None:
@@ -283,6 +286,15 @@ class Story:
         boards = [(Role.EXPORTER, f"board{n}") for n in range(self._world.plan.boards)]
         role, name = chance.choice([*boards, *((Role.CLIENT, client) for client in CLIENTS)])
         await self._operator.delete("Secret", SPACE, secret_name(role, name))
+
+    async def _storage_fails(self, chance: random.Random) -> None:
+        self._world.lasting_storage.fails_until = self._world.time + chance.uniform(1, 20)
+
+    async def _storage_hangs(self, chance: random.Random) -> None:
+        self._world.lasting_storage.hangs_until = self._world.time + chance.uniform(1, 20)
+
+    async def _storage_full(self, chance: random.Random) -> None:
+        self._world.lasting_storage.full_until = self._world.time + chance.uniform(1, 20)
 
     async def _exporter_vanishes(self, chance: random.Random) -> None:
         await self._off_and_on(chance, chance.uniform(5, 40))

@@ -15,7 +15,6 @@ from bullpen.app.sources import Sources
 from bullpen.identity.subjects import Role, secret_name
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
-from bullpen.placements.memory_disks import MemoryDiskStorage
 from bullpen.provisioners.base import InstancePhase, InstanceSpec, Key, Provisioner
 from bullpen.provisioners.fake import Faults
 from bullpen.registry.registry import Registry
@@ -46,6 +45,7 @@ from bullpen.sim.lasting_checkers import (
     OneTargetPerDisk,
     RemovedOnce,
 )
+from bullpen.sim.lasting_storage import LastingStorage
 from bullpen.sim.machines import Handle, Machines
 from bullpen.sim.network import Network
 from bullpen.sim.plan import Home, Plan
@@ -97,6 +97,7 @@ class World:
         faults = Faults(boot_seconds=plan.boot, start_failed=plan.weather.start_failed)
         self.machines = Machines(self.chance("machines"), faults, self.tasks)
         self.machines.backend.listen(self._machine_changed)
+        self.lasting_storage = LastingStorage(self.chance("lasting storage"))
         self.network = Network(self.chance("network"), plan.weather, self.front)
         self.processes: list[Process] = []
         self.apart: RouterProcess | None = None
@@ -116,7 +117,7 @@ class World:
             failed=self._failed,
             say=self.say,
             events=plan.events,
-            disk_storage=MemoryDiskStorage(),
+            disk_storage=self.lasting_storage,
         )
 
     def chance(self, part: str) -> random.Random:
@@ -339,6 +340,7 @@ class World:
         self.network.heal()
         self.api.heal()
         self.machines.heal()
+        self.lasting_storage.heal()
         self.disk.delay_max = 0.0
         self.disk.stuck_until = self.disk.full_until = 0.0
 
