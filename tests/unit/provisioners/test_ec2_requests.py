@@ -6,6 +6,7 @@ import email
 import json
 import os
 import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from bullpen.provisioners.ec2.failures import ApiError, failure
 from bullpen.provisioners.ec2.parameters import Ec2Parameters
 from bullpen.provisioners.ec2.plugin import provider
 from bullpen.provisioners.ec2.user_data import expiry_script, user_data
-from bullpen.provisioners.provider import Order
+from bullpen.provisioners.provider import Backend, Order
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 KEYS = {"login": b"L", "login.pub": b"ssh-ed25519 L", "host": b"H", "host.pub": b"ssh-ed25519 H"}
@@ -230,3 +231,13 @@ def test_a_machine_ends_at_the_time_in_its_tag_or_without_one_after_two_hours(
     assert run_expiry(tmp_path, "2100-01-01T00:00:00Z") == (False, "4102444800")
     assert run_expiry(tmp_path, "") == (False, "4102444800"), "what was read is kept"
     assert run_expiry(tmp_path, "2020-01-01T00:00:00Z") == (True, "1577836800")
+
+
+async def test_without_botocore_the_account_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "bullpen.provisioners.ec2.api", raising=False)
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    backend = Backend(key=("lab", "aws"), lab="lab-1", parameters={"region": "eu-central-1"})
+    with pytest.raises(Refused, match=r"botocore.* is not installed: pip install bullpen\[ec2\]"):
+        await provider().list_machines(backend)
