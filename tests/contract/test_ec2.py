@@ -201,6 +201,19 @@ async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> Non
     assert len(await ec2.listed()) == 1
 
 
+async def test_a_type_whose_creation_was_not_answered_is_asked_first(ec2: Ec2) -> None:
+    """Else another instance would be made when there is capacity for the first type again."""
+    types = {"instanceTypes": ["t3.small", "m5.large"]}
+    await ec2.create("image-is-known", **types)
+    ec2.cloud.faults.full = {"t3.small"}
+    ec2.cloud.faults.answers_lost = 1
+    with pytest.raises(Unreachable):
+        await ec2.create("b", **types)
+    ec2.cloud.faults.full = set()
+    made = await ec2.create("b", **types)
+    assert [found.id for found in await ec2.listed() if found.key == made.key] == [made.id]
+
+
 async def test_throttled_calls_are_errors_that_pass(ec2: Ec2) -> None:
     made = await ec2.create()
     ec2.cloud.faults.throttled = 1

@@ -124,7 +124,7 @@ class Ec2StandIn:
             for name, instance in fields.items():
                 if name.startswith("InstanceId."):
                     await self._end_machine(instance)
-        if self.faults.answers_lost:
+        if self.faults.answers_lost and made.status == web.HTTPOk.status_code:
             self.faults.answers_lost -= 1
             assert request.transport is not None
             request.transport.abort()

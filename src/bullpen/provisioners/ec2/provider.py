@@ -48,6 +48,8 @@ PROBES_MAX = 16
 
 PROBE_SECONDS_MAX = 2.0
 IMAGES_MAX = 256
+UNANSWERED_MAX = 1000
+"""Orders that are remembered; for an older one, a listing deletes the instance too many."""
 
 
 class Ec2Provider:
@@ -61,6 +63,9 @@ class Ec2Provider:
         self._probe = probe
         self._reachable: dict[Key, frozenset[str]] = {}
         """By backend, the running instances whose SSH server has answered."""
+
+        self._unanswered: dict[str, int] = {}
+        """By token of an order, which of its requests may have been carried out."""
 
         self._images: dict[tuple[Key, str], Mapping[str, Any]] = {}
 
@@ -128,18 +133,28 @@ class Ec2Provider:
     async def create(self, backend: Backend, order: Order) -> Machine:
         wanted = parameters.read(Ec2Parameters, order.profile.parameters)
         image = await self._image(backend, wanted)
+        choices = list(launch.requests(order, wanted, lab=backend.lab, image=image))
+        first = self._unanswered.pop(order.token, 0)
         full: ApiError | None = None
-        for request in launch.requests(order, wanted, lab=backend.lab, image=image):
+        for index in (*range(first, len(choices)), *range(min(first, len(choices)))):
             try:
-                return await self._run(backend, order, request)
+                return await self._run(backend, order, choices[index])
             except ApiError as error:
                 if error.code.startswith("InvalidAMIID"):
                     self._images.clear()
+                if isinstance(failure(error), Unreachable):
+                    self._note_unanswered(order, index)
                 if not isinstance(failure(error), NoCapacity):
                     raise failure(error) from None
                 full = full or error
         assert full is not None, "there is at least one type"
         raise failure(full)
+
+    def _note_unanswered(self, order: Order, index: int) -> None:
+        """The next attempt begins there: an instance that exists is found before one is made."""
+        while len(self._unanswered) >= UNANSWERED_MAX:
+            del self._unanswered[next(iter(self._unanswered))]
+        self._unanswered[order.token] = index
 
     async def renew(self, backend: Backend, machine: Machine, expires: datetime) -> None:
         tag = {"Key": launch.EXPIRES, "Value": times.text(expires)}
