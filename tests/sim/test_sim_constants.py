@@ -68,6 +68,7 @@ RUN = {
     "claim_liveness.ROUND": "leases of a stream",
     "claim_liveness.SHARE_ROUND": "leases that others have while a client waits for its share",
     "claim_liveness.USED": "the use of a board that counts much",
+    "claimants.ADMIN_EACH": "claims with admin access",
     "claimants.AFTER_MAX": "an alternative that opens later",
     "liveness.HELD": "a lease whose end is checked",
     "liveness.QUEUED": "clients that wait",

@@ -16,6 +16,9 @@ from bullpen.sim.world import World
 BOARDS = "boards"
 """The class of all boards. Each pool is a class under its own name."""
 
+ADMIN_EACH = 4
+"""One of so many claims may take what others have."""
+
 AFTER_MAX = 8
 """Seconds after which an alternative opens, at most."""
 
@@ -46,6 +49,7 @@ class Claimant:
             "duration": f"{chance.choice(plan.durations)}s",
             "priority": chance.choice((0, 0, 0, 1)),
             "preemptible": chance.random() < 0.3,
+            "adminAccess": self._count % ADMIN_EACH == 0,
             "memberLoss": chance.choice(("End", "Replace")),
         }
         if chance.random() < 0.2:

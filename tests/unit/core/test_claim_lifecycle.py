@@ -13,7 +13,13 @@ from bullpen.api.kinds.deviceclaim import (
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.core.claims.allocator import Answer, Member, Verdict
-from bullpen.core.claims.claim_lifecycle import leases_for, next_step, reusing
+from bullpen.core.claims.claim_lifecycle import (
+    Create,
+    Withdraw,
+    leases_for,
+    next_step,
+    reusing,
+)
 from bullpen.kit import durations
 
 PEER = DeviceRequest(name="peer", exactly=ExactRequest(device_class_name="peer", count=2))
@@ -51,3 +57,12 @@ def test_leases_for_a_pool_are_kept_when_its_members_have_started(chosen: tuple[
 def test_leases_for_a_pool_are_withdrawn_for_exporters_outside_of_it() -> None:
     found = leases("peer/new-0", "peer/new-1")
     assert next_step(found, reusing(found, leases("board", "peer-1"), POOLS)) is not None
+
+
+def test_what_is_left_of_a_withdrawn_group_is_not_completed() -> None:
+    """Another controller may be about to delete it, and would leave the new ones alone."""
+    wanted = leases("board", "peer-1")
+    assert next_step((), wanted) == Create(wanted)
+    for left in wanted:
+        assert next_step((left,), wanted) == Withdraw((left,))
+    assert next_step(wanted, wanted) is None

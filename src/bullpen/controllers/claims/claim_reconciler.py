@@ -38,7 +38,7 @@ from bullpen.core.claims.claim_lab import (
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
 from bullpen.core.leases import preemption
-from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.lease_group import claim_uid, group_size
 from bullpen.core.leases.preemption import PREEMPTED, PREEMPTION, PreemptionTimes, Taker
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Request, Supply
@@ -314,10 +314,23 @@ class ClaimReconciler:
                     if error is not None:
                         raise error
             case Withdraw(leases=leases):
-                for lease in leases:
-                    await self._objects.delete(lease)
+                await self._withdraw(leases, kept=len(kept))
             case None:
                 pass
+
+    async def _withdraw(self, leases: tuple[Lease, ...], *, kept: int) -> None:
+        """Delete waiting leases, the first of them first.
+
+        If the view shows only a part of them, the API itself is read: the others may exist.
+        """
+        if len(leases) + kept < group_size(leases[0]):
+            uid = claim_uid(leases[0])
+            every = (await self._objects.list(Lease)).items
+            found = {x.metadata.name for x in every if claim_uid(x) == uid and not x.status.ended}
+            if len(found) > len(leases) + kept:
+                raise Conflict("the view of the leases of a claim is behind")
+        for lease in leases:
+            await self._objects.delete(lease)
 
     def _pools(self, namespace: str, devices: Iterable[str]) -> dict[str, str]:
         """The ExporterSets of those devices that are members of one."""

@@ -42,7 +42,7 @@ HASH_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create these leases; the others exist."""
+    """Create these leases."""
 
     leases: tuple[Lease, ...]
 
@@ -92,13 +92,14 @@ def being_assigned(leases: Sequence[Lease], holders: frozenset[str]) -> bool:
 
 
 def next_step(found: Sequence[Lease], wanted: Sequence[Lease]) -> Create | Withdraw | None:
-    """How to come from the waiting leases of a claim to those it should have; None if it has."""
-    names = {lease.metadata.name for lease in wanted}
-    if any(lease.metadata.name not in names for lease in found):
-        return Withdraw(tuple(found))
-    known = {lease.metadata.name for lease in found}
-    missing = tuple(lease for lease in wanted if lease.metadata.name not in known)
-    return Create(missing) if missing else None
+    """How to come from the waiting leases of a claim to those it should have; None if it has.
+
+    What is left of an earlier group is withdrawn, not completed: a controller that withdraws the
+    group may be about to delete it.
+    """
+    if {x.metadata.name for x in found} == {x.metadata.name for x in wanted}:
+        return None
+    return Withdraw(tuple(found)) if found else Create(tuple(wanted))
 
 
 def reusing(
