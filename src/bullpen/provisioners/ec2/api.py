@@ -1,6 +1,6 @@
 """Calls of EC2: botocore, in threads.
 
-aiobotocore would need no threads, but demands versions of botocore that are months old. boto3 adds
+aiobotocore would need no threads, but demands one of three older versions of botocore. boto3 adds
 nothing that is used here.
 """
 
