@@ -94,6 +94,18 @@ def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
 
 
+def test_a_webhook_is_told_what_happens(tmp_path: Path) -> None:
+    said = follow("webhooks.md", tmp_path)
+    told = re.findall(r"^dev\.bullpen\.(\S+) (leases|exporters)/", said, re.MULTILINE)
+    assert [event for event, _ in told] == [
+        "exporter.online",
+        "lease.requested",
+        "lease.assigned",
+        "lease.ended",
+        "exporter.offline",
+    ]
+
+
 @pytest.mark.skipif(not has_podman(), reason="podman and runc are not installed")
 @pytest.mark.skipif(os.geteuid() != 0, reason="instances need users of their own")
 def test_the_pool_of_containers(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ def test_every_setting_is_documented() -> None:
         PoolConfig,
         RetainedConfig,
         SandboxConfig,
+        WebhookConfig,
     )
 
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
@@ -165,6 +166,7 @@ def test_every_setting_is_documented() -> None:
         "externalScaler.": ExternalScalerConfig,
         "oidc[].": OidcIssuer,
         "oidc[].namespaceRules[].": NamespaceRule,
+        "webhooks[].": WebhookConfig,
     }
     names = [
         f"{prefix}{field}"

@@ -15,6 +15,7 @@ from bullpen.audit.log import Rotation
 from bullpen.controllers.pools.pool_observer import Tuning
 from bullpen.core.leases.preemption import PreemptionTimes
 from bullpen.core.leases.quotas import Quotas, Rate
+from bullpen.core.notifications import EVENTS, Webhook
 from bullpen.core.pools.members import PATIENCE
 from bullpen.core.pools.start_throttle import START_THROTTLE
 from bullpen.errors import BadRequest
@@ -24,6 +25,7 @@ from bullpen.placements.local.host_sandbox import SandboxSettings
 from bullpen.placements.local.retention import RetentionLimits
 
 AUDIT_BYTES_MIN = 64 * 1024
+WEBHOOKS_MAX = 16
 
 
 class LeaseConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,6 +235,35 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """With ``provisioning``: further namespaces for users with a claim or a group."""
 
 
+class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    url: Annotated[str, msgspec.Meta(pattern="^https?://[^/]", max_length=2_000)]
+    secret_ref: Annotated[str, msgspec.Meta(pattern="^[^/]+/[^/]+$")] = msgspec.field(
+        name="secretRef"
+    )
+    """Namespace and name of the Secret whose entry ``key`` signs the messages."""
+
+    events: tuple[str, ...] = ()
+    """What is told; all events if empty."""
+
+    namespaces: tuple[str, ...] = ()
+    """The namespaces it is told about; all if empty."""
+
+    def webhook(self) -> Webhook:
+        unknown = sorted({*self.events} - {*EVENTS})
+        if unknown:
+            known = ", ".join(EVENTS)
+            raise ValueError(f"webhooks.events: {unknown[0]!r} is unknown; known are {known}")
+        namespace, _, name = self.secret_ref.partition("/")
+        return Webhook(
+            name=self.name,
+            url=self.url,
+            secret=(namespace, name),
+            events=frozenset(self.events or EVENTS),
+            namespaces=frozenset(self.namespaces),
+        )
+
+
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: bool = True
     max_size: str = msgspec.field(name="maxSize", default="100Mi")
@@ -264,12 +295,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         name="externalScaler", default=ExternalScalerConfig()
     )
     audit: AuditConfig = AuditConfig()
+    webhooks: Annotated[tuple[WebhookConfig, ...], msgspec.Meta(max_length=WEBHOOKS_MAX)] = ()
     client_ca_file: str = msgspec.field(name="clientCAFile", default="")
     """Further CAs whose client certificates are accepted, besides those of the data directory."""
 
     oidc: tuple[OidcIssuer, ...] = ()
     provisioning: bool = False
     """Whether an unknown user of an OIDC issuer gets a Client at the first call."""
+
+    def told(self) -> tuple[Webhook, ...]:
+        found = tuple(webhook.webhook() for webhook in self.webhooks)
+        if len({webhook.name for webhook in found}) < len(found):
+            raise ValueError("webhooks: each must have a name of its own")
+        return found
 
 
 def load(path: Path | None) -> Config:
@@ -289,6 +327,7 @@ def load(path: Path | None) -> Config:
         config.backups.age()
         config.audit.rotation()
         config.pools.boot()
+        config.told()
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, ValueError) as error:

@@ -29,7 +29,7 @@ from bullpen.app.httpserver import serving
 from bullpen.app.lab import Keys, Lab, LabSettings, Role, scopes_of
 from bullpen.app.lease_metrics import LeaseMetrics
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
-from bullpen.app.metrics import lab_metrics
+from bullpen.app.metrics import WebhookMetrics, lab_metrics
 from bullpen.app.process import Shares
 from bullpen.app.services import Services, pool_loads
 from bullpen.app.sources import Sources
@@ -130,6 +130,7 @@ async def _serving(
     counted = (
         *lab_metrics(lab.views, providers=False),
         LeaseMetrics(lab.views, clock=sources.clock),
+        WebhookMetrics(lab.webhooks),
     )
     async with (
         lab.running(controllers.LEASES),

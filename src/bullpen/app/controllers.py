@@ -55,6 +55,9 @@ from bullpen.runtime.loop import Lanes
 WORKERS = 32
 """Concurrent passes for bursts of thousands of objects: separate writes in few commits."""
 
+WEBHOOK_WORKERS = 16
+"""Each webhook has one pass at a time; a slow one delays no other."""
+
 _FAULT_KINDS: dict[Role, tuple[type[Kind], ...] | None] = {
     Role.WHOLE: None,
     Role.LEASES: (Client, Exporter, Lease),
@@ -185,6 +188,13 @@ def claims(lab: Lab) -> Controller[str]:
             ),
         ),
         subject=lambda namespace: lab.views.namespaces.get("", namespace),
+    )
+
+
+def webhooks(lab: Lab) -> Controller[str]:
+    """Tells webhooks what happens to leases and exporters."""
+    return Controller(
+        reconciler=lab.webhooks, watches=(lab.webhooks.watch,), workers=WEBHOOK_WORKERS
     )
 
 
@@ -320,6 +330,7 @@ LEASES: tuple[MakeController, ...] = (
     leases,
     lease_retention,
     claims,
+    webhooks,
 )
 """The controllers of ``bullpen controller``."""
 

@@ -30,7 +30,7 @@ from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
 from bullpen.app.lease_metrics import LeaseMetrics
 from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
-from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, lab_metrics
+from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, WebhookMetrics, lab_metrics
 from bullpen.app.placements import local_disks, local_placement, provisioners_of
 from bullpen.app.process import Shares
 from bullpen.app.router_metrics import RouterMetrics
@@ -142,7 +142,11 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         loads = pool_loads(lab) if process.scaler is not None else None
         lab.attach_router(process.router, endpoints["router"])
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
-        counted = (*lab_metrics(lab.views), LeaseMetrics(lab.views, clock=sources.clock))
+        counted = (
+            *lab_metrics(lab.views),
+            LeaseMetrics(lab.views, clock=sources.clock),
+            WebhookMetrics(lab.webhooks),
+        )
         await process.run_beside("history of pools", dashboard.history.run)
         # The router starts only now: before it knows which leases have ended, it would admit their
         # tokens.

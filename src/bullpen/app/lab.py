@@ -26,6 +26,7 @@ from bullpen.api.pod import Pod
 from bullpen.app.config import Config
 from bullpen.app.router import LocalRouter
 from bullpen.app.sources import Sources
+from bullpen.app.webhook_post import post
 from bullpen.cluster.objects import Scope
 from bullpen.controllers import authority
 from bullpen.controllers.exporters.credentials import CredentialReconciler
@@ -41,10 +42,12 @@ from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.targets.target_supplies import TargetSupplies
 from bullpen.controllers.views import Views
+from bullpen.controllers.webhooks import WebhookReconciler
 from bullpen.core.exporters import presence
 from bullpen.core.leases.preemption import PREEMPTION, PreemptionTimes
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Supply
+from bullpen.core.notifications import Webhook
 from bullpen.core.rbac.authorization import AccessIndex
 from bullpen.identity.oidc import OutsideTokens
 from bullpen.identity.tokens import Signer, Tickets
@@ -90,6 +93,7 @@ class LabSettings:
     preemption: PreemptionTimes = PREEMPTION
     pools: Tuning = TUNING
     labels: LabelSettings = field(default_factory=LabelSettings)
+    webhooks: tuple[Webhook, ...] = ()
     provisioning: bool = False
     """Whether an unknown user of an outside issuer gets a Client at the first call."""
 
@@ -115,6 +119,7 @@ class LabSettings:
             labels=LabelSettings(
                 hidden=frozenset(config.labels.hidden), deprecated=config.labels.deprecated
             ),
+            webhooks=config.told(),
             provisioning=config.provisioning,
         )
 
@@ -236,6 +241,12 @@ class Lab:
             clock=self.clock,
             events=self.events,
             retry=self.retry,
+        )
+
+    @cached_property
+    def webhooks(self) -> WebhookReconciler:
+        return WebhookReconciler(
+            self.settings.webhooks, self.views, clock=self.clock, ids=self.ids, post=post
         )
 
     @cached_property

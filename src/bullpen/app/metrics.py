@@ -20,6 +20,7 @@ from bullpen.api.kinds.virtualtargetpool import FREE_SINCE, POOL_NAME, VirtualTa
 from bullpen.audit.log import AuditLog
 from bullpen.controllers.faults import unprocessed
 from bullpen.controllers.views import Views
+from bullpen.controllers.webhooks import WebhookReconciler
 from bullpen.core import conditions
 from bullpen.core.targets import provider_status
 from bullpen.runtime.faults import Faults
@@ -209,6 +210,27 @@ class FaultMetrics(Collector):
         for (kind, part), count in sorted(self._faults.counts.items()):
             failures.add_metric((kind, part), count)
         yield from (present, failures)
+
+
+class WebhookMetrics(Collector):
+    def __init__(self, webhooks: WebhookReconciler) -> None:
+        self._webhooks = webhooks
+
+    def collect(self) -> Iterator[Metric]:
+        sent = CounterMetricFamily(
+            "bullpen_webhook_messages",
+            "Messages to webhooks that were delivered, failed and will be tried again, or were"
+            " given up.",
+            labels=("webhook", "result"),
+        )
+        for (name, result), count in sorted(self._webhooks.results.items()):
+            sent.add_metric((name, result), count)
+        queued = GaugeMetricFamily(
+            "bullpen_webhook_queued", "Messages that wait for a webhook.", labels=("webhook",)
+        )
+        for name, count in sorted(self._webhooks.queued().items()):
+            queued.add_metric((name,), count)
+        yield from (sent, queued)
 
 
 class AuditMetrics(Collector):

@@ -25,6 +25,7 @@ from bullpen.app.metrics import (
     LastingPoolMetrics,
     PoolMetrics,
     ProviderMetrics,
+    WebhookMetrics,
 )
 from bullpen.app.router_metrics import RouterMetrics
 from bullpen.core.leases.lease_figures import Assigned, Ended, Refused, Requested, figures
@@ -55,6 +56,7 @@ def exposed() -> Iterator[Metric]:
     yield from AuditMetrics(SimpleNamespace(recorded=0, dropped=0)).collect()  # type: ignore[arg-type]
     yield from ConnectionMetrics(()).collect()
     yield from LeaseMetrics(nothing(), clock=SystemClock()).collect()
+    yield from WebhookMetrics(SimpleNamespace(results={}, queued=dict)).collect()  # type: ignore[arg-type]
     yield from RouterMetrics(SimpleNamespace(joined=0, passed=lambda: (0, 0))).collect()  # type: ignore[arg-type]
 
 
