@@ -33,7 +33,7 @@ EVENTS = (
     "exporter.stuck",
 )
 
-SECRET_PREFIX = "whsec_"  # noqa: S105
+SECRET_PREFIX = "whsec_"
 SECRET_BYTES_MIN = 24
 """As the specification demands."""
 
