@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bullpen.api.exporter_template import Driver, Template, TemplateMetadata, TemplateSpec
 from bullpen.api.kinds.accesspolicy import (
     ExporterAccessPolicy,
     ExporterAccessPolicySpec,
@@ -25,14 +26,7 @@ from bullpen.api.kinds.accesspolicy import (
 )
 from bullpen.api.kinds.core import Secret
 from bullpen.api.kinds.exporter import Exporter, ExporterSpec
-from bullpen.api.kinds.exporterset import (
-    Driver,
-    ExporterSet,
-    RecycleStrategy,
-    Template,
-    TemplateMetadata,
-    TemplateSpec,
-)
+from bullpen.api.kinds.exporterset import ExporterSet, RecycleStrategy
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.kinds.virtualtargetclass import BindingMode, ReclaimPolicy, VirtualTargetClass
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
 from bullpen.api.kinds.virtualtarget import (
     RestartPolicy,

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.kinds.exporterset import SET_NAME, ExporterSet, Template, TemplateMetadata
+from bullpen.api.exporter_template import Template, TemplateMetadata
+from bullpen.api.kinds.exporterset import SET_NAME, ExporterSet
 from bullpen.api.metadata_checks import ANNOTATIONS_BYTES_MAX
 from bullpen.api.resources import RESOURCES, Resources
 from bullpen.errors import Invalid

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from bullpen.api.kinds.exporterset import Driver, Template, TemplateMetadata, TemplateSpec
+from bullpen.api.exporter_template import Driver, Template, TemplateMetadata, TemplateSpec
 from bullpen.core.pools.members import REVISION
 from bullpen.provisioners.fake import Faults
 from support.pool_world import BOOT, LABELS, World

@@ -94,6 +94,12 @@ def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
 
 
+def test_a_bench_has_two_boards_with_consoles_of_their_own(tmp_path: Path) -> None:
+    said = follow("bench.md", tmp_path)
+    assert "board answered: arm" in said
+    assert "peer answered: arm" in said
+
+
 def test_a_webhook_is_told_what_happens(tmp_path: Path) -> None:
     said = follow("webhooks.md", tmp_path)
     told = re.findall(r"^dev\.bullpen\.(\S+) (leases|exporters)/", said, re.MULTILINE)

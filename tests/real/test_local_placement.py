@@ -27,7 +27,7 @@ from real_placement import (
     targets,
 )
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.errors import ProgramMissing, Refused, Unreachable
 from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout

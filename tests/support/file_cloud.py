@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import Inventory, Machine, MachineState
 from bullpen.errors import Cause, Unreachable
 from bullpen.kit import times

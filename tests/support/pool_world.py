@@ -14,17 +14,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from bullpen.api.exporter_template import Template, TemplateMetadata
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.exporter import Exporter, ExporterStatus, ExporterStatusValue
-from bullpen.api.kinds.exporterset import (
-    ExporterSet,
-    ExporterSetSpec,
-    ExporterSetStatus,
-    Template,
-    TemplateMetadata,
-)
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, ExporterSetStatus
 from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.meta import Condition, LabelSelector, LocalObjectReference, ObjectMeta

@@ -15,8 +15,9 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
+from bullpen.api.exporter_template import Template, TemplateMetadata
 from bullpen.api.kinds.exporter import Exporter, ExporterSpec
-from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import LabelSelector, LocalObjectReference, ObjectMeta

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from statistics import mean, median
 
+from bullpen.api.exporter_template import Template, TemplateMetadata
 from bullpen.api.kinds.client import Client
-from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, Template, TemplateMetadata
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.bench import passes

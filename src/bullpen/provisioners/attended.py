@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import (
     Listing,
@@ -28,6 +27,7 @@ from bullpen.core.targets.backends import (
 from bullpen.errors import Cause, LabError, NoCapacity, Refused, Unavailable, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.placements.base import Placement, Workload
+from bullpen.provisioners import several_targets
 from bullpen.provisioners.base import (
     ExitReason,
     Instance,
@@ -185,10 +185,9 @@ class AttendedProvisioner:
 
     # The contract
 
-    def check(
-        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
-    ) -> tuple[Cause, ...]:
-        return self._provider.check(parameters, drivers)
+    def check(self, profile: Profile) -> tuple[Cause, ...]:
+        wrong = self._provider.check(profile.parameters, profile.drivers)
+        return (*several_targets.refused(self.name, profile), *wrong)
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
         self._refuse_invalid(spec.profile)
@@ -261,7 +260,7 @@ class AttendedProvisioner:
     # How it works
 
     def _refuse_invalid(self, profile: Profile) -> None:
-        causes = self.check(profile.parameters, profile.drivers)
+        causes = self.check(profile)
         if causes:
             problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"the parameters for {self.name} are invalid: {problems}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile
@@ -57,10 +57,8 @@ class Provisioner(Protocol):
     name: str
     """The name used in ``spec.provisioner`` of a VirtualTargetClass."""
 
-    def check(
-        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
-    ) -> tuple[Cause, ...]:
-        """All errors in the parameters, by path. Pure; calls no backend."""
+    def check(self, profile: Profile) -> tuple[Cause, ...]:
+        """All errors in parameters, drivers and targets, by path. Pure; calls no backend."""
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
         """Start the instance, or return the existing instance with this key.
@@ -135,7 +133,7 @@ class Recipe(Protocol):
     def check(
         self, parameters: Mapping[str, object], drivers: tuple[Driver, ...]
     ) -> tuple[Cause, ...]:
-        """As in ``Provisioner``."""
+        """All errors in the parameters of a target, by path."""
 
     def needs(self, profile: Profile) -> Needs:
         """What must be available before an instance can start. The profile passed ``check``."""

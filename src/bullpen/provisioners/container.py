@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bullpen.api import codec
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.api.paths import Document, written
 from bullpen.drivers.container_parameters import ContainerParameters, problems
 from bullpen.drivers.target_files import MachineSite, files

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.provisioners.base import (
     ExitReason,
@@ -21,6 +20,7 @@ from bullpen.provisioners.base import (
     InstanceSpec,
     Key,
     Listener,
+    Profile,
 )
 
 NAME = "fake.jumpstarter.dev"
@@ -76,12 +76,10 @@ class FakeProvisioner:
 
     # The contract
 
-    def check(
-        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
-    ) -> tuple[Cause, ...]:
+    def check(self, profile: Profile) -> tuple[Cause, ...]:
         return tuple(
             Cause(field=f"parameters.{name}", message="Forbidden: there is no such parameter")
-            for name in sorted(parameters)
+            for name in sorted(profile.parameters)
         )
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
@@ -89,7 +87,7 @@ class FakeProvisioner:
         found = self._machines.get(spec.key)
         if found is not None:
             return found.instance
-        if causes := self.check(spec.profile.parameters, spec.profile.drivers):
+        if causes := self.check(spec.profile):
             raise Refused(f"the parameters for {NAME} are invalid: {causes[0].field}")
         running = sum(not _has_exited(machine) for machine in self._machines.values())
         if self._instances_max is not None and running >= self._instances_max:

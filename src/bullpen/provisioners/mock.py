@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bullpen.api.exporter_template import Driver
 from bullpen.api.fields import Struct
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.api.paths import Document
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters

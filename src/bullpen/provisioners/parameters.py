@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bullpen.api import cel, codec, schema, validation
+from bullpen.api.exporter_template import Driver
 from bullpen.api.fields import Struct, per_type
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.api.paths import Document
 from bullpen.api.schema import with_defaults
 from bullpen.drivers.target_files import File

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.errors import Cause, Refused
 from bullpen.kit import quantities
 from bullpen.placements.base import Placement, Workload
+from bullpen.provisioners import several_targets
 from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Needs, Profile, Recipe
 
 
@@ -23,10 +23,8 @@ class PlacedProvisioner:
         self._valid: Profile | None = None
         """The profile that was validated last."""
 
-    def check(
-        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
-    ) -> tuple[Cause, ...]:
-        return self._recipe.check(parameters, drivers)
+    def check(self, profile: Profile) -> tuple[Cause, ...]:
+        return several_targets.causes(self._recipe, profile)
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
         self._refuse_invalid(spec.profile)
@@ -44,15 +42,15 @@ class PlacedProvisioner:
         profile = spec.profile
         return Workload(
             spec=spec,
-            needs=requested(self._recipe.needs(profile), profile.requests),
-            export=partial(self._recipe.export, profile),
+            needs=requested(several_targets.needs(self._recipe, profile), profile.requests),
+            export=partial(several_targets.export, self._recipe, profile),
         )
 
     def _refuse_invalid(self, profile: Profile) -> None:
         """Members of a set share one profile, so a burst of them is validated once."""
         if profile is self._valid:
             return
-        causes = self.check(profile.parameters, profile.drivers)
+        causes = self.check(profile)
         if causes:
             problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"the parameters for {self.name} are invalid: {problems}")

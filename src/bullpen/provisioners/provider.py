@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import BackendLimits, Inventory, Machine
 from bullpen.errors import Cause
 from bullpen.provisioners.base import Key, Needs, Profile

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from bullpen.api import codec
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.api.kinds.virtualdisk import DiskImage
 from bullpen.api.paths import Document, shown, written
 from bullpen.core.targets.profiles import ProfileDisk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.api.paths import Document
 from bullpen.errors import Cause
 from bullpen.provisioners import parameters

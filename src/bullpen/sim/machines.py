@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.errors import Cause, LabError, Refused, Unreachable
-from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener
+from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Profile
 from bullpen.provisioners.fake import FakeProvisioner, Faults
 from bullpen.sim.process import Process
 
@@ -112,9 +111,7 @@ class Handle:
         self._machines = machines
         self._process = process
 
-    def check(
-        self, parameters: Mapping[str, object], drivers: tuple[Driver, ...] = ()
-    ) -> tuple[Cause, ...]:
+    def check(self, profile: Profile) -> tuple[Cause, ...]:
         # All parameters are valid: the operator changes one to create a new revision.
         return ()
 

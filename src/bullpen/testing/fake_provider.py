@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import Inventory, Key, Machine, MachineState, Quota
 from bullpen.errors import Cause, NoCapacity, TooManyRequests, Unreachable
 from bullpen.kit.clock import Clock

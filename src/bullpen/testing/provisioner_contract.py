@@ -177,9 +177,9 @@ class ProvisionerContract:
     async def test_wrong_parameters_are_named_by_path_and_refused(self, watcher: Watcher) -> None:
         provisioner = watcher.bench.provisioner
 
-        (cause,) = provisioner.check({**self.parameters, "colour": "blue"})
+        (cause,) = provisioner.check(watcher.spec("a", colour="blue").profile)
         assert cause.field == "parameters.colour"
-        assert provisioner.check(self.parameters) == ()
+        assert provisioner.check(watcher.spec("a").profile) == ()
         with pytest.raises(Refused, match=r"parameters\.colour"):
             await provisioner.ensure(watcher.spec("a", colour="blue"))
         assert await watcher.instance("a") is None

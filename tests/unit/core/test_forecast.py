@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, ExporterSetStatus, Template
+from bullpen.api.exporter_template import Template
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, ExporterSetStatus
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core.pools.forecast import reported
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from bullpen.api import codec
+from bullpen.api.exporter_template import Template
 from bullpen.api.kinds.exporterset import (
     DECISIONS_MAX,
     SET_UID,
@@ -16,7 +17,6 @@ from bullpen.api.kinds.exporterset import (
     ExporterSet,
     ExporterSetSpec,
     ExporterSetStatus,
-    Template,
 )
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core import conditions

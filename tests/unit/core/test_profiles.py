@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.kinds.exporterset import (
-    Driver,
-    ExporterSet,
-    ExporterSetSpec,
-    RecycleStrategy,
-    Template,
-    TemplateMetadata,
-)
+from bullpen.api.exporter_template import Driver, Target, Template, TemplateMetadata
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, RecycleStrategy
 from bullpen.api.kinds.virtualtargetclass import (
     CABundleReference,
     Image,
@@ -63,6 +57,7 @@ OTHER: dict[str, object] = {
     "ca_bundle": CABundleReference(name="ca", key="pem"),
     "credentials": "secret",
     "contents": "digest",
+    "targets": (Target(name="board"),),
     "provider": "account",
 }
 """For each field of a profile that is part of the revision, another value than the default."""

@@ -12,16 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
+from bullpen.api.exporter_template import Driver, Template, TemplateMetadata, TemplateSpec
 from bullpen.api.kinds.exporterset import (
     SET_NAME,
     SET_UID,
-    Driver,
     ExporterSet,
     ExporterSetSpec,
     RecycleStrategy,
-    Template,
-    TemplateMetadata,
-    TemplateSpec,
 )
 from bullpen.api.kinds.virtualtargetclass import (
     BindingMode,

@@ -16,8 +16,9 @@ import pytest
 from jumpstarter.config.exporter import ExporterConfigV1Alpha1
 
 from bullpen.api import codec
+from bullpen.api.exporter_template import Template
 from bullpen.api.fields import about, attributes
-from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec, Template
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass, VirtualTargetClassSpec
 from bullpen.api.meta import LabelSelector, ObjectMeta
 from bullpen.core.targets import profiles

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.instances import Instance, InstancePhase
 from bullpen.errors import Cause, Refused
 from bullpen.placements.base import Key, Listener, Needs, Site, Workload

@@ -14,7 +14,7 @@ from jumpstarter.config.exporter import ExporterConfigV1Alpha1DriverInstance
 from jumpstarter_driver_qemu import driver as published
 
 from bullpen.api import codec
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.api.paths import encode
 from bullpen.drivers.qemu import Qemu
 from bullpen.drivers.qemu_command import Machine

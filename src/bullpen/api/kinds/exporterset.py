@@ -16,6 +16,7 @@ from bullpen.api.admission_rules import (
     template_rules,
 )
 from bullpen.api.columns import Column
+from bullpen.api.exporter_template import Template
 from bullpen.api.fields import Kind, Rule, Struct, about
 from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION, Images
 from bullpen.api.meta import Condition, LabelSelector, ObjectMeta
@@ -49,61 +50,6 @@ MEMBER_ANNOTATIONS_BYTES_MAX = 1_024
 class RecycleStrategy(StrEnum):
     EXIT_AND_REPLACE = "ExitAndReplace"
     IN_PLACE_REUSE = "InPlaceReuse"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driver(Struct):
-    """One entry of the exporter's export map."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(rule="has(self.name) && size(self.name) > 0", message="name is required"),
-        Rule(rule="has(self.type) || has(self.ref)", message="one of type or ref is required"),
-        Rule(rule="!(has(self.type) && has(self.ref))", message="type and ref exclude each other"),
-        Rule(rule="!has(self.ref) || !has(self.config)", message="a ref entry has no config"),
-    )
-
-    name: str = field(metadata=about("Key in the export map.", required=True))
-    type: str = field(
-        default="", metadata=about("Dotted name of the driver's Python class.", min_length=1)
-    )
-    ref: str = field(
-        default="",
-        metadata=about(
-            "Dotted path of a child driver to surface here.", pattern=r"^[^.]+([.][^.]+)*$"
-        ),
-    )
-    config: Mapping[str, object] = field(
-        default_factory=dict, metadata=about("Settings the driver understands.")
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateMetadata(Struct):
-    """Metadata of the exporters."""
-
-    labels: Mapping[str, str] = field(
-        default_factory=dict, metadata=about("Labels; they must satisfy the set's selector.")
-    )
-    annotations: Mapping[str, str] = field(default_factory=dict, metadata=about("Annotations."))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateSpec(Struct):
-    """What the exporters export."""
-
-    drivers: tuple[Driver, ...] = field(
-        default=(), metadata=about("The drivers, by name.", list_keys=("name",))
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template(Struct):
-    """What the set's exporters look like."""
-
-    metadata: TemplateMetadata = field(
-        default=TemplateMetadata(), metadata=about("Metadata of the exporters.")
-    )
-    spec: TemplateSpec = field(default=TemplateSpec(), metadata=about("What the exporters export."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from bullpen.api.admission_rules import AdmissionRule, each, label_name_rule
 from bullpen.api.columns import Column
+from bullpen.api.exporter_template import Driver
 from bullpen.api.fields import Kind, Rule, Struct, about
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.api.kinds.virtualdisk import DiskImage
 from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION
 from bullpen.api.meta import Condition, ObjectMeta

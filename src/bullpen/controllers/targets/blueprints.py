@@ -14,7 +14,7 @@ from bullpen.api import codec
 from bullpen.api.kinds import exporterset
 from bullpen.api.kinds.core import Secret
 from bullpen.api.kinds.exporter import Exporter
-from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import ExporterSet, ExporterSetSpec
 from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.kinds.virtualdisk import VirtualDisk
 from bullpen.api.kinds.virtualtarget import Identity, VirtualTarget
@@ -113,8 +113,9 @@ class Blueprints:
         provisioner = self._provisioners.get(made.provisioner)
         if provisioner is None:
             return self._unknown(found, made) if self._alone else None
-        causes = provisioner.check(made.parameters, made.drivers)
-        said = [_said(cause, target.spec.parameters, "", found) for cause in causes]
+        said = [
+            _said(cause, target.spec.parameters, "", found) for cause in provisioner.check(made)
+        ]
         return Problem(reason="InvalidParameters", message=_listed(said)) if said else None
 
     def _unknown(self, found: VirtualTargetClass, made: Profile) -> Problem:
@@ -169,10 +170,9 @@ class Blueprints:
         if wrong:
             said = [f"{cause.field}: {cause.message}" for cause in wrong]
             return Problem(reason="InvalidTemplate", message=_listed(said))
-        causes = provisioner.check(made.parameters, made.drivers)
+        causes = provisioner.check(made)
         if causes:
-            where = "template.spec."
-            said = [_said(cause, owner.spec.parameters, where, found) for cause in causes]
+            said = [_said_of_set(cause, owner.spec, found) for cause in causes]
             return Problem(reason="InvalidParameters", message=_listed(said))
         return None
 
@@ -265,14 +265,31 @@ def _no_class(namespace: str, name: str) -> Problem:
     return Problem(reason="VirtualTargetClassNotFound", message=f"{text} in namespace {namespace}")
 
 
+def _said_of_set(cause: Cause, spec: ExporterSetSpec, found: VirtualTargetClass) -> str:
+    """A problem with the path of its field; parameters of a target may be those of the set."""
+    where = "template.spec."
+    head, _, path = cause.field.partition("].")
+    index = head.removeprefix("targets[")
+    if not (path and index.isdigit()):
+        return _said(cause, spec.parameters, where, found)
+    own = spec.template.spec.targets[int(index)].parameters
+    if path.startswith("parameters") and _first(path) not in own:
+        return _said(replace(cause, field=path), spec.parameters, where, found)
+    return f"spec.{where}{cause.field}: {cause.message}"
+
+
 def _said(
     cause: Cause, own: Mapping[str, object], drivers_at: str, found: VirtualTargetClass
 ) -> str:
     """A problem with the path of its field: in the owner if that has the field, else the class."""
     path = cause.field
-    if path.startswith("drivers"):
+    if path.startswith(("drivers", "targets")):
         return f"spec.{drivers_at}{path}: {cause.message}"
-    first = path.removeprefix("parameters").lstrip(".").partition(".")[0].partition("[")[0]
-    if first in own:
+    if _first(path) in own:
         return f"spec.{path}: {cause.message}"
     return f"{_class(found)}: spec.{path}: {cause.message}"
+
+
+def _first(path: str) -> str:
+    """The parameter that the path of a problem begins with."""
+    return path.removeprefix("parameters").lstrip(".").partition(".")[0].partition("[")[0]

@@ -11,12 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bullpen.api.kinds import exporterset
-from bullpen.api.kinds.exporterset import (
-    SET_UID,
-    CapacityHold,
-    ExporterSet,
-    ExporterSetStatus,
-)
+from bullpen.api.kinds.exporterset import SET_UID, CapacityHold, ExporterSet, ExporterSetStatus
 from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.matcher import Device

@@ -17,10 +17,11 @@ from datetime import timedelta
 import msgspec
 
 from bullpen.api import codec
+from bullpen.api.exporter_template import Driver, Target
 from bullpen.api.fields import Struct
 from bullpen.api.kinds import exporterset
 from bullpen.api.kinds.core import Secret
-from bullpen.api.kinds.exporterset import SET_UID, Driver, ExporterSet, RecycleStrategy
+from bullpen.api.kinds.exporterset import SET_UID, ExporterSet, RecycleStrategy
 from bullpen.api.kinds.virtualdisk import DiskImage, VirtualDisk
 from bullpen.api.kinds.virtualtarget import (
     Identity,
@@ -110,6 +111,9 @@ class Profile:
     drivers: tuple[Driver, ...] = ()
     """The drivers of the set's template; the provisioner completes them."""
 
+    targets: tuple[Target, ...] | None = None
+    """Several targets behind one exporter, see ``each_target``; None for one."""
+
     images: Images = field(default_factory=Images)
     scheduling: Scheduling | None = None
     single_use: bool = True
@@ -182,6 +186,7 @@ def profile(
         provisioner=cls.provisioner,
         parameters=exporter_config.merged(cls.parameters, spec.parameters),
         drivers=spec.template.spec.drivers,
+        targets=spec.template.spec.targets or None,
         images=exporter_config.merged_images(cls.images, spec.images),
         scheduling=cls.scheduling,
         single_use=spec.recycle_strategy is RecycleStrategy.EXIT_AND_REPLACE,
@@ -197,6 +202,20 @@ def profile(
         annotations=spec.template.metadata.annotations,
     )
     return replace(made, revision=_revision(made))
+
+
+def each_target(made: Profile) -> tuple[Profile, ...]:
+    """The profile of each of several targets, in their order; the machines differ in identity."""
+    return tuple(
+        replace(
+            made,
+            parameters=exporter_config.merged(made.parameters, target.parameters),
+            drivers=target.drivers,
+            targets=None,
+            identity=identity(f"{made.identity.uuid}/{target.name}") if made.identity else None,
+        )
+        for target in made.targets or ()
+    )
 
 
 def _secret(found: Secret | None) -> str | None:

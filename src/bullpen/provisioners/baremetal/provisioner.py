@@ -16,16 +16,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from bullpen.api.kinds.exporterset import Driver
 from bullpen.core.targets import hosts
 from bullpen.core.targets.backends import Listing, Machine, MachineState, Quota
 from bullpen.core.targets.hosts import Chosen, Full, HostView, Placed, Silent, Unsuitable
 from bullpen.errors import Cause, LabError, NoCapacity, Refused, Unreachable
 from bullpen.kit.clock import Clock
-from bullpen.provisioners import parameters
+from bullpen.provisioners import parameters, several_targets
 from bullpen.provisioners.baremetal.links import Connector, HostLink, HostRecords, Visit
 from bullpen.provisioners.baremetal.parameters import HostParameters, HostsParameters
-from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Recipe
+from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Profile, Recipe
 from bullpen.provisioners.provider import Backend
 
 Place = tuple[Key, str]
@@ -255,10 +254,8 @@ class HostsProvisioner:
 
     # The contract
 
-    def check(
-        self, given: Mapping[str, object], drivers: tuple[Driver, ...] = ()
-    ) -> tuple[Cause, ...]:
-        return self._recipe.check(given, drivers)
+    def check(self, profile: Profile) -> tuple[Cause, ...]:
+        return several_targets.causes(self._recipe, profile)
 
     async def ensure(self, spec: InstanceSpec) -> Instance:
         self._refuse_invalid(spec)
@@ -364,7 +361,7 @@ class HostsProvisioner:
 
     def _refuse_invalid(self, spec: InstanceSpec) -> None:
         profile = spec.profile
-        causes = self.check(profile.parameters, profile.drivers)
+        causes = self.check(profile)
         if causes:
             problems = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"the parameters for {self.name} are invalid: {problems}")

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from bullpen.api.kinds.exporterset import Driver
+from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import Inventory, Key, Machine
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.kit import times
