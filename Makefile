@@ -96,5 +96,5 @@ chart: setup ## Write the Helm chart in deploy/chart from src/bullpen/install
 lock: setup ## Pin the newest allowed versions of every dependency
 	@$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes \
 	    --python-version 3.11 --upgrade -q -o requirements.lock
-	@$(BIN)/uv pip compile pyproject.toml --extra ssh --extra ec2 --generate-hashes --no-header --no-annotate \
+	@$(BIN)/uv pip compile pyproject.toml --extra ssh --extra ec2 --extra tracing --generate-hashes --no-header --no-annotate \
 	    --python-version 3.11 --upgrade -c requirements.lock -q -o deploy/images/requirements.lock

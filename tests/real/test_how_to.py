@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from test_kubectl import needs_kubectl
 
+from bullpen.core.leases.lease_trace import Step
 from support.container_image import has_podman
 from support.real_service import BIN, eventually
 from support.ssh_hosts import has_sshd
+from support.trace_collector import collecting
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(900)]
 
@@ -98,6 +100,21 @@ def test_a_bench_has_two_boards_with_consoles_of_their_own(tmp_path: Path) -> No
     said = follow("bench.md", tmp_path)
     assert "board answered: arm" in said
     assert "peer answered: arm" in said
+
+
+def test_a_lease_is_traced_to_the_first_byte_of_its_target(tmp_path: Path) -> None:
+    with collecting(port=4318) as (_, spans):
+        said = follow("trace-leases.md", tmp_path)
+    # The last command of the page prints the uids of all leases.
+    (uid,) = said.splitlines()[-1].split()
+    traced = {span.name: span for span in spans if span.trace_id.hex() == uid.replace("-", "")}
+    assert set(traced) == {step.value for step in Step}
+    root = traced.pop("lease")
+    assert {span.parent_span_id for span in traced.values()} == {root.span_id}
+    assert not root.parent_span_id
+    assert all(span.start_time_unix_nano >= root.start_time_unix_nano for span in traced.values())
+    assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in traced.values())
+    assert traced["first byte"].end_time_unix_nano >= traced["Dial"].start_time_unix_nano
 
 
 def test_a_webhook_is_told_what_happens(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ Labels are bounded by the resource table: never a name, a namespace or a token.
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
@@ -36,6 +34,3 @@ class Metrics:
         self.revision = Gauge(
             "bullpen_store_revision", "Newest durable revision.", registry=self.collectors
         )
-
-    def exposition(self) -> bytes:
-        return generate_latest(self.collectors)

@@ -21,7 +21,7 @@ from bullpen.apiserver import (
 from bullpen.apiserver.admission import Hindrance, admission
 from bullpen.apiserver.authentication import PUBLIC_PATHS, Authenticator, authenticate
 from bullpen.apiserver.http import Request, Response, json_response
-from bullpen.apiserver.metrics import CONTENT_TYPE, Metrics
+from bullpen.apiserver.metrics import Metrics
 from bullpen.apiserver.objects import Objects, verb_of
 from bullpen.apiserver.openapi import OpenApi
 from bullpen.apiserver.recording import Caller, Record
@@ -54,6 +54,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids, RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
+from bullpen.runtime.exposition import exposition
 
 log = logging.getLogger("bullpen.apiserver")
 
@@ -277,7 +278,7 @@ class ApiService:
                 problem = self._problem()
                 return _text(problem, status=503) if problem else _text("ok")
             case "/metrics":
-                return self._metrics()
+                return self._metrics(accept)
             case "/":
                 return json_response({"paths": _PATHS})
             case _:
@@ -310,11 +311,12 @@ class ApiService:
             raise NotFound("the server could not find the requested resource")
         return json_response(document)
 
-    def _metrics(self) -> Response:
+    def _metrics(self, accept: str) -> Response:
         self.metrics.watchers.set(self._objects.watchers)
         self.metrics.in_flight.set(self._in_flight)
         self.metrics.revision.set(self._registry.revision)
-        return Response(body=self.metrics.exposition(), content_type=CONTENT_TYPE)
+        body, content_type = exposition(self.metrics.collectors, accept)
+        return Response(body=body, content_type=content_type)
 
     def _version_info(self) -> dict[str, str]:
         major, minor = KUBERNETES_VERSION

@@ -33,6 +33,7 @@ from bullpen.app.metrics import WebhookMetrics, lab_metrics
 from bullpen.app.process import Shares
 from bullpen.app.services import Services, pool_loads
 from bullpen.app.sources import Sources
+from bullpen.app.tracing import TracingSettings, tracing
 from bullpen.audit.events import NoAudit
 from bullpen.cluster import reviews
 from bullpen.cluster.leader_label import LeaderLabel
@@ -46,6 +47,7 @@ from bullpen.services.grpc.external_scaler import ExternalScalerServicer, Scaler
 from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.pool_loads import PoolLoads
+from bullpen.services.traces import Traces
 
 NAME = "bullpen-controller"
 """The leadership, and the value of the label of the leader's Pod."""
@@ -76,6 +78,7 @@ class ControllerSettings:
     tls: TlsFiles | None = None
     """An external certificate; without one, our own authority issues it."""
 
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     config: Config = field(default_factory=Config)
 
 
@@ -91,12 +94,15 @@ class Identity:
 async def run(settings: ControllerSettings, *, announce: Callable[[str], None]) -> None:
     """Stand by or lead until SIGTERM or SIGINT; raises if the leadership is lost."""
     sources = Sources.real()
-    async with joined(settings.join, manager=NAME, clock=sources.clock, scopes=scopes_of) as here:
+    async with (
+        joined(settings.join, manager=NAME, clock=sources.clock, scopes=scopes_of) as here,
+        tracing(settings.tracing, "bullpen", clock=sources.clock) as traces,
+    ):
         announce(f"Standing by for {NAME} in namespace {here.namespace}.")
         await lead(
             leadership_of(NAME, here, sources.clock),
             here,
-            lambda: _serving(settings, here, sources, announce),
+            lambda: _serving(settings, here, sources, announce, traces),
             label=LeaderLabel(
                 here.objects, namespace=here.namespace, pod=settings.pod, leadership=NAME
             ),
@@ -109,6 +115,7 @@ async def _serving(
     here: Joined,
     sources: Sources,
     announce: Callable[[str], None],
+    traces: Traces,
 ) -> AsyncIterator[str]:
     """Everything a leader does; yields a description once it is ready."""
     identity = await _identity(settings, here, sources)
@@ -124,6 +131,7 @@ async def _serving(
         sources,
         role=Role.LEASES,
         keys=identity.keys,
+        traces=traces,
     )
     services = Services.of(lab)
     loads = pool_loads(lab) if settings.scaler_client_ca is not None else None

@@ -36,6 +36,7 @@ from bullpen.app.process import Shares
 from bullpen.app.router_metrics import RouterMetrics
 from bullpen.app.services import LabTokens, Services, pool_loads
 from bullpen.app.sources import Sources
+from bullpen.app.tracing import LeaseTraces, TracingSettings, tracing
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
@@ -62,6 +63,7 @@ from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.pool_loads import PoolLoads
 from bullpen.services.router.server import Router, tls_context
+from bullpen.services.traces import Traces
 from bullpen.store.sqlite import SqliteStore
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -86,6 +88,7 @@ class Settings:
     """The host name that other machines use; empty for the address that is listened on."""
 
     manifests: tuple[Path, ...] = ()
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     config: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
@@ -292,7 +295,16 @@ class _Process:
             provisioners=provisioners,
             sandboxing=dict.fromkeys(local, placement.sandboxing),
             disk_storage=local_disks(self.layout.root),
+            traces=await self.make_traces(),
         )
+
+    async def make_traces(self) -> Traces:
+        traces = await self.stack.enter_async_context(
+            tracing(self.settings.tracing, "bullpen", clock=self.sources.clock)
+        )
+        if isinstance(traces, LeaseTraces):
+            self.router.on_first_byte = traces.first_byte
+        return traces
 
     async def run_beside(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run something until the service stops."""

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+from bullpen.runtime.exposition import exposition
 
 
 class Health:
@@ -65,12 +65,13 @@ class Health:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        status, body, kind = self._answer(scope["method"], scope["path"])
+        accept = dict(scope.get("headers", ())).get(b"accept", b"").decode("latin-1")
+        status, body, kind = self._answer(scope["method"], scope["path"], accept)
         headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _answer(self, method: str, path: str) -> tuple[int, bytes, bytes]:
+    def _answer(self, method: str, path: str, accept: str) -> tuple[int, bytes, bytes]:
         if method not in ("GET", "HEAD"):
             return 405, b"only GET\n", b"text/plain"
         if path in ("/healthz", "/livez"):
@@ -79,7 +80,8 @@ class Health:
             said = f"{self.ready or self.waiting}\n".encode()
             return (200 if self.answers_ready else 503), said, b"text/plain"
         if path == "/metrics":
-            return 200, generate_latest(self.collectors), METRICS_TYPE
+            body, kind = exposition(self.collectors, accept)
+            return 200, body, kind.encode()
         return 404, b"there are /healthz, /readyz and /metrics\n", b"text/plain"
 
 

@@ -63,6 +63,7 @@ from bullpen.services.grpc.client import LabelSettings
 from bullpen.services.router.pairing import fencing
 from bullpen.services.routing import ROUTER_LABEL, Routers
 from bullpen.services.signals import Signals
+from bullpen.services.traces import NoTraces, Traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,7 @@ class Lab:
         sandboxing: Mapping[str, Sandboxing] = MappingProxyType({}),
         disk_storage: DiskStorage | None = None,
         component: str = "bullpen",
+        traces: Traces | None = None,
     ) -> None:
         """``sandboxing`` is the sandbox each provisioner provides, if known here.
 
@@ -205,6 +207,8 @@ class Lab:
         self.member_changed: Trigger[Key] = Trigger()
         """Members of pools whose instance must be looked at."""
 
+        self.traces = traces or NoTraces()
+        self.traces.follow(self.views.leases)
         self.started = False
         self._keys = keys
         self._provisioners = provisioners

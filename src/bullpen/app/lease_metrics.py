@@ -19,6 +19,7 @@ from bullpen.core import conditions
 from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lease_figures import Assigned, Ended, Refused, Requested, figures
+from bullpen.core.leases.lease_trace import trace_id
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.kit.clock import Clock
 
@@ -75,6 +76,7 @@ class LeaseMetrics(Collector):
         if new is None:
             return
         namespace = new.metadata.namespace
+        exemplar = {"trace_id": f"{trace_id(new.metadata.uid):032x}"}
         for figure in figures(old, new, since=self._since):
             match figure:
                 case Requested():
@@ -85,11 +87,11 @@ class LeaseMetrics(Collector):
                     exporter = self._views.exporters.get(namespace, name)
                     pool = pool_of(exporter) if exporter is not None else ""
                     self._assigned.labels(namespace, pool, str(at_once).lower()).inc()
-                    self._waited.labels(namespace, pool).observe(waited.total_seconds())
+                    self._waited.labels(namespace, pool).observe(waited.total_seconds(), exemplar)
                 case Ended(reason=reason, held=held):
                     self._ended.labels(namespace, reason).inc()
                     if held is not None:
-                        self._held.labels(namespace).observe(held.total_seconds())
+                        self._held.labels(namespace).observe(held.total_seconds(), exemplar)
                 case _:
                     assert_never(figure)
 

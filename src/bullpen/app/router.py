@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +25,7 @@ from bullpen.app.cluster_process import JoinSettings, before_stop, hear_signals,
 from bullpen.app.health import Health
 from bullpen.app.router_metrics import RouterMetrics
 from bullpen.app.sources import Sources
+from bullpen.app.tracing import LeaseTraces, TracingSettings, tracing
 from bullpen.cluster import kubeconfig
 from bullpen.cluster.objects import ClusterObjects
 from bullpen.controllers.leases.session_recorder import SessionRecorder
@@ -50,6 +51,7 @@ from bullpen.services.routing import (
     NAMESPACE,
     ROUTER_LABEL,
 )
+from bullpen.services.traces import Traces
 
 log = logging.getLogger("bullpen.router")
 
@@ -76,6 +78,7 @@ class RouterSettings:
     tls: TlsFiles | None = None
     """An external certificate, in a cluster."""
 
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     drain: timedelta = timedelta(0)
     """How long streams may go on after the stop signal."""
 
@@ -239,15 +242,27 @@ class RouterLab:
 async def run(settings: RouterSettings, *, announce: Callable[[str], None]) -> None:
     """Route until SIGTERM or SIGINT."""
     sources = Sources.real()
-    async with _home(settings, sources.clock) as home:
-        await route(settings, home, sources, announce)
+    async with (
+        _home(settings, sources.clock) as home,
+        tracing(settings.tracing, "bullpen-router", clock=sources.clock) as traces,
+    ):
+        await route(settings, home, sources, announce, traces=traces)
 
 
 async def route(
-    settings: RouterSettings, home: Home, sources: Sources, announce: Callable[[str], None]
+    settings: RouterSettings,
+    home: Home,
+    sources: Sources,
+    announce: Callable[[str], None],
+    *,
+    traces: Traces | None = None,
 ) -> None:
     """Route until the home asks to stop."""
-    router = Router(Tickets(home.stream_key), clock=sources.clock)
+    router = Router(
+        Tickets(home.stream_key),
+        clock=sources.clock,
+        on_first_byte=traces.first_byte if isinstance(traces, LeaseTraces) else None,
+    )
     with contextlib.closing(taken_port(settings.listen, settings.port)) as listener:
         endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"
         lab = RouterLab(

@@ -73,6 +73,7 @@ class Services:
             signals=lab.signals,
             clock=clock,
             ids=lab.ids,
+            traces=lab.traces,
         )
         exporters = Exporters(
             lab.objects,
@@ -91,6 +92,7 @@ class Services:
             signals=lab.signals,
             clock=clock,
             ids=lab.ids,
+            traces=lab.traces,
         )
         return cls(
             views=views,

@@ -14,6 +14,8 @@ from bullpen.cli.process_options import (
     served_over_tls,
     settings_from,
     tls_from,
+    traced,
+    tracing_from,
 )
 
 
@@ -70,6 +72,7 @@ from bullpen.cli.process_options import (
     help="The Pod of this process, which gets a label while it leads [default: none].",
 )
 @served_over_tls
+@traced
 @config_option
 def controller(
     port: int,
@@ -83,6 +86,8 @@ def controller(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
+    tracing_endpoint: str,
+    tracing_ratio: float,
     verbose: bool,
     **join: Any,
 ) -> None:
@@ -103,6 +108,7 @@ def controller(
         api_port=api_port,
         pod=pod,
         tls=tls_from(tls_cert, tls_key, tls_ca),
+        tracing=tracing_from(tracing_endpoint, tracing_ratio),
         config=load(config),
     )
     process.configure_logs(verbose=verbose)

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from bullpen.app.cluster_process import JoinSettings
+    from bullpen.app.tracing import TracingSettings
     from bullpen.datadir.certificates import TlsFiles
 
 
@@ -72,6 +73,39 @@ config_option = click.option(
     envvar="BULLPEN_CONFIG",
     help="Settings file; see docs/reference/settings.md.",
 )
+
+
+_TRACING = (
+    click.option(
+        "--tracing-endpoint",
+        default="",
+        envvar="BULLPEN_TRACING_ENDPOINT",
+        metavar="URL",
+        help="OpenTelemetry collector for traces of leases, OTLP over HTTP [default: no traces].",
+    ),
+    click.option(
+        "--tracing-ratio",
+        default=1.0,
+        show_default=True,
+        envvar="BULLPEN_TRACING_RATIO",
+        type=click.FloatRange(0, 1),
+        help="Share of the leases that are traced.",
+    ),
+)
+
+
+def traced(function: F) -> F:
+    """Options for traces of leases."""
+    return _with(_TRACING, function)
+
+
+def tracing_from(tracing_endpoint: str, tracing_ratio: float) -> TracingSettings:
+    """Convert the options of ``traced``."""
+    from bullpen.app.tracing import TracingSettings
+
+    if tracing_endpoint and not tracing_endpoint.startswith(("http://", "https://")):
+        raise click.UsageError("--tracing-endpoint must begin with http:// or https://")
+    return TracingSettings(endpoint=tracing_endpoint, ratio=tracing_ratio)
 
 
 def joining(function: F) -> F:

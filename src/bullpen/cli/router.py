@@ -18,6 +18,8 @@ from bullpen.cli.process_options import (
     served_over_tls,
     settings_from,
     tls_from,
+    traced,
+    tracing_from,
 )
 
 IN_A_POD = "KUBERNETES_SERVICE_HOST"
@@ -55,6 +57,7 @@ IN_A_POD = "KUBERNETES_SERVICE_HOST"
     help="Seconds for which streams may continue after SIGTERM.",
 )
 @served_over_tls
+@traced
 def router(
     data: Path | None,
     name: str,
@@ -65,6 +68,8 @@ def router(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
+    tracing_endpoint: str,
+    tracing_ratio: float,
     verbose: bool,
     **join: Any,
 ) -> None:
@@ -90,6 +95,7 @@ def router(
         port=port,
         endpoint=endpoint,
         tls=tls_from(tls_cert, tls_key, tls_ca),
+        tracing=tracing_from(tracing_endpoint, tracing_ratio),
         drain=timedelta(seconds=drain),
     )
     process.configure_logs(verbose=verbose)

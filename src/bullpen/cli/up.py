@@ -9,6 +9,7 @@ import click
 
 from bullpen.api.paths import Document
 from bullpen.cli.options import data_option, default_data_directory
+from bullpen.cli.process_options import traced, tracing_from
 
 
 @click.command()
@@ -48,6 +49,7 @@ from bullpen.cli.options import data_option, default_data_directory
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Settings file; see docs/reference/settings.md.",
 )
+@traced
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def up(
     manifests: tuple[Path, ...],
@@ -56,6 +58,8 @@ def up(
     endpoint: str,
     port_base: int,
     config: Path | None,
+    tracing_endpoint: str,
+    tracing_ratio: float,
     verbose: bool,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C or SIGTERM."""
@@ -71,6 +75,7 @@ def up(
         endpoint=endpoint,
         port_base=port_base,
         manifests=manifests,
+        tracing=tracing_from(tracing_endpoint, tracing_ratio),
         config=load(config),
     )
     run(settings, announce=_announce)

@@ -33,6 +33,7 @@ COMMENTS = {
     "imagePullSecrets": "A list of objects with a name.",
     "allNamespaces": "Manage labs in every namespace, or only in the namespace of the release.",
     "config": "Settings of the service; docs/reference/settings.md.",
+    "tracing": "endpoint is an OpenTelemetry collector for traces of leases; empty: none.",
     "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only.",
     "router": "endpoint may contain $(BULLPEN_ROUTER_NAME), such as bullpen-router-0.",
     "provisioners": "Each gets a Deployment and a service account of its own. image replaces the "

@@ -53,6 +53,7 @@ DEFAULTS: Document = {
     "imagePullSecrets": [],
     "allNamespaces": False,
     "config": {},
+    "tracing": {"endpoint": "", "ratio": 1},
     "controller": {
         "replicas": 2,
         "endpoint": "",

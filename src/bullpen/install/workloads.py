@@ -64,6 +64,7 @@ def controller(values: Values) -> list[Document]:
                 values.either("externalScaler.clientCASecret", f"{SCALER_CA}/ca.crt", ""),
             ),
             _variable("BULLPEN_API_PORT", values.either("apiService.enabled", str(API), "-1")),
+            *_tracing(values),
             *_tls(values),
         ],
         ports={"grpc": GRPC, "scaler": SCALER, "login": LOGIN, "api": API},
@@ -125,6 +126,7 @@ def router(values: Values) -> list[Document]:
             _variable("BULLPEN_PORT", str(ROUTER)),
             _variable("BULLPEN_ENDPOINT", router_endpoint(values)),
             _variable("BULLPEN_DRAIN", values.as_json("router.drainSeconds")),
+            *_tracing(values),
             *_tls(values),
         ],
         ports={"router": ROUTER},
@@ -144,6 +146,13 @@ def router(values: Values) -> list[Document]:
         },
     }
     return [stateful]
+
+
+def _tracing(values: Values) -> list[Document]:
+    return [
+        _variable("BULLPEN_TRACING_ENDPOINT", values.get("tracing.endpoint")),
+        _variable("BULLPEN_TRACING_RATIO", values.as_json("tracing.ratio")),
+    ]
 
 
 def controller_endpoint(values: Values) -> Any:

@@ -24,6 +24,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.services.routing import Routers
 from bullpen.services.signals import Signals
+from bullpen.services.traces import Traces
 
 DIAL_SECONDS_MAX = 25.0
 WATCH_SECONDS = 3600.0
@@ -79,7 +80,9 @@ class Switchboard:
         signals: Signals,
         clock: Clock,
         ids: Ids,
+        traces: Traces,
     ) -> None:
+        self._traces = traces
         self._views = views
         self._tickets = tickets
         self._routers = routers
@@ -140,6 +143,7 @@ class Switchboard:
 
     async def dial(self, client: Client, lease_name: str) -> Call:
         """Connect the client to its exporter, waiting a bounded time until that is possible."""
+        start = self._clock.now()
         key = (client.metadata.namespace, lease_name)
         await self._signals.until(
             lambda: self._keys(key), lambda: self._is_final(key, client), DIAL_SECONDS_MAX
@@ -148,7 +152,9 @@ class Switchboard:
         gate = self._gate(lease, client)
         match gate.verdict:
             case Verdict.PROCEED:
-                return self._connect(lease)
+                call = self._connect(lease)
+                self._traces.dialled(lease, start=start)
+                return call
             case Verdict.WAIT:
                 raise NotReady(gate.message)
             case Verdict.PERMISSION_DENIED:

@@ -41,6 +41,7 @@ from bullpen.services.lease_requests import (
 )
 from bullpen.services.quotas import Gatekeeper
 from bullpen.services.signals import Signals
+from bullpen.services.traces import Traces
 
 HOLD_SECONDS_MAX = 25.0
 """How long a get of a waiting lease is held. The stock client sleeps 5 s between gets."""
@@ -63,7 +64,9 @@ class Leases:
         signals: Signals,
         clock: Clock,
         ids: Ids,
+        traces: Traces,
     ) -> None:
+        self._traces = traces
         self._objects = objects
         self._views = views
         self._gatekeeper = gatekeeper
@@ -115,8 +118,11 @@ class Leases:
         self._gatekeeper.check_duration(lifecycle.lasts(lease, now=now))
         async with self._gatekeeper.creating(client, name):
             created = await self._objects.create(lease)
+            self._traces.requested(created, start=now)
             self._views.leases.observe(created)
-        return await self._held(created, DECIDE_SECONDS_MAX, _decided)
+        held = await self._held(created, DECIDE_SECONDS_MAX, _decided)
+        self._traces.created(created, start=now)
+        return held
 
     async def get(self, namespace: str, name: str) -> Lease:
         """The lease; while the lease waits, the response is held back until the wait ends."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from bullpen.api.kinds.lease import Lease, LeaseSpec, LeaseStatus
@@ -29,7 +30,8 @@ from bullpen.app.metrics import (
 )
 from bullpen.app.router_metrics import RouterMetrics
 from bullpen.core.leases.lease_figures import Assigned, Ended, Refused, Requested, figures
-from bullpen.kit.clock import SystemClock
+from bullpen.kit.clock import SystemClock, VirtualClock
+from bullpen.runtime.exposition import exposition
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|[^|]*\| ([^|]+) \|$", re.MULTILINE)
@@ -127,3 +129,23 @@ def test_a_refused_lease_counts_as_refused_once() -> None:
 
 def test_what_happened_before_a_process_started_is_not_counted() -> None:
     assert list(figures(None, lease(ACTIVE), since=NOON + timedelta(hours=1))) == []
+
+
+def test_the_waits_of_leases_lead_to_their_traces_in_openmetrics() -> None:
+    listeners: list[Any] = []
+    empty = SimpleNamespace(all=lambda: iter(()), get=lambda namespace, name: None)
+    views: Any = SimpleNamespace(
+        leases=SimpleNamespace(listen=listeners.append, all=lambda: iter(())), exporters=empty
+    )
+    collectors = CollectorRegistry()
+    collectors.register(LeaseMetrics(views, clock=VirtualClock(NOON)))
+    uid = "6f0d4f0e-31b1-4d0c-9f43-5b2c8a5b7a10"
+    made = lease()
+    made = replace(made, metadata=replace(made.metadata, uid=uid))
+    listeners[0](made, replace(made, status=ACTIVE))
+    body, kind = exposition(collectors, "application/openmetrics-text;version=1.0.0")
+    assert kind.startswith("application/openmetrics-text")
+    assert f'# {{trace_id="{uid.replace("-", "")}"}} 5.0' in body.decode()
+    plain, kind = exposition(collectors, "*/*")
+    assert kind.startswith("text/plain")
+    assert b"trace_id" not in plain

@@ -48,6 +48,9 @@ class Leg:
         self.passed = 0
         """Payload bytes from this side to the other."""
 
+        self.on_first: Callable[[], None] | None = None
+        """Called once, when the first bytes from this side were passed on."""
+
         self.on_over: Callable[[], None] | None = None
 
     @property
@@ -126,6 +129,9 @@ class Leg:
     def _passed(self, count: int) -> None:
         self.passed += count
         self._repay(count)
+        if self.on_first is not None and count:
+            told, self.on_first = self.on_first, None
+            told()
 
     def send_more(self) -> None:
         """There is room towards this side again."""

@@ -35,12 +35,16 @@ class Router:
         clock: Clock,
         limits: Limits | None = None,
         on_session: Callable[[Session], None] = lambda session: None,
+        on_first_byte: Callable[[Session], None] | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._tickets = tickets
         self._clock = clock
         self.on_session = on_session
         """Called when two sides are joined and again when one leaves; must return at once."""
+
+        self.on_first_byte = on_first_byte
+        """Called when the first bytes from an exporter were passed on."""
 
         self._joined: set[tuple[Leg, Leg]] = set()
         """Client and exporter of each stream that two sides share."""
@@ -147,6 +151,9 @@ class Router:
         client, exporter = (leg, other) if ticket.role is Role.CLIENT else (other, leg)
         session = Session(stream=ticket.stream, lease=ticket.lease, started=self._clock.now())
         self.on_session(session)
+        first_byte = self.on_first_byte
+        if first_byte is not None:
+            exporter.on_first = lambda: first_byte(session)
         left, pair = leg.on_over, (client, exporter)
         self._joined.add(pair)
 
