@@ -17,6 +17,12 @@ export interface Session {
   audit: boolean;
 }
 
+/** An outside issuer at which a browser can sign in. */
+export interface Issuer {
+  name: string;
+  path: string;
+}
+
 export const API = "/dashboard/api/";
 
 let csrf = "";
@@ -79,10 +85,10 @@ function kept(session: Session): Session {
   return session;
 }
 
-/** The session of this browser; null if nobody is signed in. */
-export async function currentSession(): Promise<Session | null> {
-  const found = await get<Session | { user: null }>("session");
-  return found.user === null ? null : kept(found);
+/** The session of this browser; the issuers to sign in at if it has none. */
+export async function currentSession(): Promise<Session | Issuer[]> {
+  const found = await get<Session | { user: null; issuers: Issuer[] }>("session");
+  return found.user === null ? found.issuers : kept(found);
 }
 
 export async function signInWithToken(token: string): Promise<Session> {

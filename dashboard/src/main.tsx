@@ -30,6 +30,18 @@ const PAGES: [string, string][] = [
   ["audit", "Audit"],
 ];
 
+/** What went wrong at an outside issuer, which is removed from the address. */
+function problemOfAddress(): string {
+  const said = /^#problem=(.*)$/.exec(location.hash)?.[1];
+  if (!said) return "";
+  history.replaceState(null, "", location.pathname);
+  try {
+    return decodeURIComponent(said);
+  } catch {
+    return "The sign-in failed.";
+  }
+}
+
 /** Signs in with the link of the address, which is removed from it first. */
 async function linkedSession(): Promise<Session | null> {
   const secret = /^#link=([\w-]+)$/.exec(location.hash)?.[1];
@@ -52,9 +64,10 @@ function App(): JSX.Element {
   useEffect(() => {
     const open = async (): Promise<void> => {
       try {
+        const refused = problemOfAddress();
         const found = (await linkedSession()) ?? (await currentSession());
-        if (found) start(found);
-        else setProblem("");
+        if (Array.isArray(found)) setProblem(refused);
+        else start(found);
       } catch (error) {
         setSession(null);
         setProblem(said(error));

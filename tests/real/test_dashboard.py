@@ -21,7 +21,8 @@ import yaml
 from playwright.sync_api import Browser, Locator, expect
 
 from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
-from support.real_service import BIN, Service, eventually, running_service
+from support.oidc_server import ForeignProvider, running_foreign_provider
+from support.real_service import BIN, Service, eventually, free_port_base, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
@@ -34,9 +35,28 @@ CONNECTIONS = 8
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with the example pool of U-Boot boards."""
-    with running_service(tmp_path_factory.mktemp("lab"), "-f", str(POOL)) as running:
+def issuer() -> Iterator[ForeignProvider]:
+    with running_foreign_provider(free_port_base(), "alice") as running:
+        eventually(running.answers, seconds=30, what="the issuer")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, issuer: ForeignProvider) -> Iterator[Service]:
+    """A service with the example pool of U-Boot boards, whose users may sign in at an issuer."""
+    directory = tmp_path_factory.mktemp("lab")
+    trusted = {
+        "issuer": issuer.address,
+        "usernameClaim": "sub",
+        "dashboard": {
+            "clientId": "bullpen-dashboard",
+            "clientSecretFile": str(directory / "secret"),
+        },
+    }
+    (directory / "secret").write_text("any: this issuer takes each\n")
+    settings = directory / "config.yaml"
+    settings.write_text(yaml.safe_dump({"oidc": [trusted]}))
+    with running_service(directory, "-f", str(POOL), "--config", str(settings)) as running:
         yield running
 
 
@@ -118,6 +138,27 @@ def test_a_link_is_used_up_and_a_wrong_token_is_refused(lab: Service, person: Pe
     person.page.get_by_label("Token").fill("guess")
     person.page.get_by_role("button", name="Sign in").click()
     person.page.get_by_text("the token is not valid here").wait_for()
+
+
+def test_a_user_of_an_issuer_signs_in_there_and_sees_what_rbac_allows(
+    lab: Service, person: Person, issuer: ForeignProvider
+) -> None:
+    lab.kubectl("create", "clusterrolebinding", "alice", "--clusterrole=view", "--user=oidc:alice")
+    # The issuer's page wants a style sheet from elsewhere.
+    person.page.route(re.compile("cdn"), lambda route: route.abort())
+    person.page.goto(lab.endpoints["dashboard"])
+    name = issuer.address.removeprefix("http://")
+    person.page.get_by_role("link", name=f"Sign in with {name}").click()
+    person.page.get_by_role("button", name="Deny").click()
+    person.page.get_by_role("alert").get_by_text("refused the sign-in").wait_for()
+    person.page.get_by_role("link", name=f"Sign in with {name}").click()
+    person.page.get_by_role("button", name="alice").click()
+    person.page.get_by_role("heading", name="Overview").wait_for()
+    person.page.get_by_text("oidc:alice").wait_for()
+    person.visit("Targets")
+    person.page.get_by_role("link", name=re.compile(r"uboot-\d+")).first.wait_for(timeout=BOOT_MS)
+    person.page.get_by_role("button", name="Sign out").click()
+    person.page.get_by_label("Token").wait_for()
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "narrow"])

@@ -139,6 +139,7 @@ def test_every_setting_is_documented() -> None:
         BackupConfig,
         Config,
         ConnectionConfig,
+        DashboardClient,
         ExporterConfig,
         ExternalScalerConfig,
         LabelConfig,
@@ -166,6 +167,7 @@ def test_every_setting_is_documented() -> None:
         "externalScaler.": ExternalScalerConfig,
         "oidc[].": OidcIssuer,
         "oidc[].namespaceRules[].": NamespaceRule,
+        "oidc[].dashboard.": DashboardClient,
         "webhooks[].": WebhookConfig,
     }
     names = [
@@ -184,6 +186,7 @@ def test_every_setting_is_documented() -> None:
             "audit",
             "sandbox",
             "externalScaler",
+            "oidc[].dashboard",
         )
     ]
     assert [name for name in names if f"`{name}`" not in text] == []

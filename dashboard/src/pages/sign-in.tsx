@@ -1,13 +1,19 @@
-// Signing in: with the link that `bullpen up` prints, or with a token.
+// Signing in: with the link that `bullpen up` prints, with a token, or at an outside issuer.
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import { type Session, signInWithToken } from "../api";
+import { useEffect, useState } from "preact/hooks";
+import { currentSession, type Issuer, type Session, signInWithToken } from "../api";
 import { Field, said } from "../parts";
 
 export function SignIn(props: { problem: string; onSignedIn: (session: Session) => void }): JSX.Element {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState(props.problem);
   const [busy, setBusy] = useState(false);
+  const [issuers, setIssuers] = useState<Issuer[]>([]);
+  useEffect(() => {
+    currentSession()
+      .then((found) => setIssuers(Array.isArray(found) ? found : []))
+      .catch((error: unknown) => setProblem(said(error)));
+  }, []);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     setBusy(true);
@@ -29,6 +35,13 @@ export function SignIn(props: { problem: string; onSignedIn: (session: Session) 
             {problem}
           </p>
         )}
+        {issuers.map((issuer) => (
+          <p key={issuer.path}>
+            <a class="button primary" href={issuer.path}>
+              Sign in with {issuer.name}
+            </a>
+          </p>
+        ))}
         <p>
           Open the link that <code>bullpen dashboard</code> prints on the machine of the service, or
           paste a token.

@@ -210,6 +210,16 @@ class NamespaceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     namespaces: tuple[str, ...]
 
 
+class DashboardClient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the issuer knows the dashboard as."""
+
+    client_id: str = msgspec.field(name="clientId")
+    client_secret_file: str = msgspec.field(name="clientSecretFile", default="")
+    """A file with the client's secret; without it, the dashboard is a public client."""
+
+    scopes: tuple[str, ...] = ("openid", "profile")
+
+
 class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     issuer: str
     """URL of the issuer; its discovery document is read from there."""
@@ -233,6 +243,9 @@ class OidcIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     namespace_rules: tuple[NamespaceRule, ...] = msgspec.field(name="namespaceRules", default=())
     """With ``provisioning``: further namespaces for users with a claim or a group."""
+
+    dashboard: DashboardClient | None = None
+    """Lets users of the issuer sign in at the dashboard."""
 
 
 class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.service import Dashboard, Parts
 from bullpen.dashboard.sessions import Sessions
 from bullpen.datadir.directory import SECRET, write_atomically
+from bullpen.identity.code_flow import CodeFlow
 
 log = logging.getLogger("bullpen.app")
 
@@ -33,7 +34,13 @@ log = logging.getLogger("bullpen.app")
 class DashboardParts:
     """What the dashboard needs before the lab runs, and the rest of it."""
 
-    def __init__(self, lab: Lab, history: Path | None = None, audit: Path | None = None) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        history: Path | None = None,
+        audit: Path | None = None,
+        code_flow: CodeFlow | None = None,
+    ) -> None:
         """``history``: the file in which the history of pools is kept; None to forget it.
 
         ``audit``: the directory of the audit log; None if nothing is recorded.
@@ -49,6 +56,7 @@ class DashboardParts:
         if history is not None and history.exists():
             self.history.restore(history.read_bytes())
 
+        self._code_flow = code_flow
         self._audit_trail = AuditTrail(audit, lab.clock)
 
     def front_door(
@@ -81,6 +89,7 @@ class DashboardParts:
             switchboard=services.switchboard,
             recorder=recorder,
             pages=Pages(),
+            code_flow=self._code_flow,
             clock=lab.clock,
             version=__version__,
         )

@@ -29,7 +29,7 @@ from bullpen.app.httpserver import bind, serving
 from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
 from bullpen.app.lease_metrics import LeaseMetrics
-from bullpen.app.login import LoginDiscovery, discovery, outside_tokens
+from bullpen.app.login import LoginDiscovery, code_flow, discovery, outside_tokens
 from bullpen.app.metrics import AuditMetrics, ConnectionMetrics, WebhookMetrics, lab_metrics
 from bullpen.app.placements import local_disks, local_placement, provisioners_of
 from bullpen.app.process import Shares
@@ -140,7 +140,10 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         lab = await process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
         dashboard = DashboardParts(
-            lab, layout.history, layout.audit if process.audit is not None else None
+            lab,
+            layout.history,
+            layout.audit if process.audit is not None else None,
+            code_flow(settings.config, process.keys.outside, sources.clock),
         )
         loads = pool_loads(lab) if process.scaler is not None else None
         lab.attach_router(process.router, endpoints["router"])

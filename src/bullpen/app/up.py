@@ -25,7 +25,7 @@ from bullpen.app.sources import Sources
 from bullpen.app.systemd import READY, STOPPING, notify
 from bullpen.controllers.exporters.credentials import token_of
 from bullpen.controllers.views import Views
-from bullpen.dashboard.service import link_path
+from bullpen.dashboard.sign_in import link_path
 from bullpen.datadir.credentials import USERS, Role, client_config, kubeconfig
 from bullpen.datadir.directory import PUBLIC, SECRET, DataDirectory, Layout, write_atomically
 from bullpen.errors import BadRequest, TimedOut

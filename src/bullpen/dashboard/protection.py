@@ -39,6 +39,9 @@ HEADERS = (
     ("permissions-policy", "camera=(), microphone=(), geolocation=()"),
 )
 
+VISIT_SECONDS = 600
+"""How long signing in at an outside issuer may take."""
+
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
@@ -57,6 +60,21 @@ def set_cookie(name: str, value: str) -> tuple[str, str]:
     return (
         "set-cookie",
         f"{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Strict",
+    )
+
+
+def visit_cookie_name(host: str) -> str:
+    """The name of the cookie of a browser that signs in at an outside issuer."""
+    return f"{cookie_name(host)}-visit"
+
+
+def set_visit_cookie(host: str, value: str) -> tuple[str, str]:
+    """The header that sets that cookie, which comes back with a link from another site."""
+    seconds = VISIT_SECONDS if value else 0
+    return (
+        "set-cookie",
+        f"{visit_cookie_name(host)}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly;"
+        " SameSite=Lax",
     )
 
 

@@ -19,7 +19,6 @@ import msgspec
 from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease
 from bullpen.api.objects import Objects
-from bullpen.api.paths import Document
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
@@ -37,9 +36,10 @@ from bullpen.dashboard.pages import PREFIX, Pages
 from bullpen.dashboard.people import People, Person, Scope
 from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
-from bullpen.dashboard.sessions import Session, Sessions
+from bullpen.dashboard.sessions import Sessions
+from bullpen.dashboard.sign_in import ISSUERS, SignIn, session_of
 from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unauthorized
-from bullpen.identity import subjects
+from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import parse_labels
 from bullpen.services.dialing import Call, Switchboard
@@ -47,9 +47,6 @@ from bullpen.services.dialing import Call, Switchboard
 log = logging.getLogger("bullpen.dashboard")
 
 API = f"{PREFIX}api/"
-LINK_HEADER = "x-bullpen-link"
-"""Carries the secret of a one-time link: a body would be read before the caller is known."""
-
 OBJECTS = "objects/"
 MATCHES_MAX = 100
 """Targets that are named as matching while a selector is typed; all are counted."""
@@ -81,6 +78,9 @@ class Parts:
     switchboard: Switchboard
     recorder: Recorder
     pages: Pages
+    code_flow: CodeFlow | None
+    """How people sign in at outside issuers."""
+
     clock: Clock
     version: str
 
@@ -94,6 +94,13 @@ class Dashboard:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._sign_in = SignIn(
+            people=parts.people,
+            sessions=parts.sessions,
+            recorder=parts.recorder,
+            code_flow=parts.code_flow,
+            version=parts.version,
+        )
 
     def close(self) -> None:
         """End every stream, so that the server can stop at once."""
@@ -114,46 +121,13 @@ class Dashboard:
             return None
         rest = request.path.removeprefix(API)
         if request.method == "POST" and rest in ("session", "links"):
-            return await self._signing_in(request)
+            return await self._sign_in.signing_in(request)
         try:
-            return await self._signed_in(request)
+            return await self._sign_in.signed_in(request)
         except Unauthorized:
             if request.method == "GET" and rest == "session":
                 return None  # whether somebody is signed in may be asked by anybody
             raise
-
-    async def _signing_in(self, request: Request) -> Person:
-        """Who sends a token, or the secret of a link, to get a session or another link."""
-        parts = self._parts
-        token: str | None
-        if LINK_HEADER in request.headers:
-            protection.check_origin(request.headers)
-            token = parts.sessions.redeem_link(request.headers[LINK_HEADER])
-            if token is None:
-                raise Unauthorized(
-                    "the link was used or has expired; 'bullpen dashboard' prints a new one"
-                )
-        else:
-            scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            token = token.strip() if scheme.lower() == "bearer" else ""
-        person = await parts.people.identify(token) if token else None
-        if person is None:
-            raise Unauthorized("the token is not valid here; use one of a client or a kubeconfig")
-        return person
-
-    async def _signed_in(self, request: Request) -> Person:
-        parts = self._parts
-        name = protection.cookie_name(request.headers.get("host", ""))
-        session = parts.sessions.find(protection.cookie(request.headers, name))
-        if session is None:
-            raise Unauthorized("you are not signed in, or your session has ended; sign in again")
-        if request.method not in protection.SAFE_METHODS:
-            protection.check_write(request.headers, session)
-        person = await parts.people.identify(session.token, session)
-        if person is None:
-            parts.sessions.end(session)
-            raise Unauthorized("the token that you signed in with is no longer valid")
-        return person
 
     def refuse(self, request: Request, error: LabError) -> Response:
         response = _protected(failure_response(error))
@@ -174,7 +148,9 @@ class Dashboard:
 
     async def _dispatch(self, request: Request, person: Person | None) -> Response:
         if request.path == f"{API}session" and person is None:
-            return json_response({"user": None})
+            return json_response(self._sign_in.nobody())
+        if person is None and request.path.startswith(ISSUERS):
+            return await self._sign_in.visit(request)
         if person is None:
             return self._page(request)
         rest = request.path.removeprefix(API)
@@ -188,7 +164,7 @@ class Dashboard:
     async def _read(self, request: Request, person: Person, names: list[str]) -> Response:
         match names:
             case ["session"]:
-                return json_response(self._whoami(person, _session(person)))
+                return json_response(self._sign_in.whoami(person, session_of(person)))
             case ["stream"]:
                 return self._stream(request, person)
             case ["matches"]:
@@ -209,11 +185,11 @@ class Dashboard:
     async def _act(self, request: Request, person: Person, names: list[str]) -> Response:
         match request.method, names:
             case "POST", ["session"]:
-                return self._sign_in(request, person)
+                return self._sign_in.start(request, person)
             case "POST", ["links"]:
-                return self._link(request, person)
+                return self._sign_in.link(request, person)
             case "DELETE", ["session"]:
-                return self._sign_out(request, person)
+                return self._sign_in.sign_out(request, person)
             case "POST", ["consoles", namespace, name, action]:
                 return await self._use_console(request, person, (namespace, name), action)
             case _, ["leases", *key]:
@@ -228,52 +204,6 @@ class Dashboard:
             return Response(status=302, content_type="text/plain", headers=(("location", PREFIX),))
         return self._parts.pages.get(request.path.removeprefix(PREFIX))
 
-    # Signing in and out
-
-    def _sign_in(self, request: Request, person: Person) -> Response:
-        protection.check_origin(request.headers)
-        secret, session = self._parts.sessions.start(person.token)
-        name = protection.cookie_name(request.headers.get("host", ""))
-        response = json_response(
-            self._whoami(person, session),
-            status=201,
-            headers=(protection.set_cookie(name, secret),),
-        )
-        self._parts.recorder.record(request, person, response)
-        return response
-
-    def _link(self, request: Request, person: Person) -> Response:
-        """A link for the owner of a token; for commands, which have no cookie."""
-        response = json_response(
-            {"path": link_path(self._parts.sessions.issue_link(person.token))}, status=201
-        )
-        self._parts.recorder.record(request, person, response)
-        return response
-
-    def _sign_out(self, request: Request, person: Person) -> Response:
-        self._parts.sessions.end(_session(person))
-        name = protection.cookie_name(request.headers.get("host", ""))
-        return json_response({}, headers=(protection.set_cookie(name, ""),))
-
-    def _whoami(self, person: Person, session: Session) -> Document:
-        people = self._parts.people
-        return {
-            "user": _shown_name(person),
-            "csrf": session.csrf,
-            "expires": session.expires.timestamp(),
-            "version": self._parts.version,
-            "clients": [
-                {"ns": client.metadata.namespace, "name": client.metadata.name}
-                for client in people.acting_clients(person)
-            ],
-            "own": [
-                {"ns": client.metadata.namespace, "name": client.metadata.name}
-                for client in person.clients
-            ],
-            "audit": people.may(person, audit_trail.RIGHT),
-            "pools": people.scope(person).sees_any(POOL),
-        }
-
     # Reading
 
     def _stream(self, request: Request, person: Person) -> Response:
@@ -284,7 +214,7 @@ class Dashboard:
             nonlocal known
             if known is not None and clock.steady() - known[0] < RIGHTS_CHECKED:
                 return known[1]
-            current = await self._still(person)
+            current = await self._sign_in.still(person)
             if current is None:
                 return None
             known = clock.steady(), people.scope(current)
@@ -292,13 +222,6 @@ class Dashboard:
 
         reader = Reader(scope=scope, last_event_id=request.headers.get("last-event-id", ""))
         return events(self._parts.feed.stream(reader))
-
-    async def _still(self, person: Person) -> Person | None:
-        """The person of an open stream as they are now; None once they are signed out."""
-        session = _session(person)
-        if not self._parts.sessions.is_open(session):
-            return None
-        return await self._parts.people.identify(session.token, session)
 
     def _matches(self, request: Request, person: Person) -> Response:
         """Which targets and pools a selector means, with the matcher that leases use."""
@@ -392,7 +315,7 @@ class Dashboard:
 
         async def allowed() -> bool:
             try:
-                current = await self._still(person)
+                current = await self._sign_in.still(person)
                 return current is not None and await self._holder(current, key) is not None
             except LabError:
                 return False
@@ -438,11 +361,6 @@ class Dashboard:
         return await self._parts.object_requests.respond(replace(request, path=f"/{path}"), person)
 
 
-def link_path(secret: str) -> str:
-    """The path of a one-time link. Browsers do not send what follows the ``#``."""
-    return f"{PREFIX}#link={secret}"
-
-
 def events(body: AsyncIterator[bytes]) -> Response:
     """A response of server-sent events."""
     return Response(body=body, content_type="text/event-stream")
@@ -452,18 +370,6 @@ def _protected(response: Response) -> Response:
     return replace(response, headers=(*protection.HEADERS, *response.headers))
 
 
-def _session(person: Person) -> Session:
-    assert person.session is not None, "only the sign-in has a person without a session"
-    return person.session
-
-
 def _held(lease: Lease) -> str:
     held = lease.status.exporter_ref
     return held.name if held is not None else ""
-
-
-def _shown_name(person: Person) -> str:
-    """The user; of a Jumpstarter client its name, without the uid that its user has too."""
-    if person.clients and person.user.name.startswith(subjects.PREFIX):
-        return person.clients[0].metadata.name
-    return person.user.name

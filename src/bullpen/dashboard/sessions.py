@@ -1,24 +1,31 @@
 """Who is signed in: sessions, and the one-time links that start one.
 
 A session and a link stand for a bearer token. The token is identified again for every request,
-so a session never outlives a token that was revoked. The secret in a cookie or link is kept as
-its digest only. Everything is in memory: a restart of the service signs everybody out.
+so a session never outlives a token that was revoked. One of an outside issuer is renewed when
+it expires. The secret in a cookie or link is kept as its digest only. Everything is in memory: a
+restart of the service signs everybody out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from bullpen.errors import Unauthorized
+from bullpen.identity.code_flow import Grant, Renewal
 from bullpen.kit.clock import Clock
 
 SESSION_LIFETIME = timedelta(hours=12)
 SESSIONS_MAX = 1_000
 """The oldest session ends when there would be more."""
+
+Renew = Callable[[Renewal], Awaitable[Grant]]
+"""Asks an issuer for the next token; raises ``Unauthorized`` if it gives none."""
 
 LINK_LIFETIME = timedelta(minutes=15)
 LINKS_MAX = 100
@@ -44,6 +51,8 @@ class Session:
     """Sent by the pages with every write; other sites cannot read it."""
 
     expires: datetime
+    renewal: Renewal | None = None
+    """How to get the next token when this one expires; None if nobody gives one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +69,8 @@ class Sessions:
         """By the digest of the cookie, oldest first."""
 
         self._links: dict[str, _Link] = {}
+        self._renewals: dict[str, asyncio.Future[Session]] = {}
+        """Sessions that wait for the next token of their issuer."""
 
     def issue_link(self, token: str) -> str:
         """The secret of a link that signs in once, as the owner of ``token``."""
@@ -77,7 +88,7 @@ class Sessions:
         link = self._links.pop(_digest(secret), None)
         return link.token if link is not None and link.expires > self._clock.now() else None
 
-    def start(self, token: str) -> tuple[str, Session]:
+    def start(self, token: str, renewal: Renewal | None = None) -> tuple[str, Session]:
         """A new session, and the value of its cookie."""
         self._drop_expired()
         while len(self._sessions) >= SESSIONS_MAX:
@@ -88,6 +99,7 @@ class Sessions:
             token=token,
             csrf=self._new_secret(),
             expires=self._clock.now() + SESSION_LIFETIME,
+            renewal=renewal,
         )
         self._sessions[session.digest] = session
         return secret, session
@@ -101,6 +113,33 @@ class Sessions:
     def is_open(self, session: Session) -> bool:
         """Whether a session found earlier has neither ended nor expired."""
         return session.expires > self._clock.now() and session.digest in self._sessions
+
+    def newest(self, session: Session) -> Session:
+        """The session with its current token, if it is still open."""
+        return self._sessions.get(session.digest, session)
+
+    async def renewed(self, session: Session, renew: Renew) -> Session:
+        """The session with the next token; unchanged if the issuer gives none.
+
+        Requests that come meanwhile wait for the same answer: a refresh token works once.
+        """
+        running = self._renewals.get(session.digest)
+        if running is None:
+            running = asyncio.ensure_future(self._renew(session, renew))
+            self._renewals[session.digest] = running
+            running.add_done_callback(lambda _: self._renewals.pop(session.digest, None))
+        return await asyncio.shield(running)
+
+    async def _renew(self, session: Session, renew: Renew) -> Session:
+        assert session.renewal is not None, "only a session with a refresh token is renewed"
+        try:
+            grant = await renew(session.renewal)
+        except Unauthorized:
+            return session
+        renewed = replace(session, token=grant.token, renewal=grant.renewal)
+        if session.digest in self._sessions:
+            self._sessions[session.digest] = renewed
+        return renewed
 
     def end(self, session: Session) -> None:
         self._sessions.pop(session.digest, None)
