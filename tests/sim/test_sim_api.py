@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from bullpen.kit.clock import VirtualClock
 from bullpen.sim import virtual_time
+from bullpen.sim.hangs import Hangs
 from bullpen.sim.homes import CATCH_UP, PlayedApi
 from bullpen.sim.plan import Weather
 
@@ -16,7 +17,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def test_who_was_cut_off_takes_the_last_it_saw_for_the_present_until_it_has_caught_up() -> None:
     async def main() -> list[float]:
-        api = PlayedApi(random.Random(1), Weather())
+        api = PlayedApi(random.Random(1), Weather(), Hangs())
         await asyncio.sleep(5)
         seen = [api.last_seen()]
         api.cut("lab-0", 10)

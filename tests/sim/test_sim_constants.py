@@ -37,6 +37,7 @@ PUBLISHED_PROGRAMS = {
 FAULTS = {
     "homes.STALE_MAX": "age of a stale list",
     "homes.CATCH_UP": "lag of a process that was cut off",
+    "hangs.LOOK": "when a process that hung goes on",
     "homes.REWOUND_MAX": "repeated revisions of a watch",
     "lasting_storage.DONE": "a storage that fails",
     "lasting_storage.PATIENCE": "a storage that hangs",

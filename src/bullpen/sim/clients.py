@@ -155,8 +155,11 @@ class Client:
                 await asyncio.sleep(min(2.0, 0.3 * 2**attempt))
                 continue
             router = self._stage.router(call.endpoint)
-            if router is not None and not self._stage.network.is_cut(f"router-{self._job.client}"):
-                self._legs.append((router, router.arrive(call.token, lambda: None)))
+            if router is None:
+                return
+            leg = self._stage.network.join(self._job.client, router, call.token)
+            if leg is not None:
+                self._legs.append((router, leg))
                 self.connected = True
                 self._steal(router, call.token, "again")
             return

@@ -44,6 +44,11 @@ class Disk:
         )
         return DiskStore(self, ledger)
 
+    def stuck(self, seconds: float) -> None:
+        """Commit nothing for this long."""
+        until = asyncio.get_running_loop().time() + seconds
+        self.stuck_until = max(until, self.stuck_until)
+
     def delay(self) -> float:
         """The duration of the next commit."""
         stuck = self.stuck_until - asyncio.get_running_loop().time()

@@ -24,6 +24,7 @@ from bullpen.registry.garbage import GarbageCollector
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.sim.disk import Disk, DiskStore
+from bullpen.sim.hangs import Hangs
 from bullpen.sim.plan import Weather
 from bullpen.sim.process import Process
 
@@ -126,44 +127,59 @@ class ClientProcess(Protocol):
 class PlayedApi:
     """The behaviour of the API."""
 
-    def __init__(self, chance: random.Random, weather: Weather) -> None:
+    def __init__(self, chance: random.Random, weather: Weather, hangs: Hangs) -> None:
         self.weather = weather
         self._chance = chance
-        self._cut: dict[str, tuple[float, float]] = {}
-        """By process, the period in which it cannot reach the API."""
+        self._hangs = hangs
+        self._behind: dict[str, tuple[float, float]] = {}
+        """By process, the period in which it hears nothing of the API."""
+
+        self._cut_until: dict[str, float] = {}
 
     def cut(self, process: str, seconds: float) -> None:
+        """Let a process not reach the API for this long."""
+        self._cut_until[process] = asyncio.get_running_loop().time() + seconds
+        self._fall_behind(process, seconds)
+
+    def hang(self, process: str, seconds: float) -> None:
+        """Let a process hang for this long; its requests are not refused, but late."""
+        self._hangs.hang(process, seconds)
+        self._fall_behind(process, seconds)
+
+    def _fall_behind(self, process: str, seconds: float) -> None:
         now = asyncio.get_running_loop().time()
-        since = self._cut[process][0] if self.was_cut(process) else now
-        self._cut[process] = since, now + seconds
+        since, until = self._behind.get(process, NEVER)
+        if not self.was_cut(process):
+            since = now
+        self._behind[process] = since, max(until, now + seconds)
 
     def heal(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._cut = {name: (since, min(until, now)) for name, (since, until) in self._cut.items()}
+        self._behind = {
+            name: (since, min(until, now)) for name, (since, until) in self._behind.items()
+        }
+        self._cut_until.clear()
         self.weather = Weather()
 
     def is_cut(self, process: str) -> bool:
         """Whether a process cannot reach the API."""
-        return self._cut_for(process) > 0
+        return asyncio.get_running_loop().time() < self._cut_until.get(process, -math.inf)
 
     def was_cut(self, process: str) -> bool:
         """Whether a process may not have caught up with what happened while it was cut off."""
-        return self._cut_for(process) > -CATCH_UP
-
-    def _cut_for(self, process: str) -> float:
-        """Seconds until a process can reach the API; negative if it has been able to since."""
-        _, until = self._cut.get(process, NEVER)
-        return until - asyncio.get_running_loop().time()
+        _, until = self._behind.get(process, NEVER)
+        return until - asyncio.get_running_loop().time() > -CATCH_UP
 
     def last_seen(self) -> float:
         """The oldest time whose state a process may still use."""
-        missed = (since for process, (since, _) in self._cut.items() if self.was_cut(process))
+        missed = (since for process, (since, _) in self._behind.items() if self.was_cut(process))
         return min(missed, default=asyncio.get_running_loop().time())
 
     async def hop(self, process: ClientProcess) -> None:
         """The delay of a message in one direction."""
         if not process.alive:
             await asyncio.get_running_loop().create_future()
+        await self._hangs.awake(process.name)
         if self.is_cut(process.name):
             await asyncio.sleep(CONNECT_SECONDS_MAX)
             raise Unavailable("the API does not answer")

@@ -11,6 +11,7 @@ from typing import TypeVar
 from bullpen.errors import Cause, LabError, Refused, Unreachable
 from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Profile
 from bullpen.provisioners.fake import FakeProvisioner, Faults
+from bullpen.sim.hangs import Hangs
 from bullpen.sim.process import Process
 
 T = TypeVar("T")
@@ -29,7 +30,10 @@ TAKES = (0.001, 0.05)
 class Machines:
     """All instances, and the behaviour of their backend."""
 
-    def __init__(self, chance: random.Random, faults: Faults, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, chance: random.Random, faults: Faults, tasks: asyncio.TaskGroup, hangs: Hangs
+    ) -> None:
+        self._hangs = hangs
         self.backend = FakeProvisioner(chance, faults=faults)
         self.specs: dict[Key, InstanceSpec] = {}
         self.away_until = 0.0
@@ -64,6 +68,7 @@ class Machines:
 
     async def ask(self, process: Process, work: Callable[[], Awaitable[T]]) -> T:
         """Carry out a request of a process, which may give up or die before it is done."""
+        await self._hangs.awake(process.name)
         loop = asyncio.get_running_loop()
         if loop.time() < self.away_until:
             raise Unreachable("the backend does not answer")
@@ -80,7 +85,9 @@ class Machines:
         await asyncio.sleep(self._chance.uniform(*TAKES))
         if not process.alive:
             await loop.create_future()
-        return await work()
+        result = await work()
+        await self._hangs.awake(process.name)
+        return result
 
     async def _late(
         self, work: Callable[[], Awaitable[T]], answer: asyncio.Future[T] | None

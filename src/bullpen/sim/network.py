@@ -3,7 +3,8 @@
 A call may be lost on the way there, without any effect, or on the way back, after it was
 carried out. A stream keeps its order and ends when either side ends. A peer that is cut off
 hears nothing, not even that its streams ended: the service ends them when it notices, as
-late as in production, and the peer hears of it when it is connected again.
+late as in production, and the peer hears of it when it is connected again. A router drops
+the side of a stream whose link is cut in the same way, and with it the other side.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from bullpen.app.services import Services
 from bullpen.errors import LabError, Unreachable
 from bullpen.runtime.silence import DETECTION_SECONDS_MAX, SILENCE_SECONDS_MAX
 from bullpen.services.peers import Peer
+from bullpen.sim.hangs import Hangs
 from bullpen.sim.plan import Weather
 from bullpen.sim.process import Process
+from bullpen.sim.routers import Leg, PlayedRouter
 
 T = TypeVar("T")
 
@@ -27,15 +30,27 @@ DEADLINE = 10.0
 """How long a caller waits for an answer that was lost."""
 
 
+def router_link(peer: str) -> str:
+    """The name of the link between a peer and the routers, which is cut by itself."""
+    return f"router-{peer}"
+
+
 class Network:
     def __init__(
-        self, chance: random.Random, weather: Weather, front: Callable[[], Process | None]
+        self,
+        chance: random.Random,
+        weather: Weather,
+        front: Callable[[], Process | None],
+        hangs: Hangs,
     ) -> None:
         self.weather = weather
+        self._hangs = hangs
         self._chance = chance
         self._front = front
         self._cut: dict[str, float] = {}
         self._streams: dict[str, list[_Stream[Any]]] = {}
+        self._legs: dict[str, list[tuple[PlayedRouter, Leg]]] = {}
+        """Sides of streams through routers, by the link they came over."""
 
     def cut(self, peer: str, seconds: float) -> None:
         """Drop everything to and from a peer for this long."""
@@ -44,11 +59,36 @@ class Network:
         for stream in self._streams.get(peer, ()):
             noticed = self._chance.uniform(SILENCE_SECONDS_MAX, DETECTION_SECONDS_MAX)
             loop.call_later(noticed, self._notice, peer, stream)
+        for router, leg in self._legs.get(peer, ()):
+            loop.call_later(DETECTION_SECONDS_MAX, self._drop, peer, router, leg)
 
     def _notice(self, peer: str, stream: _Stream[Any]) -> None:
         """The service looks whether a peer that was cut off can be reached again."""
         if self.is_cut(peer):
             stream.abandon()
+
+    def _drop(self, link: str, router: PlayedRouter, leg: Leg) -> None:
+        """The router looks whether a side that was cut off can be reached again."""
+        if self.is_cut(link):
+            router.leave(leg)
+
+    def join(self, peer: str, router: PlayedRouter, token: str) -> Leg | None:
+        """A peer connects to a router; None if its link is cut. Raises as ``arrive``."""
+        link = router_link(peer)
+        if self.is_cut(link):
+            return None
+        mine = self._legs.setdefault(link, [])
+        joined: list[tuple[PlayedRouter, Leg]] = []
+
+        def closed() -> None:
+            if joined:
+                mine.remove(joined[0])
+
+        leg = router.arrive(token, closed)
+        if router.holds(leg):
+            joined.append((router, leg))
+            mine.append(joined[0])
+        return leg
 
     def heal(self) -> None:
         self._cut.clear()
@@ -59,16 +99,24 @@ class Network:
 
     async def call(self, peer: str, work: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
         """The service's answer; raises its errors, and ``Unreachable``."""
-        await self._hop(peer)
-        process = self._front()
-        if process is None:
-            raise Unreachable("connection refused")
+        process = await self._reach(peer)
         answer = process.handle(work)
         if self._happens(self.weather.doubled):
             process.handle(work)
         result = await answer
+        await self._hangs.awake(process.name)
         await self._hop(peer)
         return result
+
+    async def _reach(self, peer: str) -> Process:
+        """The process that a message of the peer arrives at."""
+        await self._hop(peer)
+        process = self._front()
+        if process is not None:
+            await self._hangs.awake(process.name)
+        if process is None or not process.ready:
+            raise Unreachable("connection refused")
+        return process
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -77,11 +125,8 @@ class Network:
         work: Callable[[Services, Peer], Coroutine[Any, Any, AsyncGenerator[T, None]]],
     ) -> AsyncIterator[AsyncIterator[T]]:
         """The messages of the service, until one side ends."""
-        await self._hop(peer)
-        process = self._front()
-        if process is None:
-            raise Unreachable("connection refused")
-        stream: _Stream[T] = _Stream()
+        process = await self._reach(peer)
+        stream: _Stream[T] = _Stream(self._hangs)
         mine = self._streams.setdefault(peer, [])
         mine.append(stream)
         stream.handler = handler = process.spawn(stream.feed(work, process))
@@ -107,11 +152,12 @@ class Network:
             yield item
 
     async def _connected(self, peer: str) -> None:
-        """Wait until the peer is not cut off; ``heal`` ends a cut early."""
-        while self.is_cut(peer):  # noqa: ASYNC110
+        """Wait until the peer hears again; ``heal`` ends a cut early."""
+        while self.is_cut(peer) or self._hangs.hangs(peer):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
     async def _hop(self, peer: str) -> None:
+        await self._hangs.awake(peer)
         await asyncio.sleep(self._delay())
         if self.is_cut(peer) or self._happens(self.weather.lost):
             await asyncio.sleep(DEADLINE * self._chance.random())
@@ -127,7 +173,8 @@ class Network:
 class _Stream(Generic[T]):
     """One server stream: its unread messages, and how it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, hangs: Hangs) -> None:
+        self._hangs = hangs
         self._items: asyncio.Queue[T | None] = asyncio.Queue(maxsize=1_000)
         self._error: LabError | None = None
         self._peer = Peer()
@@ -143,6 +190,7 @@ class _Stream(Generic[T]):
         try:
             async with contextlib.aclosing(await work(process.services, self._peer)) as said:
                 async for item in said:
+                    await self._hangs.awake(process.name)
                     if not process.alive:
                         break
                     await self._items.put(item)

@@ -8,7 +8,7 @@ once rarely gets far enough to be interesting.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -91,6 +91,9 @@ class Act(StrEnum):
     EXPORTER_TWICE = "exporter-twice"
     BACKEND_LIES = "backend-lies"
     ROTATION = "rotation"
+    EXPORTER_HANGS = "exporter-hangs"
+    SERVICE_HANGS = "service-hangs"
+    ROUTER_HANGS = "router-hangs"
     STORAGE_FAILS = "storage-fails"
     STORAGE_HANGS = "storage-hangs"
     STORAGE_FULL = "storage-full"
@@ -128,8 +131,13 @@ LASTING_WORK: Mapping[Act, int] = {
 
 WORKS = (*WORK, *LASTING_WORK, Act.CLAIM)
 FAULTS = tuple(act for act in Act if act not in WORKS)
-ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
-"""Faults with a chance of their own: adding one changes no other step of any seed."""
+ADDED = (
+    (Act.BACKEND_LIES, Act.ROTATION),
+    (Act.EXPORTER_HANGS, Act.ROUTER_HANGS, Act.SERVICE_HANGS),
+)
+"""Groups of faults with a chance of their own: adding one changes no other step of any seed."""
+
+_ADDED = frozenset(act for group in ADDED for act in group)
 
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
@@ -353,7 +361,7 @@ def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
         weather=_weather(chance, home),
         steps=(
             *_steps(chance, home, extent, lasts, router=router),
-            *_added(random.Random(f"added-{seed}-{home}-{size}"), lasts),
+            *_added(f"added-{seed}-{home}-{size}", lasts),
         ),
         lasts=lasts,
         boards=chance.randint(*extent.boards),
@@ -400,7 +408,7 @@ def _steps(
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     if not extent.lasting:
         absent |= ONLY_LASTING
-    possible = [act for act in FAULTS if act not in foreign | absent | ADDED]
+    possible = [act for act in FAULTS if act not in foreign | absent | _ADDED]
     faults: dict[Act, float] = {
         act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35
     }
@@ -421,17 +429,17 @@ def _steps(
     )
 
 
-def _added(chance: random.Random, lasts: float) -> tuple[Step, ...]:
-    """Steps of the added faults, numbered from ``ADDED_NUMBER``."""
-    found = [
-        (chance.uniform(0, lasts), act, chance.getrandbits(32))
-        for act in sorted(ADDED)
-        for _ in range(chance.choice((0, 0, 1, 2)))
-    ]
-    return tuple(
-        Step(number=number, at=at, act=act, seed=seed)
-        for number, (at, act, seed) in enumerate(sorted(found), start=ADDED_NUMBER)
-    )
+def _added(source: str, lasts: float) -> Iterator[Step]:
+    """Steps of the added faults; each group is numbered from another ``ADDED_NUMBER``."""
+    for index, group in enumerate(ADDED):
+        chance = random.Random(f"{source}-{index}" if index else source)
+        found = [
+            (chance.uniform(0, lasts), act, chance.getrandbits(32))
+            for act in group
+            for _ in range(chance.choice((0, 0, 1, 2)))
+        ]
+        for number, (at, act, seed) in enumerate(sorted(found)):
+            yield Step(number=(index + 1) * ADDED_NUMBER + number, at=at, act=act, seed=seed)
 
 
 ADDED_NUMBER = 1_000_000

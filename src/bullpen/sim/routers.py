@@ -74,6 +74,10 @@ class PlayedRouter:
         for leg in self._pairing.fence(lease, epoch):
             self.leave(leg)
 
+    def holds(self, leg: Leg) -> bool:
+        """Whether a side is still connected."""
+        return leg in self._legs
+
     @property
     def load(self) -> int:
         """The number of its legs."""

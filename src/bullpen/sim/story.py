@@ -16,8 +16,9 @@ from bullpen.services.lease_requests import Edit
 from bullpen.sim.claimants import Claimant
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.lasting_operator import LastingOperator
+from bullpen.sim.network import router_link
 from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
-from bullpen.sim.plan import Act, Step
+from bullpen.sim.plan import Act, Home, Step
 from bullpen.sim.truth import Violation
 from bullpen.sim.world import World
 
@@ -73,6 +74,9 @@ class Story:
             Act.EXPORTER_TWICE: self._exporter_twice,
             Act.BACKEND_LIES: self._backend_lies,
             Act.ROTATION: self._rotation,
+            Act.EXPORTER_HANGS: self._exporter_hangs,
+            Act.SERVICE_HANGS: self._service_hangs,
+            Act.ROUTER_HANGS: self._router_hangs,
             Act.STORAGE_FAILS: self._storage_fails,
             Act.STORAGE_HANGS: self._storage_hangs,
             Act.STORAGE_FULL: self._storage_full,
@@ -235,7 +239,7 @@ class Story:
         self._world.disk.delay_max = 0.0
 
     async def _stuck_disk(self, chance: random.Random) -> None:
-        self._world.disk.stuck_until = self._world.time + chance.uniform(1, 10)
+        self._world.disk.stuck(chance.uniform(1, 10))
 
     async def _full_disk(self, chance: random.Random) -> None:
         self._world.disk.full_until = self._world.time + chance.uniform(0.1, 5)
@@ -251,7 +255,7 @@ class Story:
 
     async def _cut_router(self, chance: random.Random) -> None:
         peers = [*CLIENTS, *(name for _, name in sorted(self._world.players))]
-        self._world.network.cut(f"router-{chance.choice(peers)}", chance.uniform(1, 20))
+        self._world.network.cut(router_link(chance.choice(peers)), chance.uniform(1, 20))
 
     async def _router_crash(self, chance: random.Random) -> None:
         await self._world.restart_router(chance.uniform(0.1, 15))
@@ -286,6 +290,23 @@ class Story:
         boards = [(Role.EXPORTER, f"board{n}") for n in range(self._world.plan.boards)]
         role, name = chance.choice([*boards, *((Role.CLIENT, client) for client in CLIENTS)])
         await self._operator.delete("Secret", SPACE, secret_name(role, name))
+
+    async def _exporter_hangs(self, chance: random.Random) -> None:
+        if key := self._any_player(chance):
+            self._world.hangs.hang(key[1], chance.uniform(1, 30))
+
+    async def _service_hangs(self, chance: random.Random) -> None:
+        """Every process of the service but the router of its own; its disk waits with it."""
+        for process in self._world.processes:
+            if process.alive:
+                seconds = chance.uniform(0.5, 15)
+                self._world.api.hang(process.name, seconds)
+                if self._world.plan.home is Home.EMBEDDED:
+                    self._world.disk.stuck(seconds)
+
+    async def _router_hangs(self, chance: random.Random) -> None:
+        if self._world.apart is not None:
+            self._world.api.hang(self._world.apart.name, chance.uniform(0.5, 15))
 
     async def _storage_fails(self, chance: random.Random) -> None:
         self._world.lasting_storage.fails_until = self._world.time + chance.uniform(1, 20)

@@ -36,6 +36,7 @@ from bullpen.sim.checkers import (
     OnlyEndedAreLabelled,
 )
 from bullpen.sim.disk import Disk
+from bullpen.sim.hangs import Hangs
 from bullpen.sim.history import History
 from bullpen.sim.homes import STALE_MAX, ClusterHome, EmbeddedHome, PlayedApi
 from bullpen.sim.keys import cheap_keys
@@ -88,17 +89,18 @@ class World:
         self._watch_truth(slack)
         ids = RandomIds(self.chance("ids"))
         self.disk = Disk(self.chance("disk"), self.truth.committed, history=plan.weather.history)
-        self.api = PlayedApi(self.chance("api"), plan.weather)
+        self.hangs = Hangs()
+        self.api = PlayedApi(self.chance("api"), plan.weather, self.hangs)
         self.home: EmbeddedHome | ClusterHome
         if plan.home is Home.EMBEDDED:
             self.home = EmbeddedHome(self.disk, self.clock, ids, self.api)
         else:
             self.home = ClusterHome(self.disk, self.clock, ids, self.api)
         faults = Faults(boot_seconds=plan.boot, start_failed=plan.weather.start_failed)
-        self.machines = Machines(self.chance("machines"), faults, self.tasks)
+        self.machines = Machines(self.chance("machines"), faults, self.tasks, self.hangs)
         self.machines.backend.listen(self._machine_changed)
         self.lasting_storage = LastingStorage(self.chance("lasting storage"))
-        self.network = Network(self.chance("network"), plan.weather, self.front)
+        self.network = Network(self.chance("network"), plan.weather, self.front, self.hangs)
         self.processes: list[Process] = []
         self.apart: RouterProcess | None = None
         """The router in a process of its own."""
@@ -337,6 +339,7 @@ class World:
         self._calm = True
         for watcher in self._watchers:
             watcher.calm = True
+        self.hangs.heal()
         self.network.heal()
         self.api.heal()
         self.machines.heal()
