@@ -129,6 +129,12 @@ def test_a_webhook_is_told_what_happens(tmp_path: Path) -> None:
     ]
 
 
+def test_the_pool_of_android_devices(tmp_path: Path) -> None:
+    said = follow("pool-android.md", tmp_path)
+    assert re.search(r"^emulator-\d+\tdevice$", said, re.MULTILINE)
+    assert "\nhello from the device\n" in said
+
+
 def test_the_pool_of_boards_in_renode(tmp_path: Path) -> None:
     said = follow("pool-renode.md", tmp_path)
     assert "cortex-m3 is ready" in said

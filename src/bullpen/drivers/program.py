@@ -213,7 +213,7 @@ class HeardOutput:
         self._news.clear()
 
 
-class _Output:
+class ProgramOutput:
     """What the program prints besides its console: logged, and searched for patterns."""
 
     def __init__(self, log: Any) -> None:
@@ -263,7 +263,7 @@ class ProgramPower(PowerInterface, Driver):
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
         self._running: sandbox.Program | Launched | None = None
-        self._output = _Output(self.logger)
+        self._output = ProgramOutput(self.logger)
 
     def is_on(self) -> bool:
         return self._running is not None and self._running.poll() is None
@@ -316,7 +316,7 @@ class ProgramPower(PowerInterface, Driver):
     ) -> None:
         argv = self.parent.line(values)
         self.logger.info("starting %s", " ".join(argv))
-        self._output = _Output(self.logger)
+        self._output = ProgramOutput(self.logger)
         with contextlib.ExitStack() as stack:
             if stdout is None:
                 reading, stdout = os.pipe()
