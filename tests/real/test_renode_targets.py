@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from jumpstarter.common.exceptions import JumpstarterException
 from jumpstarter.common.utils import serve
 from jumpstarter_driver_renode.client import RenodeClient
 
-from bullpen.drivers.renode import SNAPSHOTS_MAX, Renode
+from bullpen.drivers.renode import SNAPSHOTS_MAX, Renode, pseudo_terminal
 from bullpen.testing import renode_stand_in
 from support.mcu_firmware import cortex_m3
 from support.qemu_pools import shell, until
@@ -139,6 +140,30 @@ def test_a_script_creates_the_machine_with_the_firmware_in_bin(
             line.expect_exact(BANNER, timeout=SECONDS)
 
 
+def test_a_class_may_start_from_a_snapshot(firmware: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "board.save"
+    commands = (
+        'mach create "saved"',
+        f"machine LoadPlatformDescription @{PLATFORM}",
+        f"sysbus LoadELF @{firmware}",
+        f"Save @{saved}",
+        "quit",
+    )
+    line = [RENODE, "--console", "--disable-gui", "--plain", "--config", str(tmp_path / "config")]
+    subprocess.run(
+        line, input="\n".join([*commands, ""]), text=True, check=True, timeout=SECONDS,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    document = {**parameters(None), "snapshot": {"path": str(saved)}}
+    del document["platform"]
+    with target(document) as client:
+        assert "flasher" not in client.children
+        client.power.on()
+        with client.console.pexpect() as line_of_board:
+            line_of_board.expect_exact(BANNER, timeout=SECONDS)
+            echoes(line_of_board, "hello")
+
+
 def test_the_monitor_is_not_for_everything(firmware: Path) -> None:
     with target(parameters(firmware)) as client:
         client.power.on()
@@ -150,6 +175,17 @@ def test_the_monitor_is_not_for_everything(firmware: Path) -> None:
         pytest.raises(JumpstarterException, match="allowRawMonitor needs the sandbox"),
     ):
         client.power.on()
+
+
+def test_a_link_of_renode_leads_to_its_own_terminal_only(tmp_path: Path) -> None:
+    link = tmp_path / "uart"
+    link.symlink_to("/dev/pts/7")
+    assert pseudo_terminal(link) == "/dev/pts/7"
+    for elsewhere in ("/etc/passwd", "/dev/pts/../../etc/passwd", "/dev/pts/7/../ptmx"):
+        link.unlink()
+        link.symlink_to(elsewhere)
+        with pytest.raises(RuntimeError, match="is not a pseudo-terminal"):
+            pseudo_terminal(link)
 
 
 def test_what_renode_refuses_is_in_the_error(firmware: Path) -> None:

@@ -268,7 +268,7 @@ class RenodePower(ProgramPower):
         for terminal in self._terminals:
             for command in terminal.connected():
                 await monitor.execute(command, deadline)
-            opened = self._terminal(_pseudo_terminal(Path(terminal.path)))
+            opened = self._terminal(pseudo_terminal(Path(terminal.path)))
             await self.parent.lines[terminal.name].plug(bridged(opened))
 
     async def snapshot(self, wanted: Snapshot) -> str:
@@ -296,7 +296,7 @@ class RenodePower(ProgramPower):
         return await monitor.execute(START, deadline)
 
 
-def _pseudo_terminal(link: Path) -> str:
+def pseudo_terminal(link: Path) -> str:
     """Where a link leads. Renode's directory is Renode's, so the link may lead anywhere."""
     found = str(link.readlink())
     if not _PSEUDO_TERMINAL.fullmatch(found):
