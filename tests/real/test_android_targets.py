@@ -108,6 +108,7 @@ def device(run: Any) -> list[str]:
 
 def test_two_targets_see_their_own_device_only_and_keep_its_data(sdk: Path) -> None:
     with target(parameters(sdk)) as one, target(parameters(sdk)) as other:
+        assert "emulator" not in one.adb.list_devices() + other.adb.list_devices()
         one.power.on()
         other.power.on()
         with adb(one) as run_one, adb(other) as run_other:

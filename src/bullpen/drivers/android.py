@@ -48,6 +48,9 @@ SERVER_PAUSE_SECONDS = 0.05
 CONSOLE_PORTS = range(5554, 5682, 2)
 """The emulator's console takes one of these, and its adb the port after it."""
 
+_reserved: set[int] = set()
+"""Console ports of the other devices of this exporter, which may be off at the moment."""
+
 BOOTED = "getprop sys.boot_completed"
 
 
@@ -68,7 +71,7 @@ class AndroidEmulator(Program):
 
     def close(self) -> None:
         self.power.off()
-        self.adb.stop()
+        self.adb.release()
         super().close()
 
     def read_parameters(self) -> ProgramParameters:
@@ -178,6 +181,13 @@ class AdbServer(ForwardedPort):
             process.kill()
             process.wait(timeout=OFF_SECONDS_MAX)
 
+    def release(self) -> None:
+        """Stop the server, and let others have its ports."""
+        self.stop()
+        if self._ports is not None:
+            _reserved.discard(self._ports.console)
+            self._ports = None
+
     @exportstream  # type: ignore[untyped-decorator]
     @contextlib.asynccontextmanager
     async def connect(self) -> AsyncIterator[SocketStream]:
@@ -212,6 +222,8 @@ class AdbServer(ForwardedPort):
 
     def _console_port(self) -> int:
         for port in CONSOLE_PORTS:
+            if port in _reserved:
+                continue
             with self.parent.new_socket() as first, self.parent.new_socket() as second:
                 for made in (first, second):
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -220,6 +232,7 @@ class AdbServer(ForwardedPort):
                     second.bind((LOOPBACK, port + 1))
                 except OSError:
                     continue
+                _reserved.add(port)
                 return port
         raise RuntimeError("no port is free for an emulator; switch another one off first")
 
