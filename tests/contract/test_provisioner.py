@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-from bullpen.provisioners import container, mock, program, qemu
+from bullpen.provisioners import android, container, mock, program, qemu, renode
+from bullpen.testing import android_emulator_stand_in
 from bullpen.testing.benches import INSTANCES_MAX, Bench, FakeBench
 from bullpen.testing.controller_stub import TOKEN
 from bullpen.testing.provisioner_contract import ProvisionerContract
@@ -38,6 +39,23 @@ class TestLocalProcesses(ProvisionerContract):
 class TestPrograms(ProvisionerContract):
     plugin = program.PLUGIN
     parameters: ClassVar[Mapping[str, object]] = {"program": "cat"}
+
+
+@pytest.mark.slow
+class TestRenode(ProvisionerContract):
+    plugin = renode.PLUGIN
+    parameters: ClassVar[Mapping[str, object]] = {"platform": "platforms/cpus/miv.repl"}
+
+
+@pytest.mark.slow
+class TestAndroid(ProvisionerContract):
+    plugin = android.PLUGIN
+    parameters: ClassVar[Mapping[str, object]] = {
+        "sdk": "/usr/lib/android-sdk",
+        "systemImage": "platform-tools",
+        "emulator": android_emulator_stand_in.__file__,
+        "accel": "none",
+    }
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from support.real_service import BIN
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
 CHECKS = [
-    "qemu", "qemu-img", "podman", "sandbox.user", "sandbox.files", "sandbox.network",
+    "qemu", "qemu-img", "podman", "adb", "sandbox.user", "sandbox.files", "sandbox.network",
     "sandbox.programs", "sandbox.limits", "kvm",
 ]  # fmt: skip
 
@@ -54,5 +54,5 @@ def test_what_is_not_installed_is_named_with_the_command_that_installs_it(tmp_pa
     done = doctor(tmp_path, path=str(tools))
     assert done.returncode == Exit.LACKING
     assert "sandbox.programs: bubblewrap is not installed" in done.stdout
-    for package in ("bubblewrap", "qemu-utils", "qemu-system", "podman runc"):
+    for package in ("bubblewrap", "qemu-utils", "qemu-system", "podman runc", "adb"):
         assert f"to fix it: apt-get install {package}" in done.stdout

@@ -129,6 +129,18 @@ def test_a_webhook_is_told_what_happens(tmp_path: Path) -> None:
     ]
 
 
+def test_the_pool_of_android_devices(tmp_path: Path) -> None:
+    said = follow("pool-android.md", tmp_path)
+    assert re.search(r"^emulator-\d+\tdevice$", said, re.MULTILINE)
+    assert "\nhello from the device\n" in said
+
+
+def test_the_pool_of_boards_in_renode(tmp_path: Path) -> None:
+    said = follow("pool-renode.md", tmp_path)
+    assert "cortex-m3 is ready" in said
+    assert "Current virtual time" in said
+
+
 @pytest.mark.skipif(not has_podman(), reason="podman and runc are not installed")
 @pytest.mark.skipif(os.geteuid() != 0, reason="instances need users of their own")
 def test_the_pool_of_containers(tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ def test_a_pool_of_programs_is_leased_like_any_other(service: Service, tmp_path:
     firmware = tmp_path / "pool.bin"
     firmware.write_bytes(b"pool firmware")
     document = parameters(firmware, "pty", ports={"web": {}}, extra=["web:{port:web}"])
+    document["readable"] = [str(BOARD.parent)]
     labels = {"board": "programs"}
     manifests = [
         {

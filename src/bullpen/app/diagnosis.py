@@ -13,6 +13,7 @@ from pathlib import Path
 from bullpen.placements.local import host_sandbox, kvm
 from bullpen.placements.local.kvm import VERDICTS, Kvm
 from bullpen.placements.local.layout import Layout
+from bullpen.provisioners.android import ADB
 from bullpen.provisioners.container import PODMAN, RUNC
 from bullpen.provisioners.qemu import QEMU_IMG, emulator
 
@@ -71,6 +72,14 @@ def _programs() -> Iterator[Finding]:
         about="podman and runc, which run targets that are containers",
         problem=" ".join(f"{program.name} is not in PATH." for program in lacking).rstrip("."),
         remedy=f"apt-get install {' '.join(p.package for p in lacking)}" if lacking else "",
+        needed=False,
+    )
+    found = shutil.which(ADB.name)
+    yield Finding(
+        name="adb",
+        about="adb, which connects to Android devices",
+        problem="" if found else f"{ADB.name} is not in PATH",
+        remedy="" if found else f"apt-get install {ADB.package}",
         needed=False,
     )
 

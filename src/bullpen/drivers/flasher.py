@@ -18,7 +18,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from uuid import UUID
 
 from anyio.streams.file import FileReadStream
@@ -64,6 +64,11 @@ class Flashed:
     """Determined when it was flashed: later writes of the guest cannot change it."""
 
     virtual_bytes: int
+
+    def open(self) -> BinaryIO:
+        """The image, or ``OSError``: the machine may have put a link to another file there."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.fdopen(handle, "rb")
 
 
 class Occupation:
@@ -229,7 +234,7 @@ class ImageFlasher(FlasherInterface, Driver):
                 raise RuntimeError(f"{name} cannot be dumped while the machine is switched on")
             if found is None:
                 raise ValueError(f"there is nothing to dump: {name} was not flashed in this lease")
-            async with await FileReadStream.from_path(found.path) as content:
+            async with FileReadStream(found.open()) as content:
                 async for chunk in content:
                     await stream.send(chunk)
 

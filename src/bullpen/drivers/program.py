@@ -83,7 +83,7 @@ class Program(Driver):
         self._starts = 0
         self.flashed = FlashStore(lambda: Path(self._files.name), verbatim=(self.partition,))
         self.console = Console()  # type: ignore[abstract]
-        self.power = ProgramPower(parent=self)  # type: ignore[abstract]
+        self.power = self.new_power()
         children: dict[str, Any] = self.children
         children["console"] = self.console
         children["power"] = self.power
@@ -104,6 +104,9 @@ class Program(Driver):
     def read_parameters(self) -> ProgramParameters:
         return codec.decode(ProgramParameters, self.target)
 
+    def new_power(self) -> ProgramPower:
+        return ProgramPower(parent=self)  # type: ignore[abstract]
+
     def is_flashable(self) -> bool:
         return uses_firmware(self.parameters)
 
@@ -112,6 +115,11 @@ class Program(Driver):
         super().close()  # type: ignore[no-untyped-call]
         self._sockets.cleanup()
         self._files.cleanup()
+
+    @property
+    def directory(self) -> str:
+        """The program's own directory."""
+        return self._files.name
 
     def is_on(self) -> bool:
         return self.power.is_on()
@@ -185,7 +193,7 @@ class Program(Driver):
             return port
 
 
-class _Heard:
+class HeardOutput:
     """What the console has printed, as far as patterns are searched in it."""
 
     def __init__(self) -> None:
@@ -205,7 +213,7 @@ class _Heard:
         self._news.clear()
 
 
-class _Output:
+class ProgramOutput:
     """What the program prints besides its console: logged, and searched for patterns."""
 
     def __init__(self, log: Any) -> None:
@@ -238,9 +246,12 @@ class _Output:
                 with self._lock:
                     self._recent += line
                     del self._recent[:-SEARCHED_BYTES_MAX]
-                text = line.decode(errors="replace").rstrip()
-                self._last_lines.append(text)
-                self._log.info("%s", text)
+                self.note(line.decode(errors="replace").rstrip())
+
+    def note(self, text: str) -> None:
+        """Log a line that the program has printed."""
+        self._last_lines.append(text)
+        self._log.info("%s", text)
 
 
 @dataclass(kw_only=True)
@@ -252,7 +263,7 @@ class ProgramPower(PowerInterface, Driver):
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
         self._running: sandbox.Program | Launched | None = None
-        self._output = _Output(self.logger)
+        self._output = ProgramOutput(self.logger)
 
     def is_on(self) -> bool:
         return self._running is not None and self._running.poll() is None
@@ -286,7 +297,7 @@ class ProgramPower(PowerInterface, Driver):
         wanted = self.parent.parameters
         values = self.parent.placeholders()
         deadline = time.monotonic() + wanted.ready_seconds
-        line, heard = self.parent.console.line, _Heard()
+        line, heard = self.parent.console.line, HeardOutput()
         with line.overheard(heard.add):
             if wanted.console is ConsoleKind.STDIO:
                 with opened_terminal() as (ours, theirs):
@@ -305,7 +316,7 @@ class ProgramPower(PowerInterface, Driver):
     ) -> None:
         argv = self.parent.line(values)
         self.logger.info("starting %s", " ".join(argv))
-        self._output = _Output(self.logger)
+        self._output = ProgramOutput(self.logger)
         with contextlib.ExitStack() as stack:
             if stdout is None:
                 reading, stdout = os.pipe()
@@ -370,7 +381,7 @@ class ProgramPower(PowerInterface, Driver):
         tty.setraw(terminal, termios.TCSANOW)  # keeps what was printed already
         return terminal
 
-    async def _wait_until_ready(self, heard: _Heard, deadline: float) -> None:
+    async def _wait_until_ready(self, heard: HeardOutput, deadline: float) -> None:
         pattern = re.compile(self.parent.parameters.ready.encode())
         problem = f"its console did not print {self.parent.parameters.ready!r}"
         for left in self._attempts(deadline, problem):

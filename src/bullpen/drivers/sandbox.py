@@ -30,7 +30,8 @@ SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 """Besides ``/usr``: links into it, or directories where they are not merged."""
 
 SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/qemu")
-CONTAINERS = ("--proc", "/proc", "--ro-bind", "/sys", "/sys")
+PROCESSES = ("--proc", "/proc")
+CONTAINERS = (*PROCESSES, "--ro-bind", "/sys", "/sys")
 START_SECONDS_MAX = 10.0
 LAST_LINES_MAX = 5
 """Lines of a program's error output that are part of an error."""
@@ -48,6 +49,9 @@ class Access:
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    processes: bool = False
+    """``/proc``, with the program's own processes; .NET does not start without it."""
+
     containers: bool = False
     """What a program needs to start containers: ``/proc`` and ``/sys``."""
 
@@ -213,7 +217,7 @@ class Sandbox:
             *("--ro-bind", "/usr", "/usr"),
             *_system(),
             *("--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/"),
-            *(CONTAINERS if access.containers else ()),
+            *(CONTAINERS if access.containers else PROCESSES if access.processes else ()),
             *_binds("--ro-bind-try", (*self.readable, *access.readable)),
             *_binds("--bind", access.writable),
             *_binds("--dev-bind-try", access.devices),

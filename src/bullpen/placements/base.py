@@ -36,6 +36,9 @@ class Artifact:
     digest: str = ""
     """``sha256:`` and 64 hexadecimal digits; required with a url."""
 
+    may_be_directory: bool = False
+    """Whether the path may be that of a directory, such as an installation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Program:

@@ -76,7 +76,7 @@ def _paths(wanted: ProgramParameters) -> Iterator[Artifact]:
     if wanted.program.startswith("/"):
         yield Artifact(path=wanted.program)
     for path in wanted.readable:
-        yield Artifact(path=path)
+        yield Artifact(path=path, may_be_directory=True)
 
 
 def _parameter_causes(wanted: ProgramParameters) -> Iterator[Cause]:

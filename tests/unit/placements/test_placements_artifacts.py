@@ -68,6 +68,17 @@ async def test_what_is_not_a_file_here_is_refused_by_name(tmp_path: Path, name: 
         await ArtifactCache(tmp_path).find(Artifact(url=f"file://{path}", digest=DIGEST))
 
 
+async def test_a_directory_is_found_where_it_may_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT)
+    for path in (tmp_path, tmp_path / "file"):
+        wanted = Artifact(path=str(path), may_be_directory=True)
+        assert await ArtifactCache(tmp_path).find(wanted) == path
+    with pytest.raises(Refused, match="is not a file that can be read"):
+        await ArtifactCache(tmp_path).find(
+            Artifact(path=str(tmp_path / "no"), may_be_directory=True)
+        )
+
+
 async def test_many_who_want_it_at_once_fetch_it_once(tmp_path: Path) -> None:
     cache = ArtifactCache(tmp_path)
     async with FileServer().serving() as server, asyncio.TaskGroup() as tasks:

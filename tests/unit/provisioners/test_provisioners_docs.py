@@ -12,9 +12,11 @@ import pytest
 
 from bullpen.api import schema
 from bullpen.api.fields import Struct
+from bullpen.drivers.android_parameters import AndroidParameters
 from bullpen.drivers.container_parameters import ContainerParameters
 from bullpen.drivers.program_parameters import ProgramParameters
 from bullpen.drivers.qemu_parameters import QemuParameters
+from bullpen.drivers.renode_parameters import RenodeParameters
 from bullpen.drivers.target_files import File
 from bullpen.provisioners.baremetal.parameters import HostsParameters
 from bullpen.provisioners.base import (
@@ -54,6 +56,8 @@ def leaves(part: Mapping[str, Any], path: str = "") -> Iterator[str]:
         ("qemu-parameters.md", QemuParameters),
         ("program-parameters.md", ProgramParameters),
         ("container-parameters.md", ContainerParameters),
+        ("android-parameters.md", AndroidParameters),
+        ("renode-parameters.md", RenodeParameters),
         ("hosts.md", HostsParameters),
         ("ec2.md", Ec2Parameters),
     ],

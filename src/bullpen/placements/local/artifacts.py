@@ -37,7 +37,7 @@ class ArtifactCache:
         its server does not answer.
         """
         if artifact.path:
-            return _on_this_host(Path(artifact.path))
+            return _on_this_host(Path(artifact.path), may_be_directory=artifact.may_be_directory)
         path = self._directory / artifact.digest.removeprefix("sha256:")
         async with self._fetching.setdefault(artifact.digest, asyncio.Lock()):
             if not path.exists():
@@ -65,7 +65,9 @@ class ArtifactCache:
             raise
 
 
-def _on_this_host(path: Path) -> Path:
+def _on_this_host(path: Path, *, may_be_directory: bool = False) -> Path:
+    if may_be_directory and path.is_dir() and os.access(path, os.R_OK | os.X_OK):
+        return path
     if not path.is_file() or not os.access(path, os.R_OK):
         raise Refused(f"{path} is not a file that can be read on this host")
     return path
