@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bullpen.api.exporter_template import Driver
+from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
 from bullpen.api.kinds.virtualtarget import (
@@ -580,5 +581,39 @@ def test_another_boot_disk_is_a_restart() -> None:
         await world.until(lambda: target(world).status.starts == 2 and ready(world))
         assert machine(world) is not before
         assert in_effect(world)
+
+    World().run(story)
+
+
+def test_a_machine_without_space_is_paused_takes_no_lease_and_goes_on() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root")
+        world.provisioner.pause(KEY, "its host has no space for disk root")
+        await world.until(lambda: says(world) == "False NoSpace")
+        found = get(target(world).status.conditions, "Ready")
+        assert found is not None
+        assert "its host has no space for disk root" in found.message
+
+        def root() -> VirtualDisk:
+            disk = world.views[VirtualDisk].get(NAMESPACE, "root")
+            assert disk is not None
+            return disk
+
+        def about_root() -> str:
+            condition = get(root().status.conditions, "Ready")
+            return f"{condition.status} {condition.reason}" if condition is not None else ""
+
+        await world.until(lambda: about_root() == "False NoSpace", seconds=5)
+        assert root().status.phase == "Ready"
+        await world.ask("one")
+        await world.until(lambda: "target vm is paused" in world.waits("one"))
+        await world.always(lambda: world.got("one") == "", seconds=5)
+        events = (await world.objects.list(Event)).items
+        assert [each.type for each in events if each.reason == "NoSpace"] == ["Warning"]
+
+        world.provisioner.pause(KEY, "")
+        await world.until(lambda: world.got("one") == "vm")
+        await world.until(lambda: about_root() == "True Ready" and ready(world))
+        assert target(world).status.starts == 1
 
     World().run(story)

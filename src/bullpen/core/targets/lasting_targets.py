@@ -383,7 +383,7 @@ def _running(seen: TargetView, instance: Instance) -> Verdict:
     if seen.problem is not None:
         restart = seen.problem.reason  # what was written cannot take effect
     state = _serving(seen, instance)
-    return replace(state, step=_edit(seen, enabled=True), restart=restart, ended=ended)
+    return replace(state, step=_offer(seen, instance), restart=restart, ended=ended)
 
 
 def _disks_change(seen: TargetView, instance: Instance, *, stale: bool) -> bool:
@@ -400,7 +400,7 @@ def _disks_change(seen: TargetView, instance: Instance, *, stale: bool) -> bool:
 def _changing_disks(seen: TargetView, instance: Instance) -> Verdict:
     """Change the disks as soon as they are there; none is taken from a lease."""
     state = _serving(seen, instance)
-    edit = _edit(seen, enabled=True)
+    edit = _offer(seen, instance)
     leaving = [name for name in seen.target.status.disks if name not in seen.disks]
     if leaving and _disturbs(seen):
         text = f"VirtualDisk {leaving[0]} is detached when lease {seen.lease} ends"
@@ -415,12 +415,20 @@ def disks_wanted(made: Profile, target: VirtualTarget) -> str:
     return f"{target.status.starts}/{made.revision}/{sizes}"
 
 
+def _offer(seen: TargetView, instance: Instance) -> EditExporter | None:
+    """Let leases take it, unless its machine is paused."""
+    return _edit(seen, enabled=not instance.paused)
+
+
 def _serving(seen: TargetView, instance: Instance) -> Verdict:
     exporter = seen.exporter
     assert exporter is not None
     if instance.phase is InstancePhase.BOOTING:
         reason = instance.held or "Starting"
         return Verdict(phase=TargetPhase.STARTING, reason=reason, message=instance.detail)
+    if instance.paused:
+        text = f"its machine is paused and goes on by itself: {instance.paused}"
+        return Verdict(phase=TargetPhase.RUNNING, reason=disks.NO_SPACE, message=text)
     if presence.online(exporter) and presence.registered(exporter):
         return Verdict(phase=TargetPhase.RUNNING, reason="Running", ready=True)
     text = "its exporter is not connected"
