@@ -486,6 +486,44 @@ def test_growing_a_template_grows_its_disks_and_never_shrinks_them() -> None:
     World().run(story)
 
 
+def test_disks_that_grow_in_a_restart_take_no_more_members_than_allowed_and_no_lease() -> None:
+    async def story(world: World) -> None:
+        await make(world, 4)
+        world.provisioner.disks_fixed = "a Pod gets its volumes only when it is created"
+        held = await lease(world, "job")
+        most = 0
+
+        def down() -> int:
+            return sum(
+                "False" in str(found.status)
+                for t in targets(world).values()
+                if (found := get(t.status.conditions, "Ready")) is not None
+            )
+
+        def looked(old: VirtualTarget | None, new: VirtualTarget | None) -> None:
+            nonlocal most
+            most = max(most, down())
+
+        world.views[VirtualTarget].listen(looked)
+        await edit(world, virtual_disk_templates=(root(size="16Mi"),))
+
+        def grown() -> set[str]:
+            return {name for name, d in disks(world).items() if d.status.capacity == "16Mi"}
+
+        free = {f"{name}-root" for name in names(world) if name != held}
+        await world.until(lambda: grown() == free, seconds=120)
+        await world.always(lambda: targets(world)[held].status.starts == 1, seconds=30)
+        assert most == 1
+        await world.release("job")
+        await world.until(lambda: len(grown()) == 4 and ready(world) == 4, seconds=60)
+        await world.until(lambda: reason(world, "Synced") == "PoolSynced")
+        await world.sleep(120)
+        assert {t.status.starts for t in targets(world).values()} == {2}
+        assert "MemberRestarted" in {event.reason for event in await world.events()}
+
+    World().run(story)
+
+
 def test_removing_a_template_detaches_first_and_deletes_what_nobody_has() -> None:
     async def story(world: World) -> None:
         cache = replace(root(RETAIN), name="cache")

@@ -197,8 +197,11 @@ def _failure(disk: VirtualDisk, error: LabError) -> Report:
     if isinstance(error, Unavailable):
         phase = disk.status.phase if grown else DiskPhase.PENDING
         return Report(
-            phase=phase, reason="StorageFailed", message=error.message, retry=disks.RETRY_AFTER
+            phase=phase, reason=disks.STORAGE_FAILED, message=error.message, retry=disks.RETRY_AFTER
         )
+    if grown:
+        # It stays as it is, and machines can use it.
+        return Report(phase=DiskPhase.READY, reason=disks.RESIZE_REFUSED, message=error.message)
     return Report(phase=DiskPhase.FAILED, reason="SourceRefused", message=error.message)
 
 

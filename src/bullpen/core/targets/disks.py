@@ -31,6 +31,12 @@ MESSAGE_LENGTH_MAX = 500
 NO_SPACE = "NoSpace"
 """Reason of the condition Ready: the storage is full."""
 
+STORAGE_FAILED = "StorageFailed"
+RESIZE_REFUSED = "ResizeRefused"
+
+_NOT_GROWN = frozenset({NO_SPACE, STORAGE_FAILED, RESIZE_REFUSED})
+"""Reasons for which the storage did not make a disk larger."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDisk:
@@ -206,6 +212,10 @@ def _use(seen: DiskView, stored: StoredDisk) -> Step:
     if wanted is None or wanted <= stored.virtual_bytes:
         return Report(phase=DiskPhase.READY, reason="Ready")
     if any(opened(target, seen.disk.metadata.name) for target in seen.targets):
+        failed = conditions.get(seen.disk.status.conditions, "Ready")
+        if failed is not None and not grows_soon(seen.disk):
+            # Another restart of the machine would change nothing.
+            return Report(phase=DiskPhase.READY, reason=failed.reason, message=failed.message)
         text = "a machine has it open and grows it, or cannot before its target is restarted"
         return Report(phase=DiskPhase.RESIZING, reason="ResizePending", message=text)
     return Grow(size_bytes=wanted)
@@ -246,6 +256,14 @@ def grows(disk: VirtualDisk) -> bool:
     """Whether the content is smaller than the disk should be."""
     wanted, present = bytes_of(disk.spec.size), bytes_of(disk.status.capacity)
     return wanted is not None and present is not None and wanted > present
+
+
+def grows_soon(disk: VirtualDisk) -> bool:
+    """Whether the storage makes the disk larger as soon as no machine has it open."""
+    found = conditions.get(disk.status.conditions, "Ready")
+    known = disk.status.observed_generation == disk.metadata.generation
+    failed = known and found is not None and found.reason in _NOT_GROWN
+    return grows(disk) and not failed
 
 
 def usable(disk: VirtualDisk) -> bool:
