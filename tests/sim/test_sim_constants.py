@@ -74,6 +74,7 @@ RUN = {
     "liveness.QUEUED": "clients that wait",
     "liveness.BOOKED_IN": "a lease that is booked",
     "liveness.LOOK": "between two looks of a checker",
+    "plan.ADDED_LASTING_NUMBER": "the number of a step",
     "plan.ADDED_NUMBER": "the number of a step",
     "pool_liveness.LOOK": "between two looks of a checker",
     "pool_liveness.REFUSES": "a backend that refuses",

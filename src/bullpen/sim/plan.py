@@ -68,6 +68,7 @@ class Act(StrEnum):
     PAUSE_POOL = "pause-pool"
     DELETE_TARGET = "delete-target"
     STOP_TARGET = "stop-target"
+    GROW_DISKS = "grow-disks"
 
     # Faults
     CRASH = "crash"
@@ -94,6 +95,7 @@ class Act(StrEnum):
     STORAGE_FAILS = "storage-fails"
     STORAGE_HANGS = "storage-hangs"
     STORAGE_FULL = "storage-full"
+    MACHINE_PAUSED = "machine-paused"
 
 
 WORK: Mapping[Act, int] = {
@@ -126,10 +128,13 @@ LASTING_WORK: Mapping[Act, int] = {
 }
 """The same in a lab with a pool of lasting targets."""
 
-WORKS = (*WORK, *LASTING_WORK, Act.CLAIM)
+WORKS = (*WORK, *LASTING_WORK, Act.CLAIM, Act.GROW_DISKS)
 FAULTS = tuple(act for act in Act if act not in WORKS)
 ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
 """Faults with a chance of their own: adding one changes no other step of any seed."""
+
+ADDED_LASTING = frozenset({Act.GROW_DISKS, Act.MACHINE_PAUSED})
+"""The same in runs with lasting targets."""
 
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
@@ -353,7 +358,13 @@ def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
         weather=_weather(chance, home),
         steps=(
             *_steps(chance, home, extent, lasts, router=router),
-            *_added(random.Random(f"added-{seed}-{home}-{size}"), lasts),
+            *_added(ADDED, ADDED_NUMBER, random.Random(f"added-{seed}-{home}-{size}"), lasts),
+            *_added(
+                ADDED_LASTING if extent.lasting else frozenset(),
+                ADDED_LASTING_NUMBER,
+                random.Random(f"lasting-{seed}-{home}-{size}"),
+                lasts,
+            ),
         ),
         lasts=lasts,
         boards=chance.randint(*extent.boards),
@@ -400,7 +411,8 @@ def _steps(
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     if not extent.lasting:
         absent |= ONLY_LASTING
-    possible = [act for act in FAULTS if act not in foreign | absent | ADDED]
+    added = ADDED | ADDED_LASTING
+    possible = [act for act in FAULTS if act not in foreign | absent | added]
     faults: dict[Act, float] = {
         act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35
     }
@@ -421,17 +433,20 @@ def _steps(
     )
 
 
-def _added(chance: random.Random, lasts: float) -> tuple[Step, ...]:
-    """Steps of the added faults, numbered from ``ADDED_NUMBER``."""
+def _added(
+    acts: frozenset[Act], first: int, chance: random.Random, lasts: float
+) -> tuple[Step, ...]:
+    """Steps of the added acts, numbered from ``first``."""
     found = [
         (chance.uniform(0, lasts), act, chance.getrandbits(32))
-        for act in sorted(ADDED)
+        for act in sorted(acts)
         for _ in range(chance.choice((0, 0, 1, 2)))
     ]
     return tuple(
         Step(number=number, at=at, act=act, seed=seed)
-        for number, (at, act, seed) in enumerate(sorted(found), start=ADDED_NUMBER)
+        for number, (at, act, seed) in enumerate(sorted(found), start=first)
     )
 
 
 ADDED_NUMBER = 1_000_000
+ADDED_LASTING_NUMBER = 2_000_000

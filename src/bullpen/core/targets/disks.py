@@ -34,8 +34,8 @@ NO_SPACE = "NoSpace"
 STORAGE_FAILED = "StorageFailed"
 RESIZE_REFUSED = "ResizeRefused"
 
-_NOT_GROWN = frozenset({NO_SPACE, STORAGE_FAILED, RESIZE_REFUSED})
-"""Reasons for which the storage did not make a disk larger."""
+_NOT_GROWN = frozenset({NO_SPACE, RESIZE_REFUSED})
+"""Reasons for which the storage does not make a disk larger, however often it is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
