@@ -194,6 +194,34 @@ def test_a_target_that_starts_again_has_the_same_claim() -> None:
     world.tell(story)
 
 
+def test_a_disk_grows_before_the_next_pod_of_its_target() -> None:
+    async def story(world: PodWorld) -> None:
+        await make(world.objects)
+        await world.make_class("mock", provisioner=NAME)
+        spec = VirtualTargetSpec(
+            virtual_target_class_name="mock", disks=(TargetDisk(virtual_disk="root"),)
+        )
+        meta = ObjectMeta(name="vm", namespace=NAMESPACE)
+        await world.objects.create(VirtualTarget(metadata=meta, spec=spec))
+        await world.until(lambda: phase(world) == "Running")
+        before, first = await claim(world.objects), again(world)
+        assert first is not None
+        disk = await world.objects.get(VirtualDisk, NAMESPACE, "root")
+        await world.objects.update(replace(disk, spec=replace(disk.spec, size="64Mi")))
+        await world.until(lambda: (again(world) or first).metadata.uid != first.metadata.uid)
+        grown = await claim(world.objects)
+        assert grown.metadata.annotations[SIZE] == str(64 * MIB), "before the Pod was made"
+        assert grown.metadata.uid == before.metadata.uid
+        await world.until(lambda: phase(world) == "Running")
+        second = again(world)
+        assert second is not None
+        await world.always(lambda: again(world) is second, seconds=60)
+
+    world = PodWorld()
+    world.disk_storage = ClaimStorage(world.objects)  # type: ignore[assignment]
+    world.tell(story)
+
+
 def phase(world: PodWorld) -> str:
     found = world.views[VirtualTarget].get(NAMESPACE, "vm")
     return found.status.phase.value if found is not None else ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bullpen.api.exporter_template import Driver
-from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.kinds.virtualdisk import DiskImage, VirtualDisk, VirtualDiskSpec
 from bullpen.api.kinds.virtualtarget import (
     RestartPolicy,
     TargetDisk,
@@ -482,6 +482,97 @@ def test_growing_a_template_grows_its_disks_and_never_shrinks_them() -> None:
         await world.always(
             lambda: {d.spec.size for d in disks(world).values()} == {"16Mi"}, seconds=30
         )
+
+    World().run(story)
+
+
+def test_disks_that_grow_in_a_restart_take_no_more_members_than_allowed_and_no_lease() -> None:
+    async def story(world: World) -> None:
+        await make(world, 4)
+        world.provisioner.disks_fixed = "a Pod gets its volumes only when it is created"
+        held = await lease(world, "job")
+        most = 0
+
+        def down() -> int:
+            return sum(
+                "False" in str(found.status)
+                for t in targets(world).values()
+                if (found := get(t.status.conditions, "Ready")) is not None
+            )
+
+        def looked(old: VirtualTarget | None, new: VirtualTarget | None) -> None:
+            nonlocal most
+            most = max(most, down())
+
+        world.views[VirtualTarget].listen(looked)
+        await edit(world, virtual_disk_templates=(root(size="16Mi"),))
+
+        def grown() -> set[str]:
+            return {name for name, d in disks(world).items() if d.status.capacity == "16Mi"}
+
+        free = {f"{name}-root" for name in names(world) if name != held}
+        await world.until(lambda: grown() == free, seconds=120)
+        await world.always(lambda: targets(world)[held].status.starts == 1, seconds=30)
+        assert most == 1
+        await world.release("job")
+        await world.until(lambda: len(grown()) == 4 and ready(world) == 4, seconds=60)
+        await world.until(lambda: reason(world, "Synced") == "PoolSynced")
+        await world.sleep(120)
+        assert {t.status.starts for t in targets(world).values()} == {2}
+        assert "MemberRestarted" in {event.reason for event in await world.events()}
+
+    World().run(story)
+
+
+def placeholders(*names: str) -> tuple[TargetDisk, ...]:
+    return tuple(TargetDisk(virtual_disk=name) for name in names)
+
+
+def test_several_placeholders_are_resolved_in_their_places_at_the_creation() -> None:
+    async def story(world: World) -> None:
+        image = TargetDisk(image=DiskImage(path="/images/tools.qcow2"))
+        cache = replace(root(RETAIN), name="cache")
+        home = replace(root(), name="home")
+        first, *rest = placeholders("cache", "root", "home")
+        seen: list[tuple[TargetDisk, ...]] = []
+
+        def born(old: VirtualTarget | None, new: VirtualTarget | None) -> None:
+            if old is None and new is not None:
+                seen.append(new.spec.disks)
+
+        world.views[VirtualTarget].listen(born)
+        await make(
+            world,
+            2,
+            virtual_disk_templates=(root(), cache, home),
+            template=template(disks=(first, image, *rest)),
+        )
+        for number in range(2):
+            one, *others = placeholders(f"p-cache-{number}", f"p-{number}-root", f"p-{number}-home")
+            assert seen[number] == (one, image, *others)
+            assert targets(world)[f"p-{number}"].spec.disks == seen[number]
+        assert len(disks(world)) == 6
+
+    World().run(story)
+
+
+def test_the_boot_disk_of_a_removed_template_goes_when_its_member_is_recreated() -> None:
+    async def story(world: World) -> None:
+        data = replace(root(), name="data")
+        both = placeholders("root", "data")
+        await make(
+            world, 1, virtual_disk_templates=(root(RETAIN), data), template=template(disks=both)
+        )
+        alone = template(disks=placeholders("data"))
+        await edit(world, virtual_disk_templates=(data,), template=alone)
+        await world.until(lambda: reason(world, "Synced") == "PoolSynced", seconds=60)
+        await world.sleep(60)
+        assert targets(world)["p-0"].spec.disks == placeholders("p-root-0", "p-0-data")
+        assert sorted(disks(world)) == ["p-0-data", "p-root-0"]
+        await world.remove(VirtualTarget, "p-0")
+        await world.until(lambda: names(world) == ["p-1"] and ready(world) == 1)
+        assert targets(world)["p-1"].spec.disks == placeholders("p-1-data")
+        await world.until(lambda: sorted(disks(world)) == ["p-1-data"])
 
     World().run(story)
 

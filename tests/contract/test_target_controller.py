@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bullpen.api.exporter_template import Driver
+from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
 from bullpen.api.kinds.virtualtarget import (
@@ -23,7 +24,7 @@ from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.object_edit import change
 from bullpen.core.conditions import get
 from bullpen.core.targets.profiles import PROVISIONER
-from bullpen.errors import NotFound
+from bullpen.errors import NotFound, Refused
 from bullpen.provisioners.base import ExitReason, InstancePhase
 from support.pool_world import LABELS, NAMESPACE, World
 
@@ -580,5 +581,91 @@ def test_another_boot_disk_is_a_restart() -> None:
         await world.until(lambda: target(world).status.starts == 2 and ready(world))
         assert machine(world) is not before
         assert in_effect(world)
+
+    World().run(story)
+
+
+def test_a_machine_without_space_is_paused_takes_no_lease_and_goes_on() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root")
+        world.provisioner.pause(KEY, "its host has no space for disk root")
+        await world.until(lambda: says(world) == "False NoSpace")
+        found = get(target(world).status.conditions, "Ready")
+        assert found is not None
+        assert "its host has no space for disk root" in found.message
+
+        def root() -> VirtualDisk:
+            disk = world.views[VirtualDisk].get(NAMESPACE, "root")
+            assert disk is not None
+            return disk
+
+        def about_root() -> str:
+            condition = get(root().status.conditions, "Ready")
+            return f"{condition.status} {condition.reason}" if condition is not None else ""
+
+        await world.until(lambda: about_root() == "False NoSpace", seconds=5)
+        assert root().status.phase == "Ready"
+        await world.ask("one")
+        await world.until(lambda: "target vm is paused" in world.waits("one"))
+        await world.always(lambda: world.got("one") == "", seconds=5)
+        events = (await world.objects.list(Event)).items
+        assert [each.type for each in events if each.reason == "NoSpace"] == ["Warning"]
+
+        world.provisioner.pause(KEY, "")
+        await world.until(lambda: world.got("one") == "vm")
+        await world.until(lambda: about_root() == "True Ready" and ready(world))
+        assert target(world).status.starts == 1
+
+    World().run(story)
+
+
+def test_a_disk_that_its_storage_does_not_grow_keeps_no_machine_from_running() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root")
+        world.provisioner.disks_fixed = "a Pod gets its volumes only when it is created"
+        world.disk_storage.grow_fault = Refused("the storage class does not allow expansion")
+
+        def root() -> VirtualDisk:
+            disk = world.views[VirtualDisk].get(NAMESPACE, "root")
+            assert disk is not None
+            return disk
+
+        await world.objects.update(replace(root(), spec=replace(root().spec, size="16Mi")))
+        await world.until(lambda: target(world).status.starts == 2 and ready(world), seconds=60)
+        found = get(root().status.conditions, "Ready")
+        assert found is not None
+        assert (found.reason, root().status.phase) == ("ResizeRefused", "Ready")
+        assert "does not allow expansion" in found.message
+        await world.always(lambda: target(world).status.starts == 2, seconds=300)
+
+    World().run(story)
+
+
+@pytest.mark.parametrize("approval", UpdateApproval)
+def test_a_disk_that_cannot_grow_under_its_machine_grows_in_a_restart(
+    approval: UpdateApproval,
+) -> None:
+    async def story(world: World) -> None:
+        for name in ("root", "data"):
+            await make_disk(world, name)
+        await running(world, disks=disk_names("root", "data"), update_approval=approval)
+        world.provisioner.disks_fixed = "this board has no slots"
+        data = world.views[VirtualDisk].get(NAMESPACE, "data")
+        assert data is not None
+        await world.objects.update(replace(data, spec=replace(data.spec, size="16Mi")))
+
+        def size() -> str:
+            found = world.views[VirtualDisk].get(NAMESPACE, "data")
+            assert found is not None
+            return str(found.status.capacity)
+
+        if approval is UpdateApproval.MANUAL:
+            await world.until(lambda: says(world, "RestartRequired") == "True DiskNotGrown")
+            assert target(world).status.starts == 1
+            await annotate(world, RESTART, "approved")
+        await world.until(lambda: target(world).status.starts == 2 and ready(world), seconds=60)
+        await world.until(lambda: says(world, "RestartRequired") == "False UpToDate", seconds=5)
+        assert size() == "16Mi"
+        await world.always(lambda: target(world).status.starts == 2, seconds=120)
 
     World().run(story)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,20 @@ def members(service: Service) -> dict[str, str]:
     return {m["metadata"]["name"]: m["spec"]["disks"][0]["virtualDisk"] for m in found}
 
 
+def from_python(service: Service, name: str) -> str:
+    """What the program of the how-to prints, with another kubeconfig and member."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "lasting-pools.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    for before, after in (
+        ("lab/kubeconfig", str(service.data / "kubeconfig")),
+        ("runners-1", name),
+    ):
+        assert before in program
+        program = program.replace(before, after)
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_a_pool_grows_loses_a_member_by_name_and_reuses_its_disk(lab: Service) -> None:
     apply(lab, pool("runners"))
     until_pool(lab, "runners", readyReplicas=2, replicas=2)
@@ -306,6 +322,11 @@ def test_a_pool_grows_loses_a_member_by_name_and_reuses_its_disk(lab: Service) -
     until_pool(lab, "runners", readyReplicas=1, replicas=1)
     assert sorted(members(lab)) == ["runners-2"]
     assert len(machines(lab)) == 1
+
+    assert "('runners-2',) leave, 0 stay" in from_python(lab, "runners-2")
+    assert "() leave, 0 stay" in from_python(lab, "runners-2")
+    until_pool(lab, "runners", replicas=0)
+    assert not machines(lab)
 
     lab.kubectl("delete", "virtualtargetpool", "runners", f"--timeout={SECONDS:.0f}s")
     eventually(lambda: not machines(lab), seconds=SECONDS)

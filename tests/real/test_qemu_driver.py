@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +14,9 @@ import pytest
 from jumpstarter.common.exceptions import JumpstarterException
 from jumpstarter.common.utils import serve
 
-from support.qemu_machine import MIB, machine, make, prompt, told
+from support.mounts import tmpfs
+from support.qemu_machine import ADDRESS, FIRMWARE, MIB, machine, make, prompt, told
+from support.real_service import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
@@ -122,3 +126,30 @@ def test_disks_are_left_where_that_is_asked_for(
     with machine(disks=[{"name": "root", "size": MIB}], retain=True) as client:
         client.power.on()
     assert [path.name for path in tmp_path.rglob("*.overlay")] == ["root.overlay"]
+
+
+def test_a_machine_whose_host_is_full_is_paused_and_goes_on(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", megabytes=4) as small:
+        disk = small.path / "root.qcow2"
+        create = ["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "16M"]
+        subprocess.run(create, check=True)
+        driver = make(
+            default_partitions={"bios": FIRMWARE},
+            site={"lasting": True, "disks": [{"name": "root", "path": str(disk)}]},
+        )
+        with serve(driver) as client:
+            with prompt(client) as console:
+                console.sendline(f'virtio write {ADDRESS} 0 4000; echo "do""ne"')
+
+                def paused() -> str:
+                    return str(asyncio.run(driver.paused()))
+
+                eventually(lambda: bool(paused()), seconds=40, what="a machine without space")
+                assert paused() == "its host has no space for disk root"
+                small.remount("size=40m")
+                eventually(lambda: not paused(), seconds=20, what="a machine that goes on")
+                console.expect("16384 blocks written: OK", timeout=20)
+            client.power.off()
+            assert asyncio.run(driver.paused()) == ""
+        driver.close()
+        subprocess.run(["qemu-img", "check", "-q", str(disk)], check=True)

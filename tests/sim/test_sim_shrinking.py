@@ -6,6 +6,7 @@ import pytest
 
 from bullpen.sim.campaign import shrink
 from bullpen.sim.plan import (
+    ADDED_LASTING,
     FAULTS,
     LASTING_WORK,
     ONLY_LASTING,
@@ -64,9 +65,10 @@ def test_every_act_is_planned_by_some_seed(size: Size) -> None:
     work = {**(LASTING_WORK if size is Size.LASTING else WORK)}
     if size is Size.CLAIMS:
         work[Act.CLAIM] = 1
-    faults = {*FAULTS} if size is Size.LASTING else {*FAULTS} - ONLY_LASTING
-    assert {step.act for found in plans for step in found.steps} == {*faults, *work}
+    lasting = ONLY_LASTING | ADDED_LASTING
+    expected = {*FAULTS, *work} | lasting if size is Size.LASTING else {*FAULTS, *work} - lasting
+    assert {step.act for found in plans for step in found.steps} == expected
 
 
 def test_every_act_is_a_fault_or_somebodys_work() -> None:
-    assert {*FAULTS, *WORK, *LASTING_WORK, Act.CLAIM} == set(Act)
+    assert {*FAULTS, *WORK, *LASTING_WORK, Act.CLAIM, Act.GROW_DISKS} == set(Act)

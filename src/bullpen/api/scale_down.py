@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bullpen.api.fields import Rule, Struct, about
+from bullpen.api.resource import Resource
 
 REMOVALS_MAX = 1_000
 """Members of one pool that are on their way out by name."""
@@ -65,3 +66,9 @@ def explicit_rule(kind: str, count: str, *, unlimited: bool = False) -> Rule:
         f" scaledownwith subresource, or run bullpen scale-down {kind}/NAME --with TARGET",
         field_path=f".{count}",
     )
+
+
+def removal_path(resource: Resource, namespace: str, name: str) -> str:
+    """The path to POST names of members of a pool to."""
+    group = f"subresources.{resource.group}/{resource.version}"
+    return f"/apis/{group}/namespaces/{namespace}/{resource.plural}/{name}/scaledownwith"

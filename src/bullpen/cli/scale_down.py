@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from bullpen.api.scale_down import removal_path
 from bullpen.cli import manifests
-from bullpen.cli.connection import Api, path_of, resource_named
+from bullpen.cli.connection import Api, resource_named
 from bullpen.cli.options import connected, namespaced
 
 
@@ -29,10 +30,9 @@ def scale_down(
     if not slash or not name or not resource.named_removal:
         raise click.UsageError("write TARGET as virtualtargetpool/NAME or exporterset/NAME")
     given = [each.strip() for each in names.split(",") if each.strip()]
-    path = path_of(resource, namespace, name, "scaledownwith")
     found = api.request(
         "POST",
-        path.replace("/apis/", "/apis/subresources.", 1),
+        removal_path(resource, namespace, name),
         query={"dryRun": "All"} if dry_run else {},
         body={"targets": given, "whenIdle": when_idle},
     )

@@ -75,6 +75,11 @@ class ClusterObjects:
         await self._transport.close()
 
     @property
+    def access(self) -> Access:
+        """How its API server is reached."""
+        return self._transport.access
+
+    @property
     def requests(self) -> Counter[tuple[str, str, int]]:
         """How many requests were answered, by verb, resource and status code."""
         return self._transport.requests

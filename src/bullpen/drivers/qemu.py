@@ -8,6 +8,7 @@ images whatever the last one did.
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import resource
 import shutil
@@ -145,6 +146,9 @@ class Qemu(published.Qemu):
             self._tmp_dir: Any = _KeptDirectory()
         self._images = ImageTool(self.machine_site.launcher)
         self.on_ended: Callable[[int], None] | None = None
+        self._talks = asyncio.Lock()
+        """QEMU has one conversation at a time on its socket for changes."""
+
         self.sandbox = sandbox.current()
         self.occupation = Occupation()
         self._granted_memory = sizes.memory_bytes(self.mem)
@@ -237,13 +241,21 @@ class Qemu(published.Qemu):
             if not self._control or not self.is_on():
                 raise RestartNeeded("this machine takes its disks only when it starts")
             try:
-                async with talking(self._controlled()) as qmp:
+                async with self._talks, talking(self._controlled()) as qmp:
                     for change in due:
                         await qemu_disks.apply(qmp, change)
                         disks = qemu_disks.applied(self.machine_site.disks, change)
                         self.machine_site = replace(self.machine_site, disks=disks)
             except (QmpError, OSError) as error:
                 raise RestartNeeded(f"QEMU refused it: {error}") from None
+
+    async def paused(self) -> str:
+        """Why the machine is paused, empty if it is not; it is let go on each time."""
+        if not self._control or not self.is_on():
+            return ""
+        async with self._talks, talking(self._controlled()) as qmp:
+            names = await qemu_disks.without_space(qmp)
+        return f"its host has no space for disk {', '.join(names)}" if names else ""
 
     def _controlled(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""Changes of the disks of a running machine, through QMP.
+"""Changes of the disks of a running machine, and disks without space, through QMP.
 
 The boot disk stays: it is a device of its own. The others are on a SCSI controller, where a
 disk comes and goes without the help of the guest.
@@ -120,3 +120,23 @@ async def _released(qmp: Qmp, name: str) -> None:
         await qmp.until("DEVICE_DELETED", device=name)
     finally:
         await qmp.execute("cont")
+
+
+async def without_space(qmp: Qmp) -> tuple[str, ...]:
+    """The disks for which the machine is paused because nothing can be written; it goes on then.
+
+    QEMU pauses a machine when its host has no space for a write, so no file is damaged and the
+    guest sees no error. The write is repeated when the machine goes on, which pauses it again if
+    there is still no space.
+    """
+    state = await qmp.execute("query-status")
+    if state["status"] != "io-error":
+        return ()
+    devices = await qmp.execute("query-block")
+    names = tuple(
+        device["inserted"].get("node-name", "")
+        for device in devices
+        if device.get("io-status", "ok") != "ok" and "inserted" in device
+    )
+    await qmp.execute("cont")
+    return names

@@ -14,13 +14,14 @@ IMAGE_BYTES = 1 << 30
 
 
 class MemoryDiskStorage:
-    """Keeps the sizes of disks in a dict; ``fault``, if set, is what the next creation raises."""
+    """Keeps the sizes of disks in a dict; ``fault`` and ``grow_fault``, if set, are raised."""
 
     host = "memory"
 
     def __init__(self) -> None:
         self.stored: dict[tuple[Key, str], StoredDisk] = {}
         self.fault: LabError | None = None
+        self.grow_fault: LabError | None = None
 
     async def look(self, key: Key, uid: str, *, attached_to: str = "") -> StoredDisk | None:
         return self.stored.get((key, uid))
@@ -35,6 +36,8 @@ class MemoryDiskStorage:
         return self.stored.setdefault((key, uid), made)
 
     async def grow(self, key: Key, uid: str, size_bytes: int) -> StoredDisk:
+        if self.grow_fault is not None:
+            raise self.grow_fault
         found = self.stored[key, uid]
         grown = max(found.virtual_bytes, size_bytes)
         made = StoredDisk(virtual_bytes=grown, allocated_bytes=found.allocated_bytes)

@@ -180,6 +180,12 @@ class FakeProvisioner:
         if machine is not None and not _has_exited(machine):
             self._exit(machine, ExitReason.CRASHED, "it was killed")
 
+    def pause(self, key: Key, why: str) -> None:
+        """As if nothing could be written on its host; with an empty reason, it goes on."""
+        machine = self._machines[key]
+        machine.instance = replace(machine.instance, paused=why)
+        self._tell(key)
+
     # How it works
 
     def _boot(self, machine: _Machine) -> None:

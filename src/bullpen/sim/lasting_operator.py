@@ -24,17 +24,12 @@ class LastingOperator:
         self._operator = operator
 
     async def prepare(self, replicas: int) -> None:
-        disk = {
-            "name": "root",
-            "reclaim": {"onScaleDown": "Retain"},
-            "spec": {"size": "8Mi"},
-        }
         spec = {
             "replicas": replicas,
             "scaleDownPolicy": ("NewestFirst", "OldestFirst", "Explicit")[replicas % 3],
             "updateStrategy": {"type": "Replace" if replicas % 2 else "InPlace"},
             "template": _template("first"),
-            "virtualDiskTemplates": [disk],
+            "virtualDiskTemplates": [_disk(8)],
         }
         await self._operator.apply(object_of(VIRTUAL, "VirtualTargetPool", POOL, spec=spec))
 
@@ -43,6 +38,10 @@ class LastingOperator:
 
     async def edit_template(self, chance: random.Random) -> None:
         await self._change({"template": _template(f"flavour{chance.randint(0, 2)}")})
+
+    async def grow(self, chance: random.Random) -> None:
+        """Ask for another size; a smaller one concerns new disks only."""
+        await self._change({"virtualDiskTemplates": [_disk(chance.choice((8, 16, 32, 64)))]})
 
     async def pause(self, chance: random.Random) -> None:
         await self._change({"paused": True})
@@ -87,6 +86,11 @@ class LastingOperator:
         return sorted(
             target["metadata"]["name"] for target in self._stage.truth.all("VirtualTarget")
         )
+
+
+def _disk(mebibytes: int) -> dict[str, object]:
+    reclaim = {"onScaleDown": "Retain"}
+    return {"name": "root", "reclaim": reclaim, "spec": {"size": f"{mebibytes}Mi"}}
 
 
 def _template(flavour: str) -> dict[str, object]:

@@ -173,6 +173,11 @@ def _untidy_lasting(world: World, pool: Raw) -> Iterator[str]:
     used = [disk for member in members for disk in status(member).get("disks") or ()]
     if len(set(used)) != len(members):
         yield f"the {len(members)} members of pool {meta['name']} have the disks {sorted(used)}"
+    for disk in world.truth.all("VirtualDisk"):
+        name, said = disk["metadata"]["name"], status(disk)
+        full = any(each["reason"] == "NoSpace" for each in said.get("conditions") or ())
+        if name in used and said.get("capacity") != disk["spec"]["size"] and not full:
+            yield f"disk {name} has {said.get('capacity')}, not {disk['spec']['size']}"
     counted = status(pool)
     if (counted.get("replicas"), counted.get("updatedReplicas")) != (len(members), len(members)):
         yield f"pool {meta['name']} says {counted.get('updatedReplicas')} members are updated"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bullpen.errors import Cause, LabError, Refused, Unreachable
+from bullpen.placements.memory_disks import MemoryDiskStorage
 from bullpen.provisioners.base import Instance, InstanceSpec, Key, Listener, Profile
 from bullpen.provisioners.fake import FakeProvisioner, Faults
 from bullpen.sim.hangs import Hangs
@@ -31,8 +32,15 @@ class Machines:
     """All instances, and the behaviour of their backend."""
 
     def __init__(
-        self, chance: random.Random, faults: Faults, tasks: asyncio.TaskGroup, hangs: Hangs
+        self,
+        chance: random.Random,
+        faults: Faults,
+        tasks: asyncio.TaskGroup,
+        hangs: Hangs,
+        contents: MemoryDiskStorage,
     ) -> None:
+        """``contents``: those of lasting disks, which machines make larger."""
+        self.contents = contents
         self._hangs = hangs
         self.backend = FakeProvisioner(chance, faults=faults)
         self.specs: dict[Key, InstanceSpec] = {}
@@ -60,6 +68,13 @@ class Machines:
             return tuple(found.values())
         told = {**before, **found}
         return tuple(told[key] for key in sorted(told) if self._chance.random() >= LEFT_OUT)
+
+    async def change_disks(self, spec: InstanceSpec) -> None:
+        """A machine gets its disks, and makes those larger that are too small."""
+        await self.backend.change_disks(spec)
+        for disk in spec.profile.disks:
+            if (disk.key, disk.uid) in self.contents.stored:
+                await self.contents.grow(disk.key, disk.uid, disk.size_bytes)
 
     def heal(self) -> None:
         self.lies_until = 0.0
@@ -142,7 +157,7 @@ class Handle:
         await self._machines.ask(self._process, lambda: self._machines.backend.retire(key))
 
     async def change_disks(self, spec: InstanceSpec) -> None:
-        await self._machines.ask(self._process, lambda: self._machines.backend.change_disks(spec))
+        await self._machines.ask(self._process, lambda: self._machines.change_disks(spec))
 
     async def update_credentials(self, spec: InstanceSpec) -> None:
         await self._machines.ask(

@@ -8,7 +8,7 @@ once rarely gets far enough to be interesting.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,6 +68,7 @@ class Act(StrEnum):
     PAUSE_POOL = "pause-pool"
     DELETE_TARGET = "delete-target"
     STOP_TARGET = "stop-target"
+    GROW_DISKS = "grow-disks"
 
     # Faults
     CRASH = "crash"
@@ -97,6 +98,7 @@ class Act(StrEnum):
     STORAGE_FAILS = "storage-fails"
     STORAGE_HANGS = "storage-hangs"
     STORAGE_FULL = "storage-full"
+    MACHINE_PAUSED = "machine-paused"
 
 
 WORK: Mapping[Act, int] = {
@@ -129,15 +131,16 @@ LASTING_WORK: Mapping[Act, int] = {
 }
 """The same in a lab with a pool of lasting targets."""
 
-WORKS = (*WORK, *LASTING_WORK, Act.CLAIM)
+WORKS = (*WORK, *LASTING_WORK, Act.CLAIM, Act.GROW_DISKS)
 FAULTS = tuple(act for act in Act if act not in WORKS)
-ADDED = (
-    (Act.BACKEND_LIES, Act.ROTATION),
-    (Act.EXPORTER_HANGS, Act.ROUTER_HANGS, Act.SERVICE_HANGS),
-)
-"""Groups of faults with a chance of their own: adding one changes no other step of any seed."""
+ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
+"""Faults with a chance of their own: adding one changes no other step of any seed."""
 
-_ADDED = frozenset(act for group in ADDED for act in group)
+HANGS = frozenset({Act.EXPORTER_HANGS, Act.ROUTER_HANGS, Act.SERVICE_HANGS})
+"""The same, added later."""
+
+ADDED_LASTING = frozenset({Act.GROW_DISKS, Act.MACHINE_PAUSED})
+"""The same in runs with lasting targets."""
 
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
@@ -361,7 +364,14 @@ def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
         weather=_weather(chance, home),
         steps=(
             *_steps(chance, home, extent, lasts, router=router),
-            *_added(f"added-{seed}-{home}-{size}", lasts),
+            *_added(ADDED, ADDED_NUMBER, random.Random(f"added-{seed}-{home}-{size}"), lasts),
+            *_added(HANGS, HANGS_NUMBER, random.Random(f"hangs-{seed}-{home}-{size}"), lasts),
+            *_added(
+                ADDED_LASTING if extent.lasting else frozenset(),
+                ADDED_LASTING_NUMBER,
+                random.Random(f"lasting-{seed}-{home}-{size}"),
+                lasts,
+            ),
         ),
         lasts=lasts,
         boards=chance.randint(*extent.boards),
@@ -408,7 +418,8 @@ def _steps(
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     if not extent.lasting:
         absent |= ONLY_LASTING
-    possible = [act for act in FAULTS if act not in foreign | absent | _ADDED]
+    added = ADDED | HANGS | ADDED_LASTING
+    possible = [act for act in FAULTS if act not in foreign | absent | added]
     faults: dict[Act, float] = {
         act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35
     }
@@ -429,17 +440,21 @@ def _steps(
     )
 
 
-def _added(source: str, lasts: float) -> Iterator[Step]:
-    """Steps of the added faults; each group is numbered from another ``ADDED_NUMBER``."""
-    for index, group in enumerate(ADDED):
-        chance = random.Random(f"{source}-{index}" if index else source)
-        found = [
-            (chance.uniform(0, lasts), act, chance.getrandbits(32))
-            for act in group
-            for _ in range(chance.choice((0, 0, 1, 2)))
-        ]
-        for number, (at, act, seed) in enumerate(sorted(found)):
-            yield Step(number=(index + 1) * ADDED_NUMBER + number, at=at, act=act, seed=seed)
+def _added(
+    acts: frozenset[Act], first: int, chance: random.Random, lasts: float
+) -> tuple[Step, ...]:
+    """Steps of the added acts, numbered from ``first``."""
+    found = [
+        (chance.uniform(0, lasts), act, chance.getrandbits(32))
+        for act in sorted(acts)
+        for _ in range(chance.choice((0, 0, 1, 2)))
+    ]
+    return tuple(
+        Step(number=number, at=at, act=act, seed=seed)
+        for number, (at, act, seed) in enumerate(sorted(found), start=first)
+    )
 
 
 ADDED_NUMBER = 1_000_000
+HANGS_NUMBER = 3_000_000
+ADDED_LASTING_NUMBER = 2_000_000

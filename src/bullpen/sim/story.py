@@ -52,6 +52,7 @@ class Story:
             Act.PAUSE_POOL: self._lasting.pause,
             Act.DELETE_TARGET: self._lasting.delete_target,
             Act.STOP_TARGET: self._lasting.stop_target,
+            Act.GROW_DISKS: self._grow_disks,
             Act.CLAIM: Claimant(world, operator).claim,
             Act.CRASH: self._crash,
             Act.SUCCESSION: self._succession,
@@ -80,6 +81,7 @@ class Story:
             Act.STORAGE_FAILS: self._storage_fails,
             Act.STORAGE_HANGS: self._storage_hangs,
             Act.STORAGE_FULL: self._storage_full,
+            Act.MACHINE_PAUSED: self._machine_paused,
         }
 
     async def tell(self) -> None:
@@ -269,6 +271,25 @@ class Story:
             key = chance.choice(up)
             self._world.say(key[1], "dies")
             backend.crash(key)
+
+    async def _machine_paused(self, chance: random.Random) -> None:
+        """The host of a machine has no space for what it writes, for a while."""
+        backend = self._world.machines.backend
+        up = [key for key in backend.held() if _is_running(backend.instance(key))]
+        if not up:
+            return
+        key = chance.choice(up)
+        self._world.say(key[1], "is paused")
+        backend.pause(key, "its host has no space")
+        await asyncio.sleep(chance.uniform(1, 20))
+        if key in backend.held():
+            backend.pause(key, "")
+
+    async def _grow_disks(self, chance: random.Random) -> None:
+        """Disks become larger, under their machines or, where those cannot, in a restart."""
+        fixed = chance.random() < 0.5
+        self._world.machines.backend.disks_fixed = "it has no slots" if fixed else ""
+        await self._lasting.grow(chance)
 
     async def _backend_away(self, chance: random.Random) -> None:
         self._world.machines.away_until = self._world.time + chance.uniform(1, 20)

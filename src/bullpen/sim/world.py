@@ -97,9 +97,11 @@ class World:
         else:
             self.home = ClusterHome(self.disk, self.clock, ids, self.api)
         faults = Faults(boot_seconds=plan.boot, start_failed=plan.weather.start_failed)
-        self.machines = Machines(self.chance("machines"), faults, self.tasks, self.hangs)
-        self.machines.backend.listen(self._machine_changed)
         self.lasting_storage = LastingStorage(self.chance("lasting storage"))
+        self.machines = Machines(
+            self.chance("machines"), faults, self.tasks, self.hangs, self.lasting_storage.contents
+        )
+        self.machines.backend.listen(self._machine_changed)
         self.network = Network(self.chance("network"), plan.weather, self.front, self.hangs)
         self.processes: list[Process] = []
         self.apart: RouterProcess | None = None

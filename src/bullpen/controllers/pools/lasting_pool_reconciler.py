@@ -16,7 +16,7 @@ from typing import assert_never
 
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.virtualdisk import VirtualDisk
-from bullpen.api.kinds.virtualtarget import VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtarget import RESTART, VirtualTarget, VirtualTargetSpec
 from bullpen.api.kinds.virtualtargetpool import (
     DISK_TEMPLATE,
     FREE_SINCE,
@@ -39,6 +39,7 @@ from bullpen.core.pools.lasting_pool import (
     Delete,
     LastingPlan,
     LastingPool,
+    Restart,
     Update,
     Usual,
 )
@@ -163,7 +164,7 @@ class LastingPoolReconciler:
 
     async def _act(self, seen: LastingPool, plan: LastingPlan) -> list[Attempt]:
         attempts: list[Attempt] = []
-        for kind in (Delete, Create, Update):
+        for kind in (Delete, Create, Update, Restart):
             group = [action for action in plan.actions if isinstance(action, kind)]
             errors = await in_batches(
                 [partial(self._perform, seen, action) for action in group], stops=_stops
@@ -190,6 +191,9 @@ class LastingPoolReconciler:
             case Update(name=name):
                 found = self._member(pool, name)
                 written = await self._objects.update(_updated(found, pool, seen))
+                self._targets.observe(written)
+            case Restart(name=name):
+                written = await self._objects.update(_approved(self._member(pool, name)))
                 self._targets.observe(written)
             case _:
                 assert_never(action)
@@ -331,6 +335,12 @@ def _updated(found: VirtualTarget, pool: VirtualTargetPool, seen: LastingPool) -
     annotations = {**found.metadata.annotations, **pool.spec.template.metadata.annotations}
     meta = replace(found.metadata, labels=lasting_pool.member_labels(pool), annotations=annotations)
     return replace(found, metadata=meta, spec=seen.spec_of(found.metadata.name, found))
+
+
+def _approved(found: VirtualTarget) -> VirtualTarget:
+    """A member whose restart is approved, for as long as it is not started again."""
+    annotations = {**found.metadata.annotations, RESTART: f"disks-{found.status.starts}"}
+    return replace(found, metadata=replace(found.metadata, annotations=annotations))
 
 
 def _disk(pool: VirtualTargetPool, owner: Kind, action: CreateDisk) -> VirtualDisk:

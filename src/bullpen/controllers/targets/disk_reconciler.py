@@ -15,6 +15,7 @@ from bullpen.api.objects import Objects
 from bullpen.controllers.object_edit import change, change_status
 from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.views import Views
+from bullpen.core import conditions
 from bullpen.core.targets import disks
 from bullpen.core.targets.disks import Create, DiskView, Grow, Protect, Remove, Report
 from bullpen.errors import LabError, NoCapacity, NotFound, Unavailable
@@ -142,8 +143,10 @@ class DiskReconciler:
             written = await change_status(self._objects, self._disks, newest, edit)
         except NotFound:
             return
-        if written.status.phase is not newest.status.phase and report.message:
-            warning = report.phase in (DiskPhase.FAILED, DiskPhase.LOST)
+        full, was_full = report.reason == disks.NO_SPACE, _reason(newest) == disks.NO_SPACE
+        news = written.status.phase is not newest.status.phase or (full and not was_full)
+        if news and report.message:
+            warning = full or report.phase in (DiskPhase.FAILED, DiskPhase.LOST)
             self._events.emit(
                 written, reason=report.reason, message=report.message, warning=warning
             )
@@ -179,16 +182,26 @@ def _facts(disk: VirtualDisk) -> tuple[object, ...]:
     return meta.uid, meta.generation, meta.deletion_timestamp, meta.finalizers
 
 
+def _reason(disk: VirtualDisk) -> str:
+    found = conditions.get(disk.status.conditions, "Ready")
+    return found.reason if found is not None else ""
+
+
 def _failure(disk: VirtualDisk, error: LabError) -> Report:
     grown = disk.status.capacity != ""
     if isinstance(error, NoCapacity):
         phase = DiskPhase.RESIZING if grown else DiskPhase.PENDING
-        return Report(phase=phase, reason="NoSpace", message=error.message, retry=disks.RETRY_AFTER)
+        return Report(
+            phase=phase, reason=disks.NO_SPACE, message=error.message, retry=disks.RETRY_AFTER
+        )
     if isinstance(error, Unavailable):
         phase = disk.status.phase if grown else DiskPhase.PENDING
         return Report(
-            phase=phase, reason="StorageFailed", message=error.message, retry=disks.RETRY_AFTER
+            phase=phase, reason=disks.STORAGE_FAILED, message=error.message, retry=disks.RETRY_AFTER
         )
+    if grown:
+        # It stays as it is, and machines can use it.
+        return Report(phase=DiskPhase.READY, reason=disks.RESIZE_REFUSED, message=error.message)
     return Report(phase=DiskPhase.FAILED, reason="SourceRefused", message=error.message)
 
 

@@ -55,4 +55,5 @@ def _disks(target: VirtualTarget) -> frozenset[str]:
 
 
 def _facts(target: VirtualTarget) -> tuple[object, ...]:
-    return _disks(target), target.status.disks, target.metadata.deletion_timestamp
+    full = disks.without_space(target)
+    return _disks(target), target.status.disks, target.metadata.deletion_timestamp, full

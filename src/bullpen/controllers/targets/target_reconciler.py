@@ -84,8 +84,13 @@ class TargetReconciler:
         seen = self._observe(target)
         verdict = lasting_targets.decide(seen, now=now)
         try:
-            target = await self._say(seen, verdict)
-            await self._perform(replace(seen, target=target), verdict)
+            if verdict.step == EditExporter(enabled=True):
+                # Before it is said: a lease that waits for it would find nothing to wait for.
+                await self._perform(seen, verdict)
+                await self._say(seen, verdict)
+            else:
+                target = await self._say(seen, verdict)
+                await self._perform(replace(seen, target=target), verdict)
         except (AlreadyExists, NotFound, Conflict):
             # Something changed since it was seen; look again.
             return Outcome(wake_at=now + UNLISTED_RETRY)

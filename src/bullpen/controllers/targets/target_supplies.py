@@ -13,6 +13,7 @@ from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.leases.requests import Supply
 from bullpen.core.matcher import Device
+from bullpen.core.targets import disks
 
 _COMING = frozenset({TargetPhase.PENDING, TargetPhase.STARTING, TargetPhase.STOPPING})
 
@@ -45,11 +46,13 @@ def _supply(target: VirtualTarget | None) -> Supply | None:
         return None
     # A target that is told to restart is in service until its machine stops.
     restarting = conditions.holds(target.status.conditions, "RestartRequired")
-    if not target.spec.running or not (target.status.phase in _COMING or restarting):
+    full = disks.without_space(target)
+    if not target.spec.running or not (target.status.phase in _COMING or restarting or full):
         return None
     name = target.metadata.name
+    state = "paused: its host has no space" if full else target.status.phase.lower()
     return Supply(
         name=name,
         member=Device(labels=target.metadata.labels),
-        message=f"target {name} is {target.status.phase.lower()}",
+        message=f"target {name} is {state}",
     )

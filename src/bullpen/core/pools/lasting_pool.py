@@ -16,7 +16,12 @@ from enum import StrEnum
 from itertools import count, islice
 
 from bullpen.api import codec
-from bullpen.api.kinds.virtualtarget import UpdateApproval, VirtualTarget, VirtualTargetSpec
+from bullpen.api.kinds.virtualtarget import (
+    RESTART,
+    UpdateApproval,
+    VirtualTarget,
+    VirtualTargetSpec,
+)
 from bullpen.api.kinds.virtualtargetpool import (
     POOL_NAME,
     POOL_UID,
@@ -28,6 +33,7 @@ from bullpen.api.kinds.virtualtargetpool import (
 from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.core import conditions
 from bullpen.core.pools.refusals import Refusal, of, permitted
+from bullpen.core.targets.lasting_targets import NOT_GROWN
 
 CREATES_MAX = 500
 """Members created in one pass, in growing batches; the rest follow in the next ones."""
@@ -85,6 +91,15 @@ class LastingMember:
 
     def effective(self, template: str) -> bool:
         return self.written == template and self.settled
+
+    @property
+    def waits_to_grow(self) -> bool:
+        """Whether it runs with a disk that grows in a restart, which nobody has to approve."""
+        found = conditions.get(self.target.status.conditions, "RestartRequired")
+        due = found is not None and found.reason == NOT_GROWN and self.restart_pending
+        asked = self.target.metadata.annotations.get(RESTART, "")
+        automatic = self.target.spec.update_approval is UpdateApproval.AUTOMATIC
+        return due and automatic and asked == self.target.status.restarted and not self.ending
 
     @property
     def restart_pending(self) -> bool:
@@ -173,7 +188,16 @@ class Update:
     message: str = ""
 
 
-Action = Create | Delete | Update
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Approve the restart of a member, for a disk that cannot grow under its machine."""
+
+    name: str
+    rule: Rule = Rule.DISKS
+    message: str = "a disk grows"
+
+
+Action = Create | Delete | Update | Restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +250,10 @@ def plan(seen: LastingPool, *, now: datetime) -> LastingPlan:
     named = _removed_by_name(seen)
     creates = _creates(seen, missing, numbers, now)
     victims, waiting = _surplus(seen, live - spec.replicas, numbers)
-    rollout = (*_repairs(seen), *_rollout(seen)) if not creates and not victims else ()
+    rollout: tuple[Action, ...] = ()
+    if not creates and not victims:
+        rollout = (*_repairs(seen), *_rollout(seen))
+        rollout = (*rollout, *_restarts(seen, len(rollout)))
     return LastingPlan(
         actions=(*named, *creates, *victims, *rollout),
         gone=gone,
@@ -342,6 +369,17 @@ def _repairs(seen: LastingPool) -> tuple[Update, ...]:
         for m in seen.live
         if m.written == template and m.target.spec.disks != seen.spec_of(m.name, m.target).disks
     )
+
+
+def _restarts(seen: LastingPool, others: int) -> tuple[Restart, ...]:
+    """Members whose disks grow in a restart, as many as an update may make unavailable."""
+    waiting = [m for m in seen.live if m.waits_to_grow]
+    if not waiting or seen.pool.spec.update_strategy.type is UpdateType.ON_DELETE:
+        return ()
+    busy = sum(not _is_up(m) and not m.waits_to_grow for m in seen.live)
+    room = max(0, allowed_unavailable(seen.pool) - busy - others)
+    idle = sorted((m for m in waiting if not m.leased), key=_age)
+    return tuple(Restart(name=m.name) for m in idle[:room])
 
 
 def _is_up(member: LastingMember) -> bool:

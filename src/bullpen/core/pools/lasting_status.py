@@ -19,7 +19,14 @@ from bullpen.api.meta import Condition
 from bullpen.core import conditions
 from bullpen.core.pools import decision_log
 from bullpen.core.pools.decision_log import Done, Note
-from bullpen.core.pools.lasting_pool import Create, Delete, LastingPlan, LastingPool, Update
+from bullpen.core.pools.lasting_pool import (
+    Create,
+    Delete,
+    LastingPlan,
+    LastingPool,
+    Restart,
+    Update,
+)
 from bullpen.core.pools.refusals import Refusal, on_record, refused_writes
 
 
@@ -29,7 +36,7 @@ class LastingReport:
 
     seen: LastingPool
     plan: LastingPlan
-    done: tuple[Create | Delete | Update, ...] = ()
+    done: tuple[Create | Delete | Update | Restart, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     created: int = 0
     created_disks: int = 0
@@ -163,4 +170,5 @@ _REASONS = {
     "Create": "SuccessfulCreate",
     "Delete": "SuccessfulDelete",
     "Update": "SuccessfulUpdate",
+    "Restart": "MemberRestarted",
 }

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from bullpen.api.kinds.virtualdisk import DiskImage, DiskPhase, VirtualDisk, VirtualDiskStatus
 from bullpen.api.kinds.virtualtarget import VirtualTarget
-from bullpen.core.conditions import condition
+from bullpen.core import conditions
 from bullpen.kit import quantities
 from bullpen.kit.quantities import Family, Quantity
 
@@ -27,6 +27,15 @@ RETRY_AFTER = timedelta(seconds=15)
 """Pause after a step failed for lack of space or of an answer."""
 
 MESSAGE_LENGTH_MAX = 500
+
+NO_SPACE = "NoSpace"
+"""Reason of the condition Ready: the storage is full."""
+
+STORAGE_FAILED = "StorageFailed"
+RESIZE_REFUSED = "ResizeRefused"
+
+_NOT_GROWN = frozenset({NO_SPACE, RESIZE_REFUSED})
+"""Reasons for which the storage does not make a disk larger, however often it is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +99,8 @@ class Report:
     reason: str
     message: str = ""
     retry: timedelta = LOOK_EVERY
+    ready: bool = True
+    """False if the disk exists but cannot be used as it should."""
 
 
 Step = Create | Grow | Remove | Protect | Report
@@ -192,20 +203,35 @@ def too_small(size: int, source: int) -> Report:
 
 
 def _use(seen: DiskView, stored: StoredDisk) -> Step:
+    users = (each for each in seen.targets if opened(each, seen.disk.metadata.name))
+    paused = next(filter(without_space, users), None)
+    if paused is not None:
+        text = f"VirtualTarget {paused.metadata.name} is paused until its storage has space again"
+        return Report(phase=DiskPhase.READY, reason=NO_SPACE, message=text, ready=False)
     wanted = bytes_of(seen.disk.spec.size)
     if wanted is None or wanted <= stored.virtual_bytes:
         return Report(phase=DiskPhase.READY, reason="Ready")
     if any(opened(target, seen.disk.metadata.name) for target in seen.targets):
+        failed = conditions.get(seen.disk.status.conditions, "Ready")
+        if failed is not None and not grows_soon(seen.disk):
+            # Another restart of the machine would change nothing.
+            return Report(phase=DiskPhase.READY, reason=failed.reason, message=failed.message)
         text = "a machine has it open and grows it, or cannot before its target is restarted"
         return Report(phase=DiskPhase.RESIZING, reason="ResizePending", message=text)
     return Grow(size_bytes=wanted)
+
+
+def without_space(target: VirtualTarget) -> bool:
+    """Whether the machine of ``target`` is paused because nothing can be written."""
+    found = conditions.get(target.status.conditions, "Ready")
+    return found is not None and found.reason == NO_SPACE
 
 
 def status(seen: DiskView, report: Report, *, host: str, now: datetime) -> VirtualDiskStatus:
     """The status after a pass that ended with ``report``."""
     disk, stored = seen.disk, seen.stored
     old, generation = disk.status, disk.metadata.generation
-    ready = report.phase in (DiskPhase.READY, DiskPhase.RESIZING)
+    ready = report.ready and report.phase in (DiskPhase.READY, DiskPhase.RESIZING)
     return replace(
         old,
         observed_generation=generation,
@@ -214,7 +240,7 @@ def status(seen: DiskView, report: Report, *, host: str, now: datetime) -> Virtu
         allocated=text_of(stored.allocated_bytes) if stored else old.allocated,
         attached_to=holder(disk, seen.targets),
         host=host if stored else old.host,
-        conditions=condition(
+        conditions=conditions.condition(
             old.conditions,
             "Ready",
             status=ready,
@@ -230,6 +256,14 @@ def grows(disk: VirtualDisk) -> bool:
     """Whether the content is smaller than the disk should be."""
     wanted, present = bytes_of(disk.spec.size), bytes_of(disk.status.capacity)
     return wanted is not None and present is not None and wanted > present
+
+
+def grows_soon(disk: VirtualDisk) -> bool:
+    """Whether the storage makes the disk larger as soon as no machine has it open."""
+    found = conditions.get(disk.status.conditions, "Ready")
+    known = disk.status.observed_generation == disk.metadata.generation
+    failed = known and found is not None and found.reason in _NOT_GROWN
+    return grows(disk) and not failed
 
 
 def usable(disk: VirtualDisk) -> bool:

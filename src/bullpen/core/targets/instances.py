@@ -96,6 +96,9 @@ class Instance:
     detail: str = ""
     """For users: what it is doing, or what went wrong."""
 
+    paused: str = ""
+    """Its machine is paused because nothing can be written: why. It goes on by itself."""
+
     warning: str = ""
     """For operators: in which way it runs worse than it could, such as without KVM."""
 

@@ -40,6 +40,9 @@ BACK_OFF = timedelta(seconds=10)
 BACK_OFF_MAX = timedelta(minutes=5)
 """Pause before the third start; it doubles up to the maximum. The second start is immediate."""
 
+NOT_GROWN = "DiskNotGrown"
+"""Why a restart is required: the running machine cannot see the new size of a disk."""
+
 HELD_RETRY = timedelta(seconds=5)
 """How often a backend without capacity is asked again."""
 
@@ -288,6 +291,10 @@ def _stopped(seen: TargetView, now: datetime) -> Verdict:
     missing = disks_problem(seen)
     if missing is not None:
         return Verdict(phase=pending, reason=missing.reason, message=missing.message)
+    growing = [name for name, disk in seen.disks.items() if disk and disks.grows_soon(disk)]
+    if growing:
+        text = f"VirtualDisk {growing[0]} grows before it starts"
+        return Verdict(phase=pending, reason="DiskGrowing", message=text)
     if not seen.startable:
         return Verdict(phase=pending, reason="WaitingForToken", message="its exporter has no token")
     if seen.denied is not None:
@@ -379,11 +386,21 @@ def _running(seen: TargetView, instance: Instance) -> Verdict:
         return replace(_changing_disks(seen, instance), ended=ended)
     if stale and seen.problem is None and target.spec.update_approval is UpdateApproval.AUTOMATIC:
         return _stopping(seen, instance, "SettingsChanged", "its settings changed")
-    restart = "ApprovalPending" if stale else "DiskNotGrown" if seen.refused else ""
+    too_small = [name for name, disk in seen.disks.items() if disk and disks.grows_soon(disk)]
+    if seen.refused and too_small and not stale and _restarts_itself(target):
+        return _stopping(seen, instance, NOT_GROWN, f"VirtualDisk {too_small[0]} grows")
+    not_grown = NOT_GROWN if seen.refused and too_small else ""
+    restart = "ApprovalPending" if stale else not_grown
     if seen.problem is not None:
         restart = seen.problem.reason  # what was written cannot take effect
     state = _serving(seen, instance)
-    return replace(state, step=_edit(seen, enabled=True), restart=restart, ended=ended)
+    return replace(state, step=_offer(seen, instance), restart=restart, ended=ended)
+
+
+def _restarts_itself(target: VirtualTarget) -> bool:
+    """Whether it restarts by itself for a disk; the pool of a member decides how many do so."""
+    automatic = target.spec.update_approval is UpdateApproval.AUTOMATIC
+    return automatic and not any(owner.controller for owner in target.metadata.owner_references)
 
 
 def _disks_change(seen: TargetView, instance: Instance, *, stale: bool) -> bool:
@@ -400,7 +417,7 @@ def _disks_change(seen: TargetView, instance: Instance, *, stale: bool) -> bool:
 def _changing_disks(seen: TargetView, instance: Instance) -> Verdict:
     """Change the disks as soon as they are there; none is taken from a lease."""
     state = _serving(seen, instance)
-    edit = _edit(seen, enabled=True)
+    edit = _offer(seen, instance)
     leaving = [name for name in seen.target.status.disks if name not in seen.disks]
     if leaving and _disturbs(seen):
         text = f"VirtualDisk {leaving[0]} is detached when lease {seen.lease} ends"
@@ -415,12 +432,20 @@ def disks_wanted(made: Profile, target: VirtualTarget) -> str:
     return f"{target.status.starts}/{made.revision}/{sizes}"
 
 
+def _offer(seen: TargetView, instance: Instance) -> EditExporter | None:
+    """Let leases take it, unless its machine is paused."""
+    return _edit(seen, enabled=not instance.paused)
+
+
 def _serving(seen: TargetView, instance: Instance) -> Verdict:
     exporter = seen.exporter
     assert exporter is not None
     if instance.phase is InstancePhase.BOOTING:
         reason = instance.held or "Starting"
         return Verdict(phase=TargetPhase.STARTING, reason=reason, message=instance.detail)
+    if instance.paused:
+        text = f"its machine is paused and goes on by itself: {instance.paused}"
+        return Verdict(phase=TargetPhase.RUNNING, reason=disks.NO_SPACE, message=text)
     if presence.online(exporter) and presence.registered(exporter):
         return Verdict(phase=TargetPhase.RUNNING, reason="Running", ready=True)
     text = "its exporter is not connected"

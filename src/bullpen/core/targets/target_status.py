@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from bullpen.api.kinds.virtualtarget import DURING_LEASE, RESTART, Restarts, VirtualTargetStatus
+from bullpen.api.kinds.virtualtarget import (
+    DURING_LEASE,
+    RESTART,
+    Restarts,
+    UpdateApproval,
+    VirtualTargetStatus,
+)
 from bullpen.api.meta import Condition
 from bullpen.core.conditions import condition
 from bullpen.core.targets import disks, lasting_targets, profiles
@@ -116,7 +122,10 @@ def _restart_message(seen: TargetView, verdict: Verdict) -> str:
             : lasting_targets.MESSAGE_LENGTH_MAX
         ]
     why = f": {seen.refused}" if seen.refused else ""
-    if verdict.restart in ("ApprovalPending", "DiskNotGrown"):
+    manual = seen.target.spec.update_approval is UpdateApproval.MANUAL
+    if verdict.restart == lasting_targets.NOT_GROWN and not manual and not seen.lease:
+        return f"it is restarted{why}"
+    if manual and verdict.restart in ("ApprovalPending", lasting_targets.NOT_GROWN):
         text = f"a change needs a restart{why}; approve it with a new value of the annotation"
         return f"{text} {RESTART}"
     if seen.lease:

@@ -18,6 +18,7 @@ from bullpen.placements.local.wire import (
     Exited,
     Frames,
     KvmFailed,
+    Paused,
     Registered,
     Spawn,
     frame,
@@ -49,12 +50,13 @@ class Child:
         self.retain = spawn.retain
         self.groups = spawn.confinement.groups_of_limits if spawn.confinement else ()
         self.registered = False
+        self.paused = ""
         self.kvm_failed: KvmFailed | None = None
         self.output = output
         self.status = status
         self.kill_at: float | None = None
-        self.answers: list[DisksChanged] = []
-        """Answers that the supervisor has not been sent."""
+        self.answers: list[DisksChanged | Paused] = []
+        """What the supervisor has not been sent yet."""
 
         self._frames = Frames(EVENTS)
         self._log = log
@@ -63,7 +65,7 @@ class Child:
 
     @property
     def state(self) -> ChildState:
-        return ChildState(key=self.key, registered=self.registered)
+        return ChildState(key=self.key, registered=self.registered, paused=self.paused)
 
     @property
     def ended(self) -> bool:
@@ -88,6 +90,9 @@ class Child:
             if isinstance(message, Registered):
                 self.registered = True
             elif isinstance(message, DisksChanged):
+                self.answers.append(message)
+            elif isinstance(message, Paused):
+                self.paused = message.problem
                 self.answers.append(message)
             elif isinstance(message, KvmFailed):
                 self.kvm_failed = message

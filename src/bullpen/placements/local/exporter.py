@@ -40,6 +40,7 @@ from bullpen.placements.local.wire import (
     Exited,
     Frames,
     KvmFailed,
+    Paused,
     Registered,
     Spawn,
     frame,
@@ -69,6 +70,9 @@ READ_BYTES = 1 << 16
 CLOSE_SECONDS_MAX = 30.0
 """How long drivers may take to close after a lease."""
 
+PAUSED_LOOK_SECONDS = 5.0
+"""How often a lasting machine is asked whether it is paused for want of space."""
+
 RESET_LOOKS_MAX = 50
 
 RESET_LOOK_SECONDS = 0.05
@@ -94,6 +98,10 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
         told = KvmFailed(key=spawn.key, arch=arch, problem=problem[:DETAIL_LENGTH_MAX])
         report.sendall(frame(told))
 
+    def paused(problem: str) -> None:
+        told = Paused(key=spawn.key, problem=problem[:DETAIL_LENGTH_MAX])
+        report.sendall(frame(told))
+
     kvm_trial.report_to(kvm_failed)
     try:
         downloads.guard_drivers()
@@ -107,6 +115,7 @@ async def _serve(spawn: Spawn, report: socket.socket, on_orphaned: Callable[[], 
             single_use=spawn.single_use,
             lasting=LastingDevice(exporter.device_factory) if spawn.keep else None,
             on_registered=lambda: report.sendall(frame(Registered(key=spawn.key))),
+            on_paused=paused,
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, service.terminate)
@@ -195,13 +204,18 @@ class Service:
         single_use: bool,
         on_registered: Callable[[], None],
         lasting: LastingDevice | None = None,
+        on_paused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``lasting``: the machine is kept between leases."""
+        """``lasting``: the machine is kept between leases.
+
+        ``on_paused`` is told why it is paused, and with an empty text that it goes on.
+        """
         self._exporter = exporter
         self._token = token
         self._single_use = single_use
         self._on_registered = on_registered
         self._lasting = lasting
+        self._on_paused = on_paused
         self._recycler: Recycler | None = None
         self._task: asyncio.Task[Any] | None = None
         self._registered = False
@@ -283,9 +297,11 @@ class Service:
 
     async def run(self) -> Ending:
         self._task = asyncio.current_task()
+        looking: asyncio.Task[None] | None = None
         try:
             if self._lasting is not None:
                 await self._lasting.start(self._stop_if_off)
+                looking = asyncio.create_task(self._look_for_pauses(self._lasting))
             await self._exporter.serve()
         except asyncio.CancelledError:
             if not self._stopped:
@@ -294,9 +310,24 @@ class Service:
             log.exception("the exporter failed")
             return self._failed(said(error))
         finally:
+            if looking is not None:
+                looking.cancel()
             if self._lasting is not None:
                 self._lasting.close()
         return self._ended()
+
+    async def _look_for_pauses(self, lasting: LastingDevice) -> None:
+        told = ""
+        while True:
+            await asyncio.sleep(PAUSED_LOOK_SECONDS)
+            try:
+                why = await lasting.paused()
+            except Exception as error:  # a driver's; the machine goes on
+                log.warning("its machine cannot be asked whether it is paused: %s", said(error))
+                continue
+            if why != told:
+                told = why
+                self._on_paused(why)
 
     def _stop_if_off(self) -> None:
         """End after the machine has ended; during a lease, the lessee may switch it on again."""

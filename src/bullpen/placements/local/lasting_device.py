@@ -49,6 +49,13 @@ class LastingDevice:
                 raise ValueError(f"{type(machine).__name__} takes its disks only when it starts")
             await machine.change_disks(disks)
 
+    async def paused(self) -> str:
+        """Why a machine is paused, empty if none is; the drivers let it try again each time."""
+        for machine in self._machines():
+            if hasattr(machine, "paused") and (why := await machine.paused()):
+                return str(why)
+        return ""
+
     def has_ended(self) -> bool:
         """Whether a machine that should be on is off."""
         return any(

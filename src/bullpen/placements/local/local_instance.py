@@ -52,6 +52,10 @@ class LocalInstance:
     def register(self) -> None:
         self.instance = replace(self.instance, phase=InstancePhase.RUNNING, detail="registered")
 
+    def pause(self, why: str) -> None:
+        """Its machine is paused; with an empty reason, it goes on."""
+        self.instance = replace(self.instance, paused=why)
+
     def warn(self, warning: str) -> None:
         self.instance = replace(self.instance, warning=warning)
 
@@ -74,6 +78,7 @@ class LocalInstance:
             self.spawned = True
             if child.registered:
                 self.register()
+            self.pause(child.paused)
             return
         self.gone.set()
         if (verdict := ended.get(self.key)) is not None:

@@ -41,6 +41,7 @@ from bullpen.placements.local.wire import (
     Hello,
     KvmFailed,
     Noted,
+    Paused,
     Registered,
     Retire,
     Spawn,
@@ -403,6 +404,9 @@ class LocalPlacement:
             self._note(event.key)
         elif isinstance(event, DisksChanged) and local is not None:
             local.answer(event.problem)
+        elif isinstance(event, Paused) and local is not None:
+            local.pause(event.problem)
+            self._tell(local.key)
         elif isinstance(event, Registered) and local is not None:
             local.register()
             self._tell(local.key)

@@ -81,6 +81,8 @@ Command = Spawn | Stop | Retire | ChangeDisks | Noted | Quit | Ping
 class ChildState(msgspec.Struct, frozen=True, kw_only=True):
     key: Key
     registered: bool
+    paused: str = ""
+    """Why its machine is paused; empty if it is not."""
 
 
 class Spawned(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -106,6 +108,14 @@ class KvmFailed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     problem: str
 
 
+class Paused(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """The machine of the instance is paused, or goes on."""
+
+    key: Key
+    problem: str
+    """Why it is paused; empty if it goes on."""
+
+
 class Exited(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """No process of the instance is left."""
 
@@ -127,7 +137,7 @@ class Pong(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """The zygote serves its supervisor."""
 
 
-Event = Hello | Spawned | Registered | DisksChanged | KvmFailed | Exited
+Event = Hello | Spawned | Registered | DisksChanged | KvmFailed | Paused | Exited
 Answer = Event | Pong
 """Everything that a zygote sends."""
 
