@@ -14,6 +14,8 @@ import pytest
 
 from bullpen.core.targets.backends import (
     EXPIRY,
+    GRANT_HOLDS,
+    GRANT_RENEWED,
     LOST_AFTER,
     BackendLimits,
     Machine,
@@ -123,6 +125,32 @@ async def test_a_service_that_starts_again_renews_what_it_finds(world: AttendedW
         world.restarted()
         await half_an_hour(world)
     assert [*world.provider.account(EAST).machines.values()] == [before]
+
+
+@story()
+async def test_an_exporter_is_granted_newer_files_in_time_and_after_a_restart(
+    world: AttendedWorld,
+) -> None:
+    """Also one whose class has changed meanwhile, which is not created again."""
+    world.want("a", "uid-1")
+    await world.work()
+    account, granted = world.provider.account(EAST), world.placement.granted
+    first = granted["lab", "a"]
+    await world.work()
+    assert (account.granted, granted["lab", "a"]) == (1, first)
+    await half_an_hour(world)
+    assert account.granted == 2
+    assert granted["lab", "a"] != first, "half an hour later"
+
+    world.restarted()
+    await world.provisioner.refresh(EAST)
+    assert account.granted == 3
+    account.faults.silent = True
+    await half_an_hour(world)
+    account.faults.silent = False
+    await world.provisioner.refresh(EAST)
+    assert account.granted == 4
+    assert GRANT_HOLDS > 2 * GRANT_RENEWED, "so it has not lacked them"
 
 
 @story()

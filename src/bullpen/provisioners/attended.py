@@ -70,6 +70,9 @@ class AttendedProvisioner:
         self._unanswered: dict[Key, tuple[Key, timedelta]] = {}
         """By instance, the backend and steady time of a creation whose answer is not known."""
 
+        self._granted: dict[Key, tuple[str, timedelta]] = {}
+        """By instance, the machine, and the steady time at which its exporter was granted files."""
+
         self._retired: set[Key] = set()
         self._creating: Counter[Key] = Counter()
         self._gates: dict[Key, asyncio.Semaphore] = {}
@@ -219,6 +222,7 @@ class AttendedProvisioner:
             await self._wait_until_gone(key)
             self._retired.discard(key)
             self._waiting.pop(key, None)
+            self._granted.pop(key, None)
         self._tell(key)
         if problem is not None:
             raise problem
@@ -337,6 +341,11 @@ class AttendedProvisioner:
             own = exporter.owner_uid == machine.owner_uid
             if own and not exporter.up and machine.state is not MachineState.ENDING:
                 await self._delete(backend, machine)
+            elif own and exporter.up and self._is_grant_due(machine):
+                files = await self._grant(backend, machine)
+                if files:
+                    await self._placement.grant(key, files)
+                self._granted[key] = (machine.id, self._clock.steady())
             return
         if spec is None or spec.owner_uid != machine.owner_uid:
             return
@@ -347,8 +356,10 @@ class AttendedProvisioner:
             # No exporter can log in to it, so it is replaced.
             await self._delete(backend, machine)
             return
+        granted = await self._grant(backend, machine)
         try:
-            await self._placement.start(self._workload(spec, machine, keys))
+            await self._placement.start(self._workload(spec, machine, keys, granted))
+            self._granted[key] = (machine.id, self._clock.steady())
             self._waiting.pop(key, None)
         except Unavailable as error:
             # Tried again at the next listing; meanwhile the instance says so.
@@ -360,8 +371,21 @@ class AttendedProvisioner:
             return {}
         return await self.records.kept_keys(spec.key, spec.owner_uid)
 
+    async def _grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
+        async with self._gate(backend.key):
+            return await self._provider.grant(backend, machine)
+
+    def _is_grant_due(self, machine: Machine) -> bool:
+        """Whether an exporter that runs needs newer files. After a restart it does."""
+        granted_to, when = self._granted.get(machine.key, ("", timedelta(0)))
+        return granted_to != machine.id or self._clock.steady() - when >= backends.GRANT_RENEWED
+
     def _workload(
-        self, spec: InstanceSpec, machine: Machine, keys: Mapping[str, bytes]
+        self,
+        spec: InstanceSpec,
+        machine: Machine,
+        keys: Mapping[str, bytes],
+        granted: Mapping[str, bytes],
     ) -> Workload:
         profile = spec.profile
 
@@ -369,7 +393,7 @@ class AttendedProvisioner:
             return self._provider.export(profile, machine, keys)
 
         needs = requested(self._provider.needs(profile), profile.requests)
-        return Workload(spec=spec, needs=needs, export=export)
+        return Workload(spec=spec, needs=needs, export=export, granted=granted)
 
     async def _stop_exporter(self, key: Key) -> Unavailable | None:
         """Stop the exporter. An error does not keep its machine, and is raised afterwards."""
