@@ -22,6 +22,7 @@ from bullpen.core.targets.backends import (
 )
 from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.provisioners.attended import AttendedProvisioner
 from bullpen.provisioners.provider import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.fake_provider import AccountFaults
@@ -151,6 +152,24 @@ async def test_an_exporter_is_granted_newer_files_in_time_and_after_a_restart(
     await world.provisioner.refresh(EAST)
     assert account.granted == 4
     assert GRANT_HOLDS > 2 * GRANT_RENEWED, "so it has not lacked them"
+
+
+@story()
+async def test_nothing_is_lost_or_gone_before_the_backends_are_known(world: AttendedWorld) -> None:
+    """A service that starts finds its exporters before it has read a ProviderConfig."""
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    world.provisioner = AttendedProvisioner(
+        world.provider, world.placement, world.records, clock=world.clock
+    )
+    (found,) = await world.provisioner.observe_all()
+    assert found.phase is InstancePhase.RUNNING
+    with pytest.raises(Unreachable, match="no ProviderConfig has been read yet"):
+        await world.provisioner.remove(("lab", "b"))
+    world.provisioner.use(())
+    await world.provisioner.remove(("lab", "b"))
+    (found,) = await world.provisioner.observe_all()
+    assert found.reason is ExitReason.LOST, "there is no backend that could have its machine"
 
 
 @story()

@@ -61,6 +61,9 @@ class AttendedProvisioner:
         self._clock = clock
         self._backends: dict[Key, Backend] = {}
         self._listings: dict[Key, Listing] = {}
+        self._told = False
+        """Whether it was told its backends: before, it cannot know what does not exist."""
+
         self._specs: dict[Key, InstanceSpec] = {}
         """By key of the instance: what its exporter is placed from."""
 
@@ -87,6 +90,7 @@ class AttendedProvisioner:
 
     def use(self, found: Iterable[Backend]) -> None:
         """The backends that exist now. Those that may hold something of ours stay known."""
+        self._told = True
         given = {backend.key: backend for backend in found}
         kept = {
             key: replace(backend, closing=True)
@@ -407,6 +411,8 @@ class AttendedProvisioner:
     async def _wait_until_gone(self, key: Key) -> None:
         """Wait for listings without the machine, of every backend that may hold it."""
         unlisted = [backend for backend, listing in self._listings.items() if listing.begun is None]
+        if not self._told:
+            raise Unreachable("its machine may exist: no ProviderConfig has been read yet")
         if unlisted:
             names = ", ".join(name for _, name in unlisted)
             raise Unreachable(f"its machine may exist: {names} has not been listed")
@@ -442,7 +448,8 @@ class AttendedProvisioner:
         return {each.key: each for each in found if each.provisioner == self.name}
 
     def _all_listed(self) -> bool:
-        return all(listing.begun is not None for listing in self._listings.values())
+        listings = self._listings.values()
+        return self._told and all(listing.begun is not None for listing in listings)
 
     def _joined(self, machine: Machine, exporter: Instance | None, backend: Key) -> Instance:
         spec = self._specs.get(machine.key)
