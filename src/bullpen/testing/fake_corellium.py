@@ -106,6 +106,9 @@ class Corellium:
         self.shortens_names_to = 0
         """Names of instances are cut to so many characters; 0 for none."""
 
+        self.throttled_calls = 0
+        """So many next calls are throttled."""
+
         self.lost = ""
         """The next call whose answer is lost, as in ``calls``."""
 
@@ -144,7 +147,8 @@ class Corellium:
     ) -> Answer:
         """The answer to a call of ``/api/v1``."""
         self.calls.append(f"{method} {path}")
-        if self._happens(self.faults.throttled):
+        if self.throttled_calls or self._happens(self.faults.throttled):
+            self.throttled_calls = max(0, self.throttled_calls - 1)
             headers = {"Retry-After": str(self.retry_after)}
             return Answer(429, {"error": "Too many requests", "errorID": "RateLimit"}, headers)
         try:
@@ -201,8 +205,9 @@ class Corellium:
     def list_models(self, call: Call) -> Answer:
         return Answer(200, list(MODELS))
 
-    def list_software(self, call: Call, model: str) -> Answer:
-        return Answer(200, list(SOFTWARE))
+    def list_supported(self, call: Call) -> Answer:
+        """What an older client asks for instead of the models."""
+        return Answer(200, [{**model, "firmwares": list(SOFTWARE)} for model in MODELS])
 
     def new_session(self, call: Call) -> Answer:
         if not self.has_sessions:
@@ -211,7 +216,8 @@ class Corellium:
         expires = self._clock.now() + timedelta(seconds=call.body["expiresIn"])
         token = f"session-{self._new_id()}"
         self.sessions[token] = Session(found.id, call.body["features"], expires)
-        shown = {"identifier": self._new_id(), "token": token, "expiration": _text(expires)}
+        ends = expires.timestamp()  # a number, says one client; a text, says another
+        shown = {"identifier": self._new_id(), "token": token, "expiration": ends}
         return Answer(200, shown)
 
     # Instances
@@ -390,7 +396,7 @@ ROUTES: tuple[tuple[str, dict[str, str]], ...] = (
     (r"/projects/([^/]+)", {"GET": "get_project"}),
     (r"/projects/([^/]+)/instances", {"GET": "list_instances"}),
     (r"/models", {"GET": "list_models"}),
-    (r"/models/([^/]+)/software", {"GET": "list_software"}),
+    (r"/supported", {"GET": "list_supported"}),
     (r"/webplayer", {"POST": "new_session"}),
     (r"/instances", {"GET": "list_instances", "POST": "create"}),
     (r"/instances/([^/]+)", {"GET": "get", "DELETE": "delete", "PATCH": "change"}),

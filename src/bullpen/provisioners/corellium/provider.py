@@ -33,8 +33,8 @@ CONSOLES_MAX = 16
 MODELS_MAX = 64
 """Backends whose models are remembered."""
 
-FEATURES = {"console": True, "powerManagement": True}
-"""What the session of an exporter may do with its instance."""
+FEATURES = {"console": True, "powerManagement": True, "deviceDelete": False, "snapshots": False}
+"""What the session of an exporter may do with its instance; what is not named it may not."""
 
 
 class CorelliumProvider:
