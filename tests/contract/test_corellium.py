@@ -285,6 +285,62 @@ async def test_an_account_without_sessions_hands_out_consoles_and_no_power(
     assert account.cloud.is_on(made.id)
 
 
+async def test_a_device_that_is_used_again_is_restored_after_a_lease_that_has_used_it(
+    account: Account, tmp_path: Path
+) -> None:
+    profile = Profile(provisioner=NAME, parameters=PARAMETERS, single_use=False)
+    made = await account.provider.create(account.backend, replace(account.order(), profile=profile))
+    (found,) = await account.listed()
+    assert (found.state, found.detail) == (MachineState.STARTING, "its snapshot is being taken")
+    for _ in range(2):
+        (found,) = await account.listed()
+        assert found.state is MachineState.RUNNING
+    asked = [call for call in account.cloud.calls if call.endswith("/snapshots")]
+    assert len(asked) == 3, "known ones are not asked for again"
+    exported: Any = account.provider.export(profile, found, {})
+    snapshot = exported["target"]["config"]["snapshot"]
+
+    async def lease() -> Driver:
+        driver = await account.driver(made, tmp_path)
+        driver.snapshot = snapshot
+        return driver
+
+    first = await lease()
+    async with opened(first) as console:
+        await console.send(b"a secret\r")
+        await until(console, "you said: a secret")
+    account.cloud.restore_seconds = 1
+    for _ in range(2):
+        await asyncio.to_thread(first.close)
+    assert account.cloud.calls.count(account.cloud.calls[-1]) == 1, "restored once"
+    async with opened(await lease()) as console:
+        await console.send(b"history\r")
+        assert "you said: \r" in await until(console, "you said")
+    unused = await lease()
+    asked_before = len(account.cloud.calls)
+    await asyncio.to_thread(unused.close)
+    assert len(account.cloud.calls) == asked_before, "nothing is restored that nobody has used"
+
+
+async def test_a_device_that_cannot_be_restored_is_not_used_again(
+    account: Account, tmp_path: Path
+) -> None:
+    made = await account.create()
+    driver = await account.driver(made, tmp_path)
+    driver.snapshot = "bullpen"
+    power: Any = driver.children["power"]
+    await power.on()
+    with pytest.raises(RuntimeError, match="has no snapshot 'bullpen'"):
+        await asyncio.to_thread(driver.close)
+    account.cloud.has_sessions = False
+    driver = await account.driver(made, tmp_path)
+    driver.snapshot = "bullpen"
+    async with opened(driver):
+        pass
+    with pytest.raises(RuntimeError, match="without a session"):
+        await asyncio.to_thread(driver.close)
+
+
 class FakeCorellium:
     """The accounts of a world, each a stand-in in virtual time."""
 
@@ -310,12 +366,12 @@ class FakeCorellium:
     def held(self) -> list[tuple[Key, str]]:
         """Key and uid of every instance that is not being deleted."""
         names = [
-            device.name.split(":")
+            device.name.split(":")[:4]
             for account in self.accounts.values()
             for device in account.machines
             if device.deleted is None
         ]
-        return sorted(((key.split("/")[0], key.split("/")[1]), uid) for _, _, key, uid, _ in names)
+        return sorted(((key.split("/")[0], key.split("/")[1]), uid) for _, _, key, uid in names)
 
     def connect(self, backend: Backend) -> FakeCalls:
         return FakeCalls(self, self.account(backend.key))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,15 @@ from bullpen.drivers.corellium_api import ApiError, CorelliumApi, trust
 GRANTED = "corellium.json"
 """Name of the file that the provisioner grants: ``Grant`` as JSON."""
 
+SNAPSHOT = "bullpen"
+"""The snapshot that the provisioner has taken before the first lease."""
+
+RESTORE_SECONDS_MAX = 25.0
+"""How long the restoration may take to begin; a lease waits 30 s for its drivers to close."""
+
+SETTLE_SECONDS_MAX = 900.0
+"""How long the next lessee waits at most until the device is restored."""
+
 SWITCH_SECONDS_MAX = 300.0
 LOOK_SECONDS = 2.0
 RETRY_SECONDS_MAX = 60.0
@@ -39,6 +49,20 @@ NO_SESSION = (
     "this Corellium account has no sessions for single devices (Webplayer), so the device cannot be"
     " switched from here; restart it from its console"
 )
+
+
+IDLE = frozenset({"", "none"})
+"""The tasks of an instance with which nothing is being done."""
+
+
+def task(described: Mapping[str, Any]) -> str:
+    """What is being done with an instance, besides running it; empty for nothing."""
+    found = str(described.get("taskState") or described.get("userTask") or "")
+    return "" if found in IDLE else found
+
+
+def is_idle(described: Mapping[str, Any]) -> bool:
+    return not task(described) and described["state"] not in ("restoring", "creating")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +88,14 @@ class Corellium(Driver):
     console_name: str = ""
     """The console, by the name that Corellium shows; the default one if empty."""
 
+    snapshot: str = ""
+    """Restored when a lease has used the device; empty if nobody uses the device afterwards."""
+
     granted: str = f"granted/{GRANTED}"
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[no-untyped-call]
+        self._used = False
         children: dict[str, Any] = self.children
         children["power"] = CorelliumPower(parent=self)  # type: ignore[abstract]
         children["console"] = CorelliumConsole(parent=self)  # type: ignore[abstract]
@@ -75,6 +103,47 @@ class Corellium(Driver):
     @classmethod
     def client(cls) -> str:
         return "jumpstarter_driver_composite.client.CompositeClient"
+
+    def close(self) -> None:
+        """The end of a lease. Raises if the device cannot be restored for the next one."""
+        super().close()  # type: ignore[no-untyped-call]
+        if self._used and self.snapshot:
+            self._used = False
+            # The caller may be the thread of an event loop.
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(asyncio.run, self._restore()).result()
+
+    async def _restore(self) -> None:
+        if not self.grant().session:
+            raise RuntimeError("without a session, the device cannot be restored")
+        try:
+            async with asyncio.timeout(RESTORE_SECONDS_MAX):
+                shown = await self.call("GET", "/snapshots")
+                found = [each["id"] for each in shown if each.get("name") == self.snapshot]
+                if not found:
+                    raise RuntimeError(f"the device has no snapshot {self.snapshot!r}")
+                await self.call("POST", f"/snapshots/{found[0]}/restore")
+        except TimeoutError:
+            said = f"its restoration did not begin within {RESTORE_SECONDS_MAX:g} s"
+            raise RuntimeError(said) from None
+
+    async def settled(self) -> None:
+        """Returns when nothing is being done with the device. What follows uses it."""
+        self._used = True
+        if not self.snapshot or not self.grant().session:
+            return
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS_MAX):
+                await self._wait_until_idle()
+        except TimeoutError:
+            said = f"the device was not restored within {SETTLE_SECONDS_MAX:g} s"
+            raise RuntimeError(said) from None
+
+    async def _wait_until_idle(self) -> None:
+        while True:
+            if is_idle(await self.call("GET", "")):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
 
     def grant(self) -> Grant:
         """As it is now: the provisioner replaces the file before it ends."""
@@ -135,6 +204,7 @@ class CorelliumPower(PowerInterface, Driver):
 
     async def _switch(self, wanted: str) -> None:
         self._require_session()
+        await self.parent.settled()
         if (await self.parent.call("GET", ""))["state"] == wanted:
             return
         await self.parent.call("PUT", "/state", body={"state": wanted})
@@ -181,6 +251,7 @@ class CorelliumConsole(Driver):
             yield ConsoleStream(socket)
 
     async def _socket(self, session: aiohttp.ClientSession) -> aiohttp.ClientWebSocketResponse:
+        await self.parent.settled()
         url = await self.parent.console_url()
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):

@@ -55,7 +55,7 @@ class Server:
         return web.Response(text=text, status=made.status, headers=made.headers, content_type=kind)
 
     async def console(self, request: web.Request) -> web.WebSocketResponse:
-        """Greets, and repeats each line; closed when the device is switched off."""
+        """Greets, and repeats what is typed; closed when the device is switched off."""
         instance = self._corellium.tickets.get(request.match_info["ticket"], "")
         if not self._corellium.is_on(instance):
             raise web.HTTPNotFound
@@ -75,7 +75,8 @@ class Server:
             *whole, rest = bytes(line).replace(b"\r", b"\n").split(b"\n")
             line = bytearray(rest)
             for each in whole:
-                await socket.send_bytes(b"you said: " + each + b"\r\n$ ")
+                said = self._corellium.say(instance, each.decode(errors="replace"))
+                await socket.send_bytes(f"you said: {said}\r\n$ ".encode())
         await socket.close()
         return socket
 

@@ -18,6 +18,7 @@ from bullpen.testing.fake_provider import AccountFaults
 API_TOKEN = "an-api-token"
 PROJECT = "d59db33d-0000-4000-8000-000000000001"
 CONSOLE = "Primary Compute Non-Secure"
+HISTORY_MAX = 100
 TOKEN_HOLDS = timedelta(hours=1)
 
 MODELS = (
@@ -77,6 +78,13 @@ class Device:
 
     deleted: datetime | None = None
     snapshots: list[dict[str, Any]] = field(default_factory=list)
+    typed: list[str] = field(default_factory=list)
+    """What is on its disk: the lines that were typed on its console."""
+
+    disks: dict[str, list[str]] = field(default_factory=dict)
+    """What was on it, by snapshot."""
+
+    restored: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,7 @@ class Corellium:
         self.retry_after = 1
         """What a throttled caller is told, in seconds."""
 
+        self.restore_seconds = 0.0
         self.shortens_names_to = 0
         """Names of instances are cut to so many characters; 0 for none."""
 
@@ -181,7 +190,8 @@ class Corellium:
             ("GET", f"{own}/console"): session.features.get("console", False),
             ("PUT", f"{own}/state"): session.features.get("powerManagement", False),
         }
-        if not allowed.get((method, path), False):
+        snapshots = path.startswith(f"{own}/snapshots") and session.features.get("snapshots")
+        if not snapshots and not allowed.get((method, path), False):
             raise Denied(403, "PermissionDenied", "the session may not do this")
 
     # Tokens and projects
@@ -293,7 +303,22 @@ class Corellium:
         found.snapshots.append(self._snapshot(found, call.body["name"], fresh=False))
         return Answer(200, found.snapshots[-1])
 
+    def restore(self, call: Call, instance: str, snapshot: str) -> Answer:
+        found = self._device(instance)
+        if snapshot not in found.disks:
+            raise Denied(404, "SnapshotNotFound", "No snapshot associated with this value")
+        found.typed, found.restored = [*found.disks[snapshot]], self._clock.now()
+        return Answer(204)
+
     # How it works
+
+    def say(self, instance: str, line: str) -> str:
+        """What a console repeats: the line, or after ``history`` all earlier ones."""
+        typed = self.devices[instance].typed
+        if line == "history":
+            return ", ".join(typed)
+        typed[:] = [*typed, line][-HISTORY_MAX:]
+        return line
 
     def is_on(self, instance: str) -> bool:
         found = self.devices.get(instance)
@@ -319,6 +344,11 @@ class Corellium:
         if (now - found.since).total_seconds() >= self.faults.boot_seconds:
             return "on"
         return "creating" if found.since == found.created else "booting"
+
+    def _is_restoring(self, found: Device) -> bool:
+        if found.restored is None:
+            return False
+        return (self._clock.now() - found.restored).total_seconds() < self.restore_seconds
 
     def _is_gone(self, found: Device, now: datetime) -> bool:
         if found.deleted is None:
@@ -361,7 +391,7 @@ class Corellium:
             "state": self._state(found),
             "stateChanged": _text(found.since),
             "userTask": None,
-            "taskState": "none",
+            "taskState": "restore" if self._is_restoring(found) else "none",
             "error": None,
             "bootOptions": {"bootArgs": "", "additionalTags": [], "udid": "", "ecid": ""},
             "serviceIp": "10.11.0.1",
@@ -378,8 +408,10 @@ class Corellium:
         }
 
     def _snapshot(self, found: Device, name: str, *, fresh: bool) -> dict[str, Any]:
+        snapshot = self._new_id()
+        found.disks[snapshot] = [*found.typed]
         return {
-            "id": self._new_id(),
+            "id": snapshot,
             "name": name,
             "instance": found.id,
             "status": {"task": "none", "created": True},
@@ -402,6 +434,7 @@ ROUTES: tuple[tuple[str, dict[str, str]], ...] = (
     (r"/instances/([^/]+)", {"GET": "get", "DELETE": "delete", "PATCH": "change"}),
     (r"/instances/([^/]+)/state", {"PUT": "set_state"}),
     (r"/instances/([^/]+)/console", {"GET": "console"}),
+    (r"/instances/([^/]+)/snapshots/([^/]+)/restore", {"POST": "restore"}),
     (r"/instances/([^/]+)/snapshots", {"GET": "list_snapshots", "POST": "new_snapshot"}),
     (r"/instances/([^/]+)/(start|stop|pause|unpause|reboot)", {"POST": "act"}),
 )

@@ -59,13 +59,19 @@ def test_states(facts: dict[str, Any], state: MachineState, detail: str) -> None
     assert found.created == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("reused", [False, True])
 @pytest.mark.parametrize("cost", ["", "0.50", "2"])
-def test_the_name_says_everything_and_nothing_else_is_taken_for_ours(cost: str) -> None:
-    name = instances.name_of(lab="lab1", key=("team.a", "board-1"), uid="uid-1", hourly_cost=cost)
+def test_the_name_says_everything_and_nothing_else_is_taken_for_ours(
+    cost: str, *, reused: bool
+) -> None:
+    name = instances.name_of(
+        lab="lab1", key=("team.a", "board-1"), uid="uid-1", hourly_cost=cost, reused=reused
+    )
     found = instances.machine(described(name=name), lab="lab1")
     assert found is not None
     assert (found.key, found.owner_uid) == (("team.a", "board-1"), "uid-1")
     assert found.hourly_cost == float(cost or 0)
+    assert instances.is_reused(described(name=name)) is reused
     assert instances.machine(described(name=name), lab="lab2") is None
     for other in ("", "my phone", f"{name}x:y", "bullpen:lab1:no-slash:uid", name.upper()):
         assert instances.machine(described(name=other), lab="lab1") is None

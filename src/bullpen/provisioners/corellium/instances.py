@@ -1,7 +1,8 @@
 """Instances as Corellium describes them, and the machines that they are to us. Pure.
 
 Corellium has no tags, so everything is in the name of an instance:
-``bullpen:LAB:NAMESPACE/NAME:UID``, and its cost per hour if the class says it.
+``bullpen:LAB:NAMESPACE/NAME:UID``, its cost per hour if the class says it, and whether it is
+used again after a lease.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bullpen.core.targets.backends import Key, Machine, MachineState, Quota
+from bullpen.drivers.corellium import task
 from bullpen.kit import times
 from bullpen.provisioners.corellium.parameters import CorelliumParameters
 
@@ -18,9 +20,12 @@ PREFIX = "bullpen"
 SEPARATOR = ":"
 """In no name, namespace or uid of Kubernetes."""
 
+REUSED = "reused"
+"""At the end of the name of an instance that is restored from a snapshot between leases."""
+
 NAME = re.compile(
     rf"{PREFIX}:(?P<lab>[^:/]+):(?P<namespace>[^:/]+)/(?P<name>[^:/]+):(?P<uid>[^:/]+)"
-    r"(:(?P<cost>[0-9]+(\.[0-9]+)?))?"
+    rf"(:(?P<cost>[0-9]+(\.[0-9]+)?))?(?P<reused>:{REUSED})?"
 )
 
 Described = Mapping[str, Any]
@@ -28,13 +33,16 @@ Described = Mapping[str, Any]
 ENDING = "deleting"
 FAILED = "error"
 ON = "on"
-IDLE = frozenset({"", "none"})
-"""The tasks of an instance that does nothing else than run."""
 
 
-def name_of(*, lab: str, key: Key, uid: str, hourly_cost: str) -> str:
-    parts = [PREFIX, lab, "/".join(key), uid, *([hourly_cost] if hourly_cost else [])]
-    return SEPARATOR.join(parts)
+def name_of(*, lab: str, key: Key, uid: str, hourly_cost: str, reused: bool) -> str:
+    parts = [PREFIX, lab, "/".join(key), uid, hourly_cost, REUSED if reused else ""]
+    return SEPARATOR.join(filter(None, parts))
+
+
+def is_reused(described: Described) -> bool:
+    found = NAME.fullmatch(str(described.get("name", "")))
+    return found is not None and bool(found["reused"])
 
 
 def machine(described: Described, *, lab: str) -> Machine | None:
@@ -62,12 +70,12 @@ def _state(described: Described) -> tuple[MachineState, str]:
         return MachineState.ENDING, "it is being deleted"
     if state == FAILED:
         return MachineState.FAILED, str(described.get("error") or "Corellium failed to run it")
-    task = str(described.get("taskState") or described.get("userTask") or "")
-    if state == ON and task in IDLE:
+    doing = task(described)
+    if state == ON and not doing:
         if described.get("panicked"):
             return MachineState.STARTING, "its kernel has panicked"
         return MachineState.RUNNING, ""
-    return MachineState.STARTING, f"it is {state}" if task in IDLE else f"it is {state}: {task}"
+    return MachineState.STARTING, f"it is {state}: {doing}" if doing else f"it is {state}"
 
 
 def quota(project: Described) -> Quota | None:

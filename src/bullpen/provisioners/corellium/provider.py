@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
 from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import GRANT_HOLDS, Inventory, Key, Machine, MachineState
-from bullpen.drivers.corellium import GRANTED, Grant
+from bullpen.drivers.corellium import GRANTED, SNAPSHOT, Grant
 from bullpen.drivers.corellium_api import CLOUD, ApiError
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.provisioners import parameters, target_drivers
@@ -33,7 +33,7 @@ CONSOLES_MAX = 16
 MODELS_MAX = 64
 """Backends whose models are remembered."""
 
-FEATURES = {"console": True, "powerManagement": True, "deviceDelete": False, "snapshots": False}
+FEATURES = {"console": True, "powerManagement": True, "snapshots": True, "deviceDelete": False}
 """What the session of an exporter may do with its instance; what is not named it may not."""
 
 
@@ -46,6 +46,8 @@ class CorelliumProvider:
     def __init__(self, connect: Connect) -> None:
         self._limiter = Limiter(connect)
         self._models: dict[Key, Mapping[str, Any]] = {}
+        self._snapshots: dict[Key, frozenset[str]] = {}
+        """By backend, the instances that are known to have the snapshot of their beginning."""
 
     def check(
         self, given: Mapping[str, object], drivers: tuple[Driver, ...] = ()
@@ -66,7 +68,11 @@ class CorelliumProvider:
         self, profile: Profile, machine: Machine, keys: Mapping[str, bytes]
     ) -> Mapping[str, object]:
         wanted = parameters.read(CorelliumParameters, profile.parameters)
-        config = {"instance": machine.id, "console_name": wanted.console}
+        config = {
+            "instance": machine.id,
+            "console_name": wanted.console,
+            "snapshot": SNAPSHOT if _is_reset(profile) else "",
+        }
         return target_drivers.exported(profile.drivers, DRIVER, config)
 
     async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
@@ -106,8 +112,30 @@ class CorelliumProvider:
 
     async def list_machines(self, backend: Backend) -> Inventory:
         project = await self._project(backend)
-        machines = await self._machines(backend)
-        return Inventory(machines=machines, quota=instances.quota(project))
+        described = await self._described(backend)
+        machines = self._read(backend, described)
+        reused = frozenset(each["id"] for each in described if instances.is_reused(each))
+        self._snapshots[backend.key] = self._snapshots.get(backend.key, frozenset()) & reused
+        shown = [
+            await self._with_snapshot(backend, machine) if machine.id in reused else machine
+            for machine in machines
+        ]
+        return Inventory(machines=tuple(shown), quota=instances.quota(project))
+
+    async def _with_snapshot(self, backend: Backend, machine: Machine) -> Machine:
+        """An instance that is used again runs once it has a snapshot to be restored from."""
+        known = self._snapshots[backend.key]
+        if machine.state is not MachineState.RUNNING or machine.id in known:
+            return machine
+        path = f"/instances/{machine.id}/snapshots"
+        found = await self._call(backend, "GET", path, absent=Unreachable)
+        own = [each for each in found if each.get("name") == SNAPSHOT]
+        if not own:
+            await self._call(backend, "POST", path, body={"name": SNAPSHOT})
+        elif (own[0].get("status") or {}).get("created"):
+            self._snapshots[backend.key] = known | {machine.id}
+            return machine
+        return replace(machine, state=MachineState.STARTING, detail="its snapshot is being taken")
 
     async def create(self, backend: Backend, order: Order) -> Machine:
         wanted = parameters.read(CorelliumParameters, order.profile.parameters)
@@ -120,6 +148,7 @@ class CorelliumProvider:
             key=order.key,
             uid=order.owner_uid,
             hourly_cost=wanted.hourly_cost,
+            reused=_is_reset(order.profile),
         )
         sent = instances.request(wanted, name=name, project=self._project_id(backend))
         made = await self._call(backend, "POST", "/instances", body=sent)
@@ -139,7 +168,7 @@ class CorelliumProvider:
         """The instance of an earlier creation whose answer is not known."""
         own = (
             machine
-            for machine in await self._machines(backend)
+            for machine in self._read(backend, await self._described(backend))
             if (machine.key, machine.owner_uid) == (order.key, order.owner_uid)
             and machine.state is not MachineState.ENDING
         )
@@ -186,9 +215,14 @@ class CorelliumProvider:
         )
         return found
 
-    async def _machines(self, backend: Backend) -> tuple[Machine, ...]:
+    async def _described(self, backend: Backend) -> list[instances.Described]:
         path = f"/projects/{self._project_id(backend)}/instances"
-        described = await self._call(backend, "GET", path)
+        found: list[instances.Described] = await self._call(backend, "GET", path)
+        return found
+
+    def _read(
+        self, backend: Backend, described: Iterable[instances.Described]
+    ) -> tuple[Machine, ...]:
         try:
             found = [instances.machine(each, lab=backend.lab) for each in described]
         except (KeyError, TypeError, ValueError) as error:
@@ -217,3 +251,8 @@ class CorelliumProvider:
             said = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"ProviderConfig {backend.key[1]}: {said}")
         return parameters.read(CorelliumAccount, backend.parameters).project_id
+
+
+def _is_reset(profile: Profile) -> bool:
+    """Whether the device is used again, and must be as at its beginning for the next lessee."""
+    return not profile.single_use and not profile.keep
