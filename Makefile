@@ -22,7 +22,7 @@ demo: setup ## Show the service doing its main job, then clean up
 check: setup ## The fast half: lint, types, imports, unit tests
 	@$(MAKE) --no-print-directory -j 2 lint types imports unit
 
-test-tools: setup ## What only tests need: Chromium, Prometheus, and packages of npm
+test-tools: setup ## What only tests need: Chromium, Prometheus, clients of Corellium, and packages of npm
 	@scripts/setup test-tools
 	@$(BIN)/python scripts/pages dev
 

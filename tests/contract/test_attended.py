@@ -14,12 +14,15 @@ import pytest
 
 from bullpen.core.targets.backends import (
     EXPIRY,
+    GRANT_HOLDS,
+    GRANT_RENEWED,
     LOST_AFTER,
     BackendLimits,
     Machine,
 )
 from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.provisioners.attended import AttendedProvisioner
 from bullpen.provisioners.provider import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.fake_provider import AccountFaults
@@ -123,6 +126,50 @@ async def test_a_service_that_starts_again_renews_what_it_finds(world: AttendedW
         world.restarted()
         await half_an_hour(world)
     assert [*world.provider.account(EAST).machines.values()] == [before]
+
+
+@story()
+async def test_an_exporter_is_granted_newer_files_in_time_and_after_a_restart(
+    world: AttendedWorld,
+) -> None:
+    """Also one whose class has changed meanwhile, which is not created again."""
+    world.want("a", "uid-1")
+    await world.work()
+    account, granted = world.provider.account(EAST), world.placement.granted
+    first = granted["lab", "a"]
+    await world.work()
+    assert (account.granted, granted["lab", "a"]) == (1, first)
+    await half_an_hour(world)
+    assert account.granted == 2
+    assert granted["lab", "a"] != first, "half an hour later"
+
+    world.restarted()
+    await world.provisioner.refresh(EAST)
+    assert account.granted == 3
+    account.faults.silent = True
+    await half_an_hour(world)
+    account.faults.silent = False
+    await world.provisioner.refresh(EAST)
+    assert account.granted == 4
+    assert GRANT_HOLDS > 2 * GRANT_RENEWED, "so it has not lacked them"
+
+
+@story()
+async def test_nothing_is_lost_or_gone_before_the_backends_are_known(world: AttendedWorld) -> None:
+    """A service that starts finds its exporters before it has read a ProviderConfig."""
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    world.provisioner = AttendedProvisioner(
+        world.provider, world.placement, world.records, clock=world.clock
+    )
+    (found,) = await world.provisioner.observe_all()
+    assert found.phase is InstancePhase.RUNNING
+    with pytest.raises(Unreachable, match="no ProviderConfig has been read yet"):
+        await world.provisioner.remove(("lab", "b"))
+    world.provisioner.use(())
+    await world.provisioner.remove(("lab", "b"))
+    (found,) = await world.provisioner.observe_all()
+    assert found.reason is ExitReason.LOST, "there is no backend that could have its machine"
 
 
 @story()

@@ -208,6 +208,16 @@ async def test_a_secret_that_was_left_gets_the_new_token_and_owner() -> None:
         assert [owner.uid for owner in secret.metadata.owner_references] == ["uid-2"]
 
 
+async def test_newer_granted_files_are_written_to_the_secret_of_the_config() -> None:
+    async with cluster() as found:
+        await found.placement.grant(KEY, {"session": b"of no instance"})
+        await found.placement.start(replace(WORKLOAD, granted={"session": b"old"}))
+        await found.placement.grant(KEY, {"session": b"new"})
+        secret = await found.objects.get(Secret, "lab", "exporter-config-a")
+        assert secret.read("session") == b"new"
+        assert json.loads(secret.read("config.yaml") or b"")["token"] == "one"
+
+
 async def test_what_changes_all_the_time_is_given_up_for_now() -> None:
     class Restless:
         def __init__(self, objects: Any) -> None:

@@ -163,6 +163,14 @@ def test_the_pool_of_ec2_instances(tmp_path: Path) -> None:
     assert "No provider lists a machine of this lab." in said
 
 
+def test_the_pool_of_corellium_devices(tmp_path: Path) -> None:
+    """With the stand-in: Corellium itself was never seen."""
+    said = follow("pool-corellium.md", tmp_path)
+    assert "the device answered hello" in said
+    assert "the device was restarted" in said
+    assert "No provider lists a machine of this lab." in said
+
+
 @pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
 def test_one_board_in_four_fidelities(tmp_path: Path) -> None:
     said = follow("fidelity.md", tmp_path)

@@ -87,8 +87,9 @@ class Cloud(Protocol):
     """The provider's side of a world: what exists there, and what goes wrong."""
 
     pause: Callable[[], Awaitable[None]]
-    made: int
 
+    @property
+    def made(self) -> int: ...
     @property
     def accounts(self) -> Mapping[Key, Account]: ...
     def account(self, key: Key) -> Account: ...

@@ -45,6 +45,9 @@ class FileCloud:
     ) -> Mapping[str, object]:
         return {"power": {"type": "jumpstarter_driver_power.driver.MockPower", "config": {}}}
 
+    async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
+        return {}
+
     async def list_machines(self, backend: Backend) -> Inventory:
         paths = sorted(_account(backend).glob("*.json"))
         found = [(path.stem, json.loads(path.read_text())) for path in paths]

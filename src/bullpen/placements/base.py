@@ -119,6 +119,9 @@ class Workload:
     export: Callable[[Site], Mapping[str, object]] = field(repr=False)
     """The ``export`` section of the exporter's config, once its site is known. Pure."""
 
+    granted: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Files for the exporter only, in its directory ``granted``, that ``grant`` replaces."""
+
     @property
     def key(self) -> Key:
         return self.spec.key
@@ -162,6 +165,12 @@ class Placement(Protocol):
 
     async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
         """Let a running instance have these files; absent is a success. Raises as ``start``."""
+
+    async def grant(self, key: Key, files: Mapping[str, bytes]) -> None:
+        """Let a running instance have newer granted files, each whole; absent is a success.
+
+        Raises as ``start``.
+        """
 
     async def observe_all(self) -> tuple[Instance, ...]:
         """All instances here, including those of a previous process, in key order."""

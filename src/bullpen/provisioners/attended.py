@@ -61,6 +61,9 @@ class AttendedProvisioner:
         self._clock = clock
         self._backends: dict[Key, Backend] = {}
         self._listings: dict[Key, Listing] = {}
+        self._told = False
+        """Whether it was told its backends: before, it cannot know what does not exist."""
+
         self._specs: dict[Key, InstanceSpec] = {}
         """By key of the instance: what its exporter is placed from."""
 
@@ -69,6 +72,9 @@ class AttendedProvisioner:
 
         self._unanswered: dict[Key, tuple[Key, timedelta]] = {}
         """By instance, the backend and steady time of a creation whose answer is not known."""
+
+        self._granted: dict[Key, tuple[str, timedelta]] = {}
+        """By instance, the machine, and the steady time at which its exporter was granted files."""
 
         self._retired: set[Key] = set()
         self._creating: Counter[Key] = Counter()
@@ -84,6 +90,7 @@ class AttendedProvisioner:
 
     def use(self, found: Iterable[Backend]) -> None:
         """The backends that exist now. Those that may hold something of ours stay known."""
+        self._told = True
         given = {backend.key: backend for backend in found}
         kept = {
             key: replace(backend, closing=True)
@@ -219,6 +226,7 @@ class AttendedProvisioner:
             await self._wait_until_gone(key)
             self._retired.discard(key)
             self._waiting.pop(key, None)
+            self._granted.pop(key, None)
         self._tell(key)
         if problem is not None:
             raise problem
@@ -337,6 +345,11 @@ class AttendedProvisioner:
             own = exporter.owner_uid == machine.owner_uid
             if own and not exporter.up and machine.state is not MachineState.ENDING:
                 await self._delete(backend, machine)
+            elif own and exporter.up and self._is_grant_due(machine):
+                files = await self._grant(backend, machine)
+                if files:
+                    await self._placement.grant(key, files)
+                self._granted[key] = (machine.id, self._clock.steady())
             return
         if spec is None or spec.owner_uid != machine.owner_uid:
             return
@@ -347,8 +360,10 @@ class AttendedProvisioner:
             # No exporter can log in to it, so it is replaced.
             await self._delete(backend, machine)
             return
+        granted = await self._grant(backend, machine)
         try:
-            await self._placement.start(self._workload(spec, machine, keys))
+            await self._placement.start(self._workload(spec, machine, keys, granted))
+            self._granted[key] = (machine.id, self._clock.steady())
             self._waiting.pop(key, None)
         except Unavailable as error:
             # Tried again at the next listing; meanwhile the instance says so.
@@ -360,8 +375,21 @@ class AttendedProvisioner:
             return {}
         return await self.records.kept_keys(spec.key, spec.owner_uid)
 
+    async def _grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
+        async with self._gate(backend.key):
+            return await self._provider.grant(backend, machine)
+
+    def _is_grant_due(self, machine: Machine) -> bool:
+        """Whether an exporter that runs needs newer files. After a restart it does."""
+        granted_to, when = self._granted.get(machine.key, ("", timedelta(0)))
+        return granted_to != machine.id or self._clock.steady() - when >= backends.GRANT_RENEWED
+
     def _workload(
-        self, spec: InstanceSpec, machine: Machine, keys: Mapping[str, bytes]
+        self,
+        spec: InstanceSpec,
+        machine: Machine,
+        keys: Mapping[str, bytes],
+        granted: Mapping[str, bytes],
     ) -> Workload:
         profile = spec.profile
 
@@ -369,7 +397,7 @@ class AttendedProvisioner:
             return self._provider.export(profile, machine, keys)
 
         needs = requested(self._provider.needs(profile), profile.requests)
-        return Workload(spec=spec, needs=needs, export=export)
+        return Workload(spec=spec, needs=needs, export=export, granted=granted)
 
     async def _stop_exporter(self, key: Key) -> Unavailable | None:
         """Stop the exporter. An error does not keep its machine, and is raised afterwards."""
@@ -383,6 +411,8 @@ class AttendedProvisioner:
     async def _wait_until_gone(self, key: Key) -> None:
         """Wait for listings without the machine, of every backend that may hold it."""
         unlisted = [backend for backend, listing in self._listings.items() if listing.begun is None]
+        if not self._told:
+            raise Unreachable("its machine may exist: no ProviderConfig has been read yet")
         if unlisted:
             names = ", ".join(name for _, name in unlisted)
             raise Unreachable(f"its machine may exist: {names} has not been listed")
@@ -418,7 +448,8 @@ class AttendedProvisioner:
         return {each.key: each for each in found if each.provisioner == self.name}
 
     def _all_listed(self) -> bool:
-        return all(listing.begun is not None for listing in self._listings.values())
+        listings = self._listings.values()
+        return self._told and all(listing.begun is not None for listing in listings)
 
     def _joined(self, machine: Machine, exporter: Instance | None, backend: Key) -> Instance:
         spec = self._specs.get(machine.key)

@@ -82,6 +82,14 @@ class Provider(Protocol):
     ) -> Mapping[str, object]:
         """The ``export`` section of the exporter's config for a machine that runs. A secret."""
 
+    async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
+        """Files for the exporter of a machine that runs; empty if it needs none. Secrets.
+
+        They let it use the provider's API for this machine alone, without the provider's
+        credentials, for ``backends.GRANT_HOLDS``: newer ones are asked for in time, as long as the
+        exporter runs. It has them in its directory ``granted``.
+        """
+
     async def list_machines(self, backend: Backend) -> Inventory:
         """All machines of the backend's lab; raises if the listing is not complete."""
 

@@ -21,6 +21,9 @@ class FakePlacement:
         """``pause`` is awaited before and after every effect."""
         self.silent = False
         self.exporters: dict[Key, Instance] = {}
+        self.granted: dict[Key, Mapping[str, bytes]] = {}
+        """What each exporter was granted last."""
+
         self._pause = pause
         self._listeners: list[Listener] = []
 
@@ -34,6 +37,7 @@ class FakePlacement:
             phase=InstancePhase.RUNNING,
         )
         found = self.exporters.setdefault(workload.key, started)
+        self.granted[workload.key] = workload.granted
         await self._pause()
         self._tell(workload.key)
         return found
@@ -53,6 +57,11 @@ class FakePlacement:
 
     async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
         """Exporters that do not exist read nothing."""
+
+    async def grant(self, key: Key, files: Mapping[str, bytes]) -> None:
+        await self._reached()
+        if key in self.exporters:
+            self.granted[key] = files
 
     async def observe_all(self) -> tuple[Instance, ...]:
         """Answers from memory, as a placement does whose host is unreachable."""

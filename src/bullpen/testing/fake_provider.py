@@ -71,6 +71,7 @@ class FakeAccount:
     faults: AccountFaults = field(default_factory=AccountFaults)
     machines: dict[str, FakeMachine] = field(default_factory=dict)
     calls: int = 0
+    granted: int = 0
     charged: float = 0.0
     """For machines that are gone."""
 
@@ -135,6 +136,12 @@ class FakeProvider:
         assert machine.address, "an exporter is placed for a machine that can be reached"
         assert keys == self._machine(machine.id).keys, "each machine opens with its own keys"
         return {"power": {"type": MOCK_DRIVER, "config": {}}}
+
+    async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
+        account = await self._reached(backend)
+        account.granted += 1
+        await self._answer(account)
+        return {"pass": f"{machine.id}, pass {account.granted}".encode()}
 
     async def list_machines(self, backend: Backend) -> Inventory:
         account = await self._reached(backend)

@@ -144,6 +144,19 @@ def test_credentials_are_the_class_s_own_secret_and_nowhere_else() -> None:
     assert base64.b64encode(b"of the backend").decode() not in text
 
 
+def test_what_a_provider_grants_is_in_the_secret_of_the_config_and_in_a_directory() -> None:
+    workload = replace(DEMANDING, granted={"session": b"for one machine"})
+    assert rendering.config_secret(workload).read("session") == b"for one machine"
+    spec = pod_of(workload)["spec"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "granted"]
+    assert volume["secret"]["items"] == [{"key": "session", "path": "session"}]
+    mounts = [each for made in spec["containers"] for each in made["volumeMounts"]]
+    assert [each["mountPath"] for each in mounts if each["name"] == "granted"] == [
+        str(names.GRANTED)
+    ]
+    assert "granted" not in str(pod_of(DEMANDING))
+
+
 def test_no_token_is_in_a_pod() -> None:
     assert "a secret" not in rendered(QEMU)
 

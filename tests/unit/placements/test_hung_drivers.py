@@ -41,6 +41,15 @@ async def test_a_driver_that_hangs_is_given_up() -> None:
     device.goes_on.set()
 
 
+async def test_the_exporter_of_a_driver_that_fails_to_close_ends_and_says_why() -> None:
+    """Jumpstarter would offer its target to the next lessee."""
+    recycler = Recycler(None, token="t")
+    with pytest.raises(HookExecutionError) as raised:
+        await recycler._reset(Device(RuntimeError("it cannot be restored")))
+    assert raised.value.on_failure == "exit"
+    assert recycler.problem == "its drivers did not close: RuntimeError: it cannot be restored"
+
+
 async def test_the_exporter_of_a_driver_that_hangs_ends_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -42,6 +42,9 @@ class RecordingPlacement:
     async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
         self.calls.append(("credentials", key))
 
+    async def grant(self, key: Key, files: Mapping[str, bytes]) -> None:
+        self.calls.append(("grant", key))
+
     async def retire(self, key: Key) -> None:
         self.calls.append(("retire", key))
 

@@ -166,7 +166,11 @@ def watch_providers(
     provisioners: Mapping[str, BackedProvisioner],
     add: Callable[[Key], None],
 ) -> None:
-    """Start a pass when a ProviderConfig changes, or a provisioner asks for a listing."""
+    """Start a pass when a ProviderConfig changes, or a provisioner asks for a listing.
+
+    The first pass is for none of them: provisioners are told their backends, even if there are
+    none, before they can say that a machine is gone.
+    """
 
     def changed(old: ProviderConfig | None, new: ProviderConfig | None) -> None:
         value = new or old
@@ -185,6 +189,7 @@ def watch_providers(
     views.classes.listen(class_changed)
     for provisioner in provisioners.values():
         provisioner.listen_backends(add)
+    add(("", ""))
 
 
 def _facts(config: ProviderConfig) -> tuple[object, ...]:

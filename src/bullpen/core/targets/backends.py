@@ -31,6 +31,13 @@ RENEW_BEFORE = timedelta(hours=1)
 """How long before its end a machine is renewed: an hour of a silent provider ends nothing."""
 
 
+GRANT_RENEWED = timedelta(minutes=30)
+"""How often the exporter of a machine gets newer files from the provider."""
+
+GRANT_HOLDS = timedelta(hours=2)
+"""How long such files are good for: longer than a provider that is silent for a while."""
+
+
 class MachineState(Enum):
     STARTING = auto()
     RUNNING = auto()

@@ -392,9 +392,16 @@ class Recycler(HookExecutor):
         await super().run_after_lease_hook(lease_scope, report, shutdown, request_lease_release)
 
     async def _reset(self, device: Any) -> None:
-        if not await closed(device):
-            self.problem = f"its drivers did not close within {CLOSE_SECONDS_MAX:g} s"
+        try:
+            in_time = await closed(device)
+        except Exception as error:
+            # Jumpstarter would offer the target again after any other error than ours.
+            log.exception("drivers did not close")
+            self.problem = f"its drivers did not close: {said(error)}"
         else:
+            late = f"its drivers did not close within {CLOSE_SECONDS_MAX:g} s"
+            self.problem = "" if in_time else late
+        if not self.problem:
             self.problem = await reset(Path(tempfile.gettempdir()), token=self._token)
         if self.problem:
             # Jumpstarter then informs the client, goes offline and ends with the lease.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -37,6 +37,7 @@ PROCESS = "process.json"
 LOG = "log"
 TEMPORARY = "tmp"
 CREDENTIALS = "credentials"
+GRANTED = "granted"
 ATTACHED = "disks"
 """Directory of an instance with links to its lasting disks."""
 
@@ -164,7 +165,12 @@ def state_of(workload: Workload, *, token: str, user: int = 0) -> State:
     )
 
 
-def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
+def prepare(
+    directory: Path,
+    state: State,
+    files: Mapping[str, bytes],
+    granted: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
     """Create an instance's directory. Files of an earlier one of this name are removed.
 
     The service keeps the ownership of the directory and its records, whatever user the instance
@@ -175,12 +181,20 @@ def prepare(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
     write(directory / STATE, msgspec.json.encode(state))
     (directory / TEMPORARY).mkdir(mode=PRIVATE)
     (directory / CREDENTIALS).mkdir(mode=PRIVATE)
+    (directory / GRANTED).mkdir(mode=PRIVATE)
     if state.user:
         os.chown(directory / TEMPORARY, state.user, state.user)
-        for path in (directory, directory / CREDENTIALS):
+        for path in (directory, directory / CREDENTIALS, directory / GRANTED):
             os.chown(path, 0, state.user)
             path.chmod(GROUP_ENTERS)
     put_credentials(directory, state, files)
+    put_granted(directory, state, granted)
+
+
+def put_granted(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
+    """Write what a provider grants an instance, which reads each file in its old or new version."""
+    for name, content in files.items():
+        write(directory / GRANTED / name, content, group=state.user)
 
 
 def put_credentials(directory: Path, state: State, files: Mapping[str, bytes]) -> None:
@@ -297,5 +311,6 @@ def keep_evidence(directory: Path) -> None:
 def retain(directory: Path, destination: Path) -> None:
     """Move it away without its secrets."""
     wipe(directory / CREDENTIALS)
+    wipe(directory / GRANTED)
     destination.parent.mkdir(mode=PRIVATE, exist_ok=True)
     directory.rename(destination)

@@ -233,6 +233,15 @@ class LocalPlacement:
         except OSError as error:
             raise StorageFailed(f"its credentials cannot be written: {error}") from None
 
+    async def grant(self, key: Key, files: Mapping[str, bytes]) -> None:
+        local = self._instances.get(key)
+        if local is None or local.instance.phase is not InstancePhase.RUNNING:
+            return
+        try:
+            layout.put_granted(local.directory, local.state, files)
+        except OSError as error:
+            raise StorageFailed(f"what it is granted cannot be written: {error}") from None
+
     def _attached(self, workload: Workload, files: dict[str, Path]) -> tuple[AttachedDisk, ...]:
         return tuple(
             AttachedDisk(
@@ -275,7 +284,8 @@ class LocalPlacement:
             site = await self._site(workload)
             await self._warn_without_kvm(local, workload, site)
             config = workload.config(site)
-            layout.prepare(local.directory, local.state, workload.spec.credentials)
+            spec = workload.spec
+            layout.prepare(local.directory, local.state, spec.credentials, workload.granted)
             layout.attach(local.directory, local.state, self._disks(workload).values())
             confinement = self._sandbox.confinement(local.state, workload.needs, site)
             link = await self._zygote.ready()

@@ -38,6 +38,7 @@ WORK = PurePosixPath("/run/exporter")
 """The exporter's working directory, which is not shared."""
 
 CREDENTIALS = WORK / "credentials"
+GRANTED = WORK / "granted"
 READY = WORK / "registered"
 """A file that exists once the exporter has registered."""
 

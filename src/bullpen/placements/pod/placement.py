@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from bullpen.api.fields import Kind
+from bullpen.api.kinds.core import Secret
 from bullpen.api.objects import Objects, meta_of
 from bullpen.api.pod import Pod
 from bullpen.core.targets.instances import Instance, InstancePhase
@@ -116,6 +117,23 @@ class PodPlacement:
 
     async def update_credentials(self, key: Key, credentials: Mapping[str, bytes]) -> None:
         """Nothing to do: the kubelet updates the files of a mounted Secret itself."""
+
+    async def grant(self, key: Key, files: Mapping[str, bytes]) -> None:
+        """Write them to the Secret of its config, which the kubelet mounts."""
+        if self._ours(key) is None:
+            return
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                found = await self._objects.get(Secret, key[0], names.secret_name(key[1]))
+                data = {**found.data, **rendering.encoded(files)}
+                await self._objects.update(replace(found, data=data))
+            except Conflict:
+                await _pause(attempt)
+            except NotFound:
+                return
+            else:
+                return
+        raise Unreachable(f"the Secret of {key[1]} changes too fast")
 
     async def observe_all(self) -> tuple[Instance, ...]:
         await self._pods.synced()

@@ -90,8 +90,13 @@ def config_secret(workload: Workload) -> Secret:
     name = names.secret_name(workload.key[1])
     return Secret(
         metadata=_metadata(workload, name),
-        data={names.CONFIG_KEY: base64.b64encode(config).decode()},
+        data=encoded({**workload.granted, names.CONFIG_KEY: config}),
     )
+
+
+def encoded(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Files as the data of a Secret."""
+    return {name: base64.b64encode(content).decode() for name, content in files.items()}
 
 
 def pod(workload: Workload, settings: PodSettings) -> Pod:
@@ -231,6 +236,8 @@ def _exporter(workload: Workload, settings: PodSettings) -> Document:
     ]
     if workload.spec.profile.credentials:
         mounts.append(_mount("credentials", names.CREDENTIALS, read_only=True))
+    if workload.granted:
+        mounts.append(_mount("granted", names.GRANTED, read_only=True))
     if runtime:
         mounts += [_mount("shared", names.SHARED), *map(_disk_mount, _lasting(workload))]
     return {
@@ -261,6 +268,10 @@ def _volumes(workload: Workload) -> Iterator[Document]:
     if workload.spec.profile.credentials:
         secret = {"secretName": workload.spec.profile.credentials, "defaultMode": 0o440}
         yield {"name": "credentials", "secret": secret}
+    if workload.granted:
+        items = [{"key": key, "path": key} for key in sorted(workload.granted)]
+        secret = {"secretName": name, "items": items, "defaultMode": 0o440}
+        yield {"name": "granted", "secret": secret}
     if workload.needs.runtime:
         yield {"name": "shared", "emptyDir": {}}
         for disk in _lasting(workload):

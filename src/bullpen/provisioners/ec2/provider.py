@@ -118,6 +118,9 @@ class Ec2Provider:
         ports = {name: _tcp(machine, port) for name, port in sorted(wanted.ports.items())}
         return {"ssh": ssh, **ports, **parameters.export_of(profile.drivers)}
 
+    async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
+        return {}
+
     async def list_machines(self, backend: Backend) -> Inventory:
         described = [each async for each in self._described(backend)]
         reachable = await self._reached(backend.key, described)

@@ -1,0 +1,1 @@
+"""``corellium.jumpstarter.dev``: virtual devices of Corellium as targets."""
