@@ -57,6 +57,12 @@ PAUSE_MAX = timedelta(seconds=10)
 CONFLICT_RETRY = timedelta(seconds=1)
 """When a claim is looked at again whose objects changed while they were written."""
 
+WITHDRAWN_PAUSE = timedelta(seconds=5)
+"""How soon a lease is created again that was withdrawn.
+
+A pool that cannot start what is asked of it may say so only as long as it is asked.
+"""
+
 
 class ClaimReconciler:
     """Reconciles one namespace at a time: claims compete, so they are decided together."""
@@ -93,6 +99,9 @@ class ClaimReconciler:
         )
         self._indexes: dict[str, ClaimIndexes] = {}
         self._pauses: PassPauses[str] = PassPauses(PACE, PAUSE_MAX)
+        self._withdrawn: dict[Key, datetime] = {}
+        """Leases that were withdrawn a short time ago, and when."""
+
         self._retention = retention
         self._clock = clock
         self._events = events
@@ -105,6 +114,9 @@ class ClaimReconciler:
             return Outcome(wake_at=resting)
         claims = [c for c in self._claims.all(namespace) if c.metadata.deletion_timestamp is None]
         claims.sort(key=key_of)
+        self._withdrawn = {
+            key: at for key, at in self._withdrawn.items() if now - WITHDRAWN_PAUSE < at <= now
+        }
         open_claims = [claim for claim in claims if not claim.status.ended]
         waiting = [claim for claim in open_claims if self._waits(claim, now)]
         others = {claim.metadata.uid for claim in waiting}
@@ -126,8 +138,10 @@ class ClaimReconciler:
         wakes += [at for c in waiting if (at := claim_lifecycle.missed_at(c)) is not None]
         told = [c for c in having if self._told(c) or c.metadata.uid in wanted]
         wakes += [self._grace_ends(c, now) for c in told]
+        wakes += [preemption.settles_at(c.status.conditions) for c in having]
         wakes += self._preempted_leases.wakes(namespace, now=now)
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
+        wakes += [times.shifted(at, WITHDRAWN_PAUSE) for at in self._withdrawn.values()]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
     def _decided(
@@ -223,7 +237,8 @@ class ClaimReconciler:
 
     async def _announce(self, claim: DeviceClaim, by: Taker | None, now: datetime) -> None:
         """Tell a claim that it ends soon for another one, or that it does not any more."""
-        if (by is not None) == self._told(claim):
+        before = self._told(claim)
+        if (by is not None) == before:
             return
 
         def told(found: DeviceClaim) -> DeviceClaimStatus:
@@ -238,7 +253,7 @@ class ClaimReconciler:
 
         written = await change_status(self._objects, self._claims, claim, told)
         said = conditions.get(written.status.conditions, PREEMPTED)
-        if said is not None:
+        if said is not None and self._told(written) != before:
             self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
 
     async def _loss(self, claim: DeviceClaim) -> tuple[str, str]:
@@ -309,11 +324,14 @@ class ClaimReconciler:
             case _:
                 assert_never(decision)
         match step:
+            case Create(leases=leases) if any(key_of(x) in self._withdrawn for x in leases):
+                pass
             case Create(leases=leases):
                 for error in await together(self._create(lease) for lease in leases):
                     if error is not None:
                         raise error
             case Withdraw(leases=leases):
+                self._withdrawn |= dict.fromkeys(map(key_of, leases), now)
                 await self._withdraw(leases, kept=len(kept))
             case None:
                 pass
