@@ -93,15 +93,17 @@ def test_a_claim_gets_an_exporter_with_a_licence_and_gives_both_up() -> None:
     LabWorld().run(story)
 
 
-def test_a_claim_for_licences_alone_has_no_lease_and_ends_at_its_time() -> None:
+@pytest.mark.parametrize("extended", [False, True], ids=["as it was made", "as it was extended"])
+def test_a_claim_for_licences_alone_has_no_lease_and_ends_at_its_time(extended: bool) -> None:
     async def story(world: LabWorld) -> None:
         async with lab(world, "a"):
             await seats(world)
-            await make_claim(world, "c", SEAT)
+            await make_claim(world, "c", SEAT, duration="1m" if extended else "2m")
             await allocated(world)
             assert members(world) == ["licences/seat-0"]
             assert not leases_of(world)
-            await edit(world, duration=2 * MINUTE)
+            if extended:
+                await edit(world, duration=2 * MINUTE)
             begin = world.clock.now()
             assert await ended(world) == "Expired"
             assert MINUTE < world.clock.now() - begin <= 2 * MINUTE

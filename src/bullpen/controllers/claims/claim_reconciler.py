@@ -142,7 +142,7 @@ class ClaimReconciler:
         wakes += [preemption.settles_at(c.status.conditions) for c in having]
         wakes += self._preempted_leases.wakes(namespace, now=now)
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
-        wakes += [at for c in having if (at := claim_lifecycle.pools_until(c)) is not None]
+        wakes += [at for c in having if (at := claim_lifecycle.pools_until(c, now=now)) is not None]
         wakes += [times.shifted(at, WITHDRAWN_PAUSE) for at in self._withdrawn.values()]
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
@@ -210,7 +210,7 @@ class ClaimReconciler:
         ``by``: the claim that it ends for, if it does.
         """
         leases, held = self._leases(claim), self._holdings.of(claim)
-        over = claim_lifecycle.pools_until(claim)
+        over = claim_lifecycle.pools_until(claim, now=now)
         if claim.spec.release:
             await self._end(claim, "Released", "the claim was released", now)
         elif by is not None and self._told(claim) and self._grace_ends(claim, now) <= now:

@@ -187,7 +187,7 @@ def _pool_uses(lab: ClaimLab, now: datetime) -> Iterator[Use]:
         claim.metadata.uid: times.shifted(claim.spec.begin_time or now, claim.spec.duration)
         for claim in lab.claims
     }
-    until |= {c.metadata.uid: claim_lifecycle.pools_until(c) for c in lab.served}
+    until |= {c.metadata.uid: claim_lifecycle.pools_until(c, now=now) for c in lab.served}
     for lease in lab.leases:
         claim = claim_uid(lease)
         if claim and lease.status.exporter_ref is not None:

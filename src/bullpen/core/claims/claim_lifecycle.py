@@ -250,13 +250,14 @@ def since(claim: DeviceClaim) -> datetime | None:
     return said.last_transition_time if said is not None and holds else None
 
 
-def pools_until(claim: DeviceClaim) -> datetime | None:
-    """When a claim without leases ends; None if it has leases, which decide it, or no device."""
-    begin = claim.spec.begin_time or since(claim)
+def pools_until(claim: DeviceClaim, *, now: datetime) -> datetime | None:
+    """When a claim without leases ends, if it has its devices; None if its leases decide that.
+
+    One that does not say yet that it has them got them now.
+    """
+    begin = claim.spec.begin_time or since(claim) or now
     leased = any(member.lease_ref is not None for member in claim.status.members)
-    if leased or not claim.status.members or begin is None:
-        return None
-    return times.shifted(begin, claim.spec.duration)
+    return None if leased else times.shifted(begin, claim.spec.duration)
 
 
 def following(lease: Lease, claim: DeviceClaim) -> Lease:
