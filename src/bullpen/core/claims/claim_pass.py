@@ -49,6 +49,8 @@ from bullpen.core.claims.lab_inventory import (
 )
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.startable_devices import startable_devices, with_all_slots
+from bullpen.core.claims.why_not import why_not
+from bullpen.core.claims.work import BUDGET
 from bullpen.core.leases import access, preemption, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid, pinned
@@ -117,29 +119,38 @@ class ClaimIndexes:
         key = (index, client, duration)
         if key not in self._approved:
             self._approved[key] = allowed_devices(
-                index, policies, client=clients[client], labels=labels, duration=duration
+                index, policies, client=clients.get(client), labels=labels, duration=duration
             )
         return self._approved[key]
 
 
 def decide_claims(
-    lab: ClaimLab, *, now: datetime, indexes: ClaimIndexes | None = None
+    lab: ClaimLab, *, now: datetime, indexes: ClaimIndexes | None = None, budget: int = BUDGET
 ) -> tuple[ClaimDecision, ...]:
     """One decision for each waiting claim, in the order in which they are served.
 
     Besides, one for each claim that ends for another.
     """
-    return tuple(_Pass(lab, now, indexes or ClaimIndexes()).run())
+    return tuple(_Pass(lab, now, indexes or ClaimIndexes(), budget).run())
 
 
-def dry_run(lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta) -> Explanation:
+def dry_run(
+    lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta, budget: int = BUDGET
+) -> Explanation:
     """What a claim would get if it had waited so long and no other claim waited."""
-    return _Pass(lab, now, ClaimIndexes()).explained(claim, waited)
+    return _Pass(lab, now, ClaimIndexes(), budget).explained(claim, waited)
+
+
+def why_not_device(
+    lab: ClaimLab, claim: DeviceClaim, device: str, *, now: datetime
+) -> tuple[str, ...]:
+    """For each alternative of a claim what keeps one device from it."""
+    return _Pass(lab, now, ClaimIndexes(), BUDGET).why_not(claim, device)
 
 
 class _Pass:
-    def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes) -> None:
-        self._lab, self._now, self._indexes = lab, now, indexes
+    def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes, budget: int) -> None:
+        self._lab, self._now, self._indexes, self._budget = lab, now, indexes, budget
         self._classes = tuple(class_definition(found) for found in lab.classes)
         self._inventory = offered_inventory(lab, now)
         indexes.start(lab)
@@ -197,7 +208,14 @@ class _Pass:
             now=self._now,
             waited=waited,
             allowed=self._allowed(claim, self._allocator.index),
+            budget=self._budget,
         )
+
+    def why_not(self, claim: DeviceClaim, device: str) -> tuple[str, ...]:
+        allocator, uses = self._allocator, self._inventory.uses
+        uses = tuple(use for use in uses if use.until is None or use.until > self._now)
+        allowed = self._allowed(claim, allocator.index)
+        return why_not(allocator, terms_of(claim.spec), uses, device, allowed=allowed)
 
     def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
         own = {c.metadata.uid for c in self._lab.claims if c.metadata.name in claims}
@@ -209,7 +227,7 @@ class _Pass:
             held_min=self._lab.preemption.held_min,
             reservations=tuple(self._bookings.reservations(self._allocator.index, besides=own)),
         )
-        return decide(self._allocator, queue, now=self._now)
+        return decide(self._allocator, queue, now=self._now, budget=self._budget)
 
     def _refusal(self, claim: DeviceClaim) -> Hold | None:
         """Why the claim is not decided at all."""
