@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -274,6 +275,38 @@ def test_after_any_failed_write_a_claim_has_all_or_nothing(at: int, lasting: boo
                 assert users(world) == [(second, "seat-0")]
 
     LabWorld().run_without_service(story)
+
+
+def test_what_another_controller_gives_up_is_not_taken_again_at_once() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await seats(world)
+            writes: list[str] = []
+
+            def see(old: DevicePool | None, new: DevicePool | None) -> None:
+                writes.append("seen")
+
+            async def other() -> None:
+                """Another controller, for which the claim must wait."""
+                while True:
+                    found = await world.objects.get(DevicePool, SPACE, "licences")
+                    if found.status.allocations:
+                        status = replace(found.status, allocations=())
+                        with contextlib.suppress(Conflict):
+                            await world.objects.update_status(replace(found, status=status))
+                    await asyncio.sleep(0.001)
+
+            world.views[DevicePool].listen(see)
+            disagreeing = asyncio.create_task(other())
+            # A booking is not finished by what it takes, so it would be taken again and again.
+            begin = times.text(world.clock.now() + 60 * MINUTE)
+            await make_claim(world, "c", SEAT, beginTime=begin)
+            await asyncio.sleep(20)
+            disagreeing.cancel()
+            assert 2 <= len(writes) <= 20
+            await world.until(lambda: users(world) == [("c", "seat-0")])
+
+    LabWorld().run(story)
 
 
 def test_two_controllers_never_overdraw_a_counter() -> None:

@@ -116,7 +116,7 @@ class ClaimReconciler:
         self._withdrawn = {
             key: at for key, at in self._withdrawn.items() if now - WITHDRAWN_PAUSE < at <= now
         }
-        self._holdings.look(namespace)
+        self._holdings.look(namespace, now)
         open_claims = [claim for claim in claims if not claim.status.ended]
         waiting = [claim for claim in open_claims if self._waits(claim, now)]
         others = {claim.metadata.uid for claim in waiting}
@@ -144,6 +144,7 @@ class ClaimReconciler:
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
         wakes += [at for c in having if (at := claim_lifecycle.pools_until(c, now=now)) is not None]
         wakes += [times.shifted(at, WITHDRAWN_PAUSE) for at in self._withdrawn.values()]
+        wakes += self._holdings.wakes()
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
     def _decided(
@@ -359,8 +360,9 @@ class ClaimReconciler:
         wanted = claim_lifecycle.leases_for(claim, answer, kept)
         pools = self._pools(claim.metadata.namespace, answer.devices)
         step = claim_lifecycle.next_step(found, claim_lifecycle.reusing(found, wanted, pools))
-        if not kept and not isinstance(step, Withdraw):
-            await self._holdings.take(claim, answer)
+        takes = not kept and not isinstance(step, Withdraw)
+        if takes and not await self._holdings.take(claim, answer, now):
+            return None
         told = claim_lifecycle.wait_of(found) if step is None else None
         if told is not None:
             reason = "Provisioning" if claim_lifecycle.starting(found) else told.reason

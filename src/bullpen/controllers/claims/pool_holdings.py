@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 
 from bullpen.api.kinds.deviceclaim import DeviceClaim
@@ -14,6 +15,13 @@ from bullpen.core.claims import pool_allocations
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.pool_allocations import Held
 from bullpen.errors import Conflict, NotFound
+from bullpen.kit import times
+
+TAKEN_PAUSE = timedelta(seconds=5)
+"""How soon a claim takes again what it had taken and does not have any more.
+
+While one controller takes over from another, one may give up at once what the other takes.
+"""
 
 
 class PoolHoldings:
@@ -23,21 +31,33 @@ class PoolHoldings:
         self._objects = objects
         self._pools = views[DevicePool]
         self._held: Mapping[str, Held] = {}
+        self._taken: dict[str, datetime] = {}
+        """By the uid of a claim, when it took devices a short time ago."""
 
-    def look(self, namespace: str) -> None:
+    def look(self, namespace: str, now: datetime) -> None:
         """Begin a pass over one namespace."""
+        self._taken = {uid: at for uid, at in self._taken.items() if now - TAKEN_PAUSE < at <= now}
         self._held = pool_allocations.held_by_claim(self._pools.all(namespace))
 
     def of(self, claim: DeviceClaim) -> Held:
         return self._held.get(claim.metadata.uid, ())
 
-    async def take(self, claim: DeviceClaim, answer: Answer) -> None:
-        """Take what the answer says, and give up everything else.
+    def wakes(self) -> Iterator[datetime]:
+        """When claims may take devices again."""
+        return (times.shifted(at, TAKEN_PAUSE) for at in self._taken.values())
+
+    async def take(self, claim: DeviceClaim, answer: Answer, now: datetime) -> bool:
+        """Take what the answer says, and give up everything else. False if it is too soon.
 
         Pools are written in the order of their names. If one has changed, what was taken of the
         others is taken again or given up by the next pass: ``Conflict``.
         """
         wanted = pool_allocations.wanted(claim, answer)
+        named = {device for device in answer.devices if pool_allocations.is_pool_device(device)}
+        if named != {pool_allocations.full_name(*held) for held in self.of(claim)}:
+            if named and claim.metadata.uid in self._taken:
+                return False
+            self._taken[claim.metadata.uid] = now
         before = {pool for pool, _ in self.of(claim)}
         for name in sorted(before - set(wanted)):
             await self._free(claim.metadata.namespace, name, claim.metadata.uid)
@@ -51,6 +71,7 @@ class PoolHoldings:
                 pool,
                 partial(pool_allocations.taken, uid=claim.metadata.uid, mine=mine),
             )
+        return True
 
     async def give_up(self, claim: DeviceClaim) -> None:
         """Give up everything that the claim has."""
