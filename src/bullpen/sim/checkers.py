@@ -386,23 +386,28 @@ class CountersSuffice:
 
 
 class PoolDevicesAreHeld:
-    """A claim that says it has devices of a DevicePool is the one that the pool says has them."""
+    """A claim that says it has devices of a DevicePool has had them.
+
+    With two controllers at once, one of them may have given up what the other had taken, which
+    costs the claim a member; then the claim ends.
+    """
 
     promise = "an allocated claim has its devices of pools"
 
-    def __init__(self, pool: Callable[[str, str], Raw | None]) -> None:
-        self._pool = pool
+    def __init__(self) -> None:
+        self._taken: set[tuple[str, str]] = set()
+        """Uids of claims, and devices that pools recorded as theirs."""
 
     def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind == "DevicePool":
+            for allocation in status(fact.new).get("allocations") or ():
+                device = f"{fact.name}/{allocation['device']}"
+                self._taken.add((allocation["claimUid"], device))
         if fact.kind != "DeviceClaim" or is_allocated(fact.old) or not is_allocated(fact.new):
             return
         for member in status(fact.new).get("members") or ():
-            if "leaseRef" in member:
-                continue
-            pool, _, device = member["device"].partition("/")
-            found = status(self._pool(fact.namespace, pool)).get("allocations") or ()
-            if (uid_of(fact.new), device) not in {(a["claimUid"], a["device"]) for a in found}:
-                yield f"claim {fact.name} has {member['device']}, and its pool does not say so"
+            if "leaseRef" not in member and (uid_of(fact.new), member["device"]) not in self._taken:
+                yield f"claim {fact.name} has {member['device']}, and its pool never said so"
 
 
 def claim_of(lease: Raw | None) -> str:

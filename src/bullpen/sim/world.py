@@ -155,7 +155,7 @@ class World:
             ClaimsAreWhole(self.truth.all),
             AllocatedIsTrue(self._lease),
             CountersSuffice(),
-            PoolDevicesAreHeld(lambda space, name: self.truth.get("DevicePool", space, name)),
+            PoolDevicesAreHeld(),
             CommitRecorder(self.history, self.say),
         )
 
