@@ -11,7 +11,6 @@ import pytest
 
 from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
 from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
-from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
@@ -177,17 +176,6 @@ def test_an_ended_claim_is_deleted_after_the_retention() -> None:
             await ended(world)
             await asyncio.sleep(RETENTION.total_seconds() + 60)
             assert world.views[DeviceClaim].get(SPACE, "c") is None
-
-    LabWorld().run(story)
-
-
-def test_a_claim_for_devices_that_no_exporter_stands_for_is_told_so() -> None:
-    async def story(world: LabWorld) -> None:
-        async with lab(world, "a"):
-            devices = [{"name": "one"}, {"name": "two"}]
-            await make(world, DevicePool, "slots", spec={"devices": devices})
-            await make_claim(world, "c")
-            await world.until(lambda: said(world) == ("False", "NoExporter"))
 
     LabWorld().run(story)
 

@@ -129,6 +129,28 @@ def test_a_pool_grows_for_an_alternative_only_when_it_is_due() -> None:
     World().run(story)
 
 
+def test_a_pool_that_fails_only_while_it_is_asked_is_not_asked_all_the_time() -> None:
+    """The only name of its members is used by another exporter."""
+
+    async def story(world: World) -> None:
+        foreign = ObjectMeta(name="board-0", namespace=NAMESPACE)
+        await world.objects.create(Exporter(metadata=foreign))
+        await pools(world, max_replicas=1)
+        created: list[str] = []
+
+        def see(old: Lease | None, new: Lease | None) -> None:
+            created.extend([new.metadata.name] if old is None and new is not None else [])
+
+        world.views.leases.listen(see)
+        await make_claim(world, "c", exactly("dut", "board"))
+        await world.sleep(30)
+        assert 1 <= len(created) <= 8
+        await world.objects.delete(await world.objects.get(Exporter, NAMESPACE, "board-0"))
+        assert await allocated(world) == ["board"]
+
+    World().run(story)
+
+
 def test_a_claim_for_more_than_the_ceiling_starts_nothing() -> None:
     async def story(world: World) -> None:
         await pools(world, max_replicas=2)

@@ -22,6 +22,7 @@ from bullpen.api.fields import Kind
 from bullpen.api.kinds.core import CoordinationLease, Namespace, Secret
 from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.deviceclass import DeviceClass
+from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
@@ -65,6 +66,7 @@ PROCESSES = {
     "bullpen.apiserver.scaledown": ("controller",),
     "bullpen.controllers.authority": ("controller",),
     "bullpen.controllers.claims.claim_reconciler": ("controller",),
+    "bullpen.controllers.claims.pool_holdings": ("controller",),
     "bullpen.controllers.exporters.credentials": ("controller",),
     "bullpen.controllers.leases.lease_actions": ("controller",),
     "bullpen.controllers.leases.lease_retention": ("controller",),
@@ -305,8 +307,17 @@ def _tell_of_claims(used: dict[str, set[Right]]) -> None:
         labels = {"matchLabels": {"board": "x"}}
         made = {"spec": {"selectors": [{"labels": labels}]}, "metadata": {"name": "any"}}
         await world.objects.create(codec.decode(DeviceClass, made))
-        asked = {"name": "dut", "exactly": {"deviceClassName": "any"}}
-        spec = {"clientRef": {"name": "alice"}, "requests": [asked], "duration": "1h"}
+        of_pool = {"labels": {"matchLabels": {"pool": "licences"}}}
+        licence = {"spec": {"selectors": [of_pool]}, "metadata": {"name": "licence"}}
+        await world.objects.create(codec.decode(DeviceClass, licence))
+        seats = {"name": "licences", "namespace": "default"}
+        pool = {"metadata": seats, "spec": {"devices": [{"name": "seat"}]}}
+        await world.objects.create(codec.decode(DevicePool, pool))
+        asked = [
+            {"name": name, "exactly": {"deviceClassName": device_class}}
+            for name, device_class in (("dut", "any"), ("seat", "licence"))
+        ]
+        spec = {"clientRef": {"name": "alice"}, "requests": asked, "duration": "1h"}
         meta = {"name": "c", "namespace": "default"}
         async with world.player():
             claim = codec.decode(DeviceClaim, {"metadata": meta, "spec": spec})

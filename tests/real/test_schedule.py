@@ -70,7 +70,7 @@ def test_a_claim_is_answered_live_and_from_a_snapshot(service: Service, tmp_path
     assert never.returncode == 3
     assert "counter licences/seats has only 1 left" in never.stdout
     why = service.bullpen("schedule", "why-not", "bench", "far", "-f", str(claim), *options)
-    assert why.stdout.splitlines()[0] == "dut: it qualifies and is free"
+    assert why.stdout.splitlines()[0] == "dut: with it, nothing keeps the match constraint on site"
 
 
 def test_a_bad_expression_is_refused_when_the_class_is_applied(service: Service) -> None:

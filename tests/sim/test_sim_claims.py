@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimStatus
-from bullpen.core.claims import claim_lifecycle, claim_queue
+from bullpen.api.kinds.devicepool import DevicePool, DevicePoolStatus, PoolAllocation
+from bullpen.core.claims import claim_lifecycle, claim_queue, pool_allocations
 from bullpen.core.claims.claim_queue import Wait, WaitReason
 from bullpen.core.leases import fair_share
 from bullpen.core.leases.lease_group import LeaseGroups
@@ -43,8 +44,8 @@ def test_leases_of_a_claim_that_are_assigned_one_by_one_are_found(
 def test_a_claim_that_names_what_it_does_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = claim_lifecycle.has_all
 
-    def has_others(claim: DeviceClaim, leases: Any, **more: Any) -> DeviceClaimStatus:
-        found = real(claim, leases, **more)
+    def has_others(claim: DeviceClaim, leases: Any, held: Any, **more: Any) -> DeviceClaimStatus:
+        found = real(claim, leases, held, **more)
         members = tuple(replace(member, device="other") for member in found.members)
         return replace(found, members=members)
 
@@ -63,6 +64,28 @@ def test_a_claim_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(claim_queue._Pass, "_book", not_booked)
     assert broken_promise() == "what a claim booked is kept"
+
+
+def test_a_counter_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(pool: DevicePool, uid: str, mine: tuple[PoolAllocation, ...]) -> DevicePoolStatus:
+        status = pool_allocations.without(pool, {uid})
+        return replace(status, allocations=(*status.allocations, *mine))
+
+    monkeypatch.setattr(pool_allocations, "uses", lambda pools, **more: iter(()))
+    monkeypatch.setattr(pool_allocations, "taken", unchecked)
+    assert broken_promise() == "no counter is used twice"
+
+
+def test_a_claim_without_the_licence_that_it_names_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_lifecycle, "full_name", lambda pool, found: f"{pool}/seat-9")
+    assert broken_promise() == "an allocated claim has its devices of pools"
+
+
+def test_a_licence_that_is_not_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_allocations, "without", lambda pool, uids: pool.status)
+    assert broken_promise() == "no claim starves"
 
 
 def test_a_released_claim_that_goes_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,10 @@ def stored_expression(text: str) -> Expression:
         return Expression(text, problem=error.message)
 
 
+class TooCostly(Exception):
+    """The evaluator gave up: the expression has more iterations than it allows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A compiled expression."""
@@ -68,15 +72,18 @@ class Program:
     def holds(
         self, attributes: Mapping[str, Plain], capacity: Mapping[str, int | float], *, driver: str
     ) -> bool | None:
-        """Whether the expression is true of a device; None if it cannot be evaluated."""
+        """Whether the expression is true of a device; None if it cannot be evaluated.
+
+        Raises ``TooCostly``.
+        """
         by_domain = _by_domain(attributes, driver, self.domains)
         own = {"attributes": by_domain, "capacity": _by_domain(capacity, driver, self.domains)}
         data: dict[str, Any] = {"device": {**attributes, **own}}
         data |= {name: attributes[name] for name in self.names if name in attributes}
         try:
             result = self.compiled.eval(data=data).value()
-        except RuntimeError:  # the evaluator's own limit on iterations
-            return None
+        except RuntimeError as error:
+            raise TooCostly from error
         return result if isinstance(result, bool) else None
 
 

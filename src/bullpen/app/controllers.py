@@ -22,7 +22,8 @@ from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.app.lab import Lab, MakeController, Role
 from bullpen.controllers import authority
 from bullpen.controllers.authority import AuthorityReconciler
-from bullpen.controllers.claims.claim_reconciler import ClaimReconciler, watch_claims
+from bullpen.controllers.claims.claim_labs import watch_claims
+from bullpen.controllers.claims.claim_reconciler import ClaimReconciler
 from bullpen.controllers.exporters.credentials import Holder, watch_holders
 from bullpen.controllers.exporters.presence_reconciler import PresenceReconciler
 from bullpen.controllers.faults import FaultReconciler

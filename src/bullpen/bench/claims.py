@@ -101,6 +101,7 @@ async def run(
 def _answer(hard: Hard) -> Callable[[], object]:
     """The search for the answer; the index of the lab is there."""
     index = InventoryIndex(hard.inventory)
+    assert index.profiles, "what expressions are evaluated on is made when it is first used"
 
     def answer() -> object:
         allocator = Allocator(index, CriteriaIndex(index))

@@ -197,6 +197,42 @@ def useless_devices_first() -> Hard:
     return Hard("H11b", lab(useless, useful), claim(*singles(32), same("lane")), YES, 3)
 
 
+def a_selector_of_its_own() -> Hard:
+    """The last of 10,000 values, each of which one device has."""
+    found = [device(f"d{n}", serial=f"n{n}") for n in range(10_000)]
+    return Hard("H12", lab(found), claim(request("r", one("serial == 'n9999'"))), YES, 1)
+
+
+def all_of_a_pool_that_is_half_published() -> Hard:
+    shelf = tuple(replace(found, pool="shelf") for found in devices(10_000))
+    inventory = Inventory(devices=shelf, incomplete=frozenset({"shelf"}))
+    return Hard("H19", inventory, claim(request("r", one(every=True))), NO, 1)
+
+
+def an_expression_with_errors() -> Hard:
+    """It needs the engine, and cannot be evaluated on every other device."""
+    found = [
+        device(f"d{n}", **({"slots": n % 50} if n % 2 else {"spare": n % 50}))  # type: ignore[arg-type]
+        for n in range(10_000)
+    ]
+    return Hard("H20", lab(found), claim(request("r", one("slots > 48", 200))), YES, 1)
+
+
+def an_expression_that_loops() -> Hard:
+    """The evaluator gives up on each of 1,000 different devices."""
+    many = f"[{', '.join(['1'] * 200)}]"
+    bomb = f"{many}.all(i, {many}.all(j, {many}.all(k, i * j * k > 0)))"
+    found = [device(f"d{n}", serial=f"n{n}") for n in range(1_000)]
+    return Hard("H21", lab(found), claim(request("r", one(bomb))), NO, 1)
+
+
+def equal_devices() -> Hard:
+    """Interchangeable devices of a host whose counter allows nine of them."""
+    found = [device(f"d{n:04}", host="h1", draws={"slots": 1}) for n in range(2_000)]
+    terms = claim(request("r", one(count=10)), different("rack", "other"))
+    return Hard("H22", lab(found, slots=9), terms, NO, 30)
+
+
 def partitions_with_one_too_fat() -> Hard:
     parts = [device(f"p{n}", draws={"gpu": 2 if n == 0 else 1}) for n in range(8)]
     return Hard("DRA", lab(parts, gpu=7), claim(request("r", one(count=7))), YES, 30)
@@ -222,6 +258,11 @@ INSTANCES: list[Callable[[], Hard]] = [
     two_distinct_attributes,
     shrinking_lists,
     useless_devices_first,
+    a_selector_of_its_own,
+    all_of_a_pool_that_is_half_published,
+    an_expression_with_errors,
+    an_expression_that_loops,
+    equal_devices,
     partitions_with_one_too_fat,
 ]
 

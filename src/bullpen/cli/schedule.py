@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 import click
 
@@ -16,23 +16,17 @@ from bullpen.cli.output import echo_document, table
 from bullpen.cli.schedule_lab import TIME, Lab, live_objects, parse_duration, read_lab
 from bullpen.core.claims import k8srm
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
-from bullpen.core.claims.claim_queue import (
-    Book,
-    Decision,
-    Preempt,
-    Queue,
-    Start,
-    Wait,
-    WaitingClaim,
-    WaitReason,
-    decide,
+from bullpen.core.claims.claim_lab import (
+    ClaimDecision,
+    Hold,
+    Preempted,
+    PreemptedLease,
+    Serve,
 )
+from bullpen.core.claims.claim_queue import WaitReason
 from bullpen.core.claims.criteria import CriteriaIndex
-from bullpen.core.claims.explanation import Explanation, why_not
+from bullpen.core.claims.explanation import Explanation
 from bullpen.core.claims.inventory_index import InventoryIndex
-from bullpen.core.claims.lab_inventory import (
-    terms_of,
-)
 from bullpen.core.claims.work import BUDGET
 from bullpen.errors import BadRequest, Invalid, NotFound
 from bullpen.kit import times
@@ -179,8 +173,7 @@ def why_not_command(
     lab = read_lab(found, inventory, at, data, namespace)
     for known in lab.claims:
         if known.metadata.name == claim:
-            terms, allowed = terms_of(known.spec), lab.allowed(known)
-            for line in why_not(lab.allocator, terms, lab.uses, device, allowed=allowed):
+            for line in lab.why_not(known, device):
                 click.echo(line)
             return
     raise BadRequest(f"no DeviceClaim {claim} is in the files that -f names")
@@ -253,21 +246,7 @@ def _row(name: str, found: Explanation, *, explained: bool) -> Document:
 
 def _answer_queue(lab: Lab, *, budget: int, form: str) -> Answered:
     """Decide all claims in one pass, and print the decisions in the order of the queue."""
-    waiting = tuple(
-        WaitingClaim(
-            name=claim.metadata.name,
-            terms=terms_of(claim.spec),
-            since=claim.metadata.creation_timestamp or lab.now,
-            duration=claim.spec.duration,
-            tenant=claim.spec.client_ref.name,
-            priority=claim.spec.priority,
-            begin=claim.spec.begin_time,
-            allowed=lab.allowed(claim),
-        )
-        for claim in (*lab.claims, *lab.stored)
-    )
-    queue = Queue(claims=waiting, uses=lab.uses)
-    decisions = decide(lab.allocator, queue, now=lab.now, budget=budget)
+    decisions = lab.decide(budget)
     rows = [_decided(decision) for decision in decisions]
     headers = ("claim", "decision", "starts", "devices")
     if form == "table":
@@ -277,29 +256,32 @@ def _answer_queue(lab: Lab, *, budget: int, form: str) -> Answered:
     return max(_queue_code(decision) for decision in decisions)
 
 
-def _decided(decision: Decision) -> tuple[str, str, str, list[str]]:
-    """The claim, what was decided, when it starts, and on which devices or after whose end."""
+def _decided(decision: ClaimDecision) -> tuple[str, str, str, list[str]]:
+    """The claim, what was decided, when it starts, and its devices; or who ends for whom."""
     match decision:
-        case Start():
-            return decision.claim, "Start", "now", list(decision.answer.devices)
-        case Book():
-            starts = times.text(decision.begin)
-            return decision.claim, "Book", starts, list(decision.answer.devices)
-        case Preempt():
-            return decision.claim, "Preempt", "", list(decision.holders)
-        case Wait():
+        case Serve(begin=begin):
+            name, devices = decision.claim.metadata.name, list(decision.answer.devices)
+            if begin is None:
+                return name, "Start", "now", devices
+            return name, "Book", times.text(begin), devices
+        case Hold():
             starts = times.text(decision.starts) if decision.starts else ""
-            return decision.claim, str(decision.reason), starts, []
+            return decision.claim.metadata.name, decision.reason, starts, list(decision.kept)
+        case Preempted():
+            return decision.claim.metadata.name, f"ends for {decision.by.claim}", "", []
+        case PreemptedLease():
+            return f"lease {decision.lease.metadata.name}", f"ends for {decision.by.claim}", "", []
+        case _:
+            assert_never(decision)
 
 
-def _queue_code(decision: Decision) -> Answered:
-    if isinstance(decision, Start):
-        return Answered.NOW
-    if isinstance(decision, Wait) and decision.reason is WaitReason.UNSATISFIABLE:
+def _queue_code(decision: ClaimDecision) -> Answered:
+    if not isinstance(decision, Hold):
+        booked = isinstance(decision, Serve) and decision.begin is not None
+        return Answered.LATER if booked else Answered.NOW
+    if decision.reason == WaitReason.UNSATISFIABLE:
         return Answered.NEVER
-    if isinstance(decision, Wait) and decision.reason is WaitReason.UNKNOWN:
-        return Answered.UNKNOWN
-    return Answered.LATER
+    return Answered.UNKNOWN if decision.reason == WaitReason.UNKNOWN else Answered.LATER
 
 
 _ASKING = ("DeviceClaim/", "Pod/")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -16,25 +16,30 @@ from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporter import Exporter
+from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
+from bullpen.api.meta import ConditionStatus
 from bullpen.api.paths import Document
 from bullpen.api.resources import RESOURCES
 from bullpen.cli import manifests
 from bullpen.cli.connection import Api
 from bullpen.cli.get import list_all
 from bullpen.cli.options import default_data_directory
-from bullpen.core.claims.allocator import Allocator
-from bullpen.core.claims.criteria import CriteriaIndex
-from bullpen.core.claims.explanation import Explanation, explain
-from bullpen.core.claims.inventory import Use
-from bullpen.core.claims.inventory_index import InventoryIndex
-from bullpen.core.claims.lab_inventory import (
-    allowed_devices,
-    class_definition,
-    inventory_of,
-    terms_of,
-)
+from bullpen.core import conditions
+from bullpen.core.claims.claim_lab import ClaimDecision, ClaimLab
+from bullpen.core.claims.claim_pass import decide_claims, dry_run, why_not_device
+from bullpen.core.claims.explanation import Explanation
+from bullpen.core.lab_index import LabIndex
+from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import policies
+from bullpen.core.leases.lease_group import claim_uid
+from bullpen.core.leases.quotas import UNLIMITED
+from bullpen.core.leases.requests import Bookings, Request, Supply, Want
+from bullpen.core.matcher import matcher_of
+from bullpen.core.pools.forecast import supply_of
+from bullpen.core.pools.provider_slots import with_slots
 from bullpen.errors import BadRequest, Invalid
 from bullpen.kit import durations, times
 from bullpen.kit.clock import SystemClock
@@ -49,48 +54,34 @@ _PARTS: tuple[type[Kind], ...] = (
     DevicePool,
     Exporter,
     ExporterAccessPolicy,
+    ExporterSet,
     Lease,
+    ProviderConfig,
+    VirtualTargetClass,
 )
 """What a snapshot holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
-    """One namespace, and the claims to answer."""
+    """One namespace as the service sees it, and the claims to answer."""
 
     now: datetime
-    allocator: Allocator
-    uses: tuple[Use, ...]
-    clients: tuple[Client, ...]
-    exporters: tuple[Exporter, ...]
-    policies: tuple[ExporterAccessPolicy, ...]
+    whole: ClaimLab
+    """With the claims that wait, those of the files in place of stored ones of the same name."""
+
     claims: tuple[DeviceClaim, ...]
-    """The claims that the files have."""
-
-    stored: tuple[DeviceClaim, ...]
-    """Claims that the lab has, without those of the same name in the files."""
-
-    def allowed(self, claim: DeviceClaim) -> int:
-        wanted = claim.spec.client_ref.name
-        labels = {client.metadata.name: client.metadata.labels for client in self.clients}
-        return allowed_devices(
-            self.allocator.index,
-            policies(self.policies),
-            client=labels.get(wanted),
-            labels={e.metadata.name: e.metadata.labels for e in self.exporters},
-            duration=claim.spec.duration,
-        )
+    """The claims to answer: those of the files, or all that wait."""
 
     def explain(self, claim: DeviceClaim, waited: timedelta, budget: int) -> Explanation:
-        return explain(
-            self.allocator,
-            terms_of(claim.spec),
-            self.uses,
-            now=self.now,
-            waited=waited,
-            allowed=self.allowed(claim),
-            budget=budget,
-        )
+        return dry_run(self.whole, claim, now=self.now, waited=waited, budget=budget)
+
+    def why_not(self, claim: DeviceClaim, device: str) -> tuple[str, ...]:
+        return why_not_device(self.whole, claim, device, now=self.now)
+
+    def decide(self, budget: int) -> tuple[ClaimDecision, ...]:
+        """Decide all waiting claims in one pass."""
+        return decide_claims(self.whole, now=self.now, budget=budget)
 
 
 def read_lab(
@@ -102,26 +93,97 @@ def read_lab(
         now = now or _snapshot_time(inventory)
     else:
         found = live_objects(data, namespace)
+    now = now or SystemClock().now()
     documents = [_checked(document) for document in (*found, *given)]
-    claims = _of(DeviceClaim, documents[len(found) :])
+    claims = tuple(_asked(claim, now) for claim in _of(DeviceClaim, documents[len(found) :]))
     names = {claim.metadata.name for claim in claims}
-    stored = [c for c in _of(DeviceClaim, documents) if c.metadata.name not in names]
-    if not claims and not stored:
+    stored = [c for c in _of(DeviceClaim, documents[: len(found)]) if c.metadata.name not in names]
+    waiting = tuple(_asked(c, now) for c in stored if not c.status.ended and not c.status.members)
+    if not claims and not waiting:
         raise BadRequest("no DeviceClaim to answer; name a file that has one with -f")
-    exporters = _of(Exporter, documents)
-    lab = inventory_of(exporters, _of(Lease, documents), _of(DevicePool, documents))
-    index = InventoryIndex(lab)
-    classes = [class_definition(found) for found in _of(DeviceClass, documents)]
-    return Lab(
-        now=now or SystemClock().now(),
-        allocator=Allocator(index, CriteriaIndex(index, classes)),
-        uses=lab.uses,
-        clients=_of(Client, documents),
-        exporters=exporters,
-        policies=_of(ExporterAccessPolicy, documents),
-        claims=claims or tuple(stored),
-        stored=tuple(stored) if claims else (),
+    served = tuple(claim for claim in stored if claim.status.members and not claim.status.ended)
+    whole = _claim_lab(documents, (*claims, *waiting), served, now)
+    return Lab(now=now, whole=whole, claims=claims or waiting)
+
+
+def _asked(claim: DeviceClaim, now: datetime) -> DeviceClaim:
+    """A claim that waits; one that does not exist is made now."""
+    meta = claim.metadata
+    meta = replace(
+        meta, uid=meta.uid or meta.name, creation_timestamp=meta.creation_timestamp or now
     )
+    return replace(claim, metadata=meta)
+
+
+def _claim_lab(
+    documents: list[Document],
+    claims: tuple[DeviceClaim, ...],
+    served: tuple[DeviceClaim, ...],
+    now: datetime,
+) -> ClaimLab:
+    """What the controller of claims would decide on, except for limits in the settings."""
+    exporters, clients = _of(Exporter, documents), _of(Client, documents)
+    leases = tuple(lease for lease in _of(Lease, documents) if not lease.status.ended)
+    index = LabIndex()
+    for exporter in exporters:
+        index.put_exporter(exporter.metadata.name, exporter, connected=_connected(exporter))
+    for lease in leases:
+        index.put_lease(lease.metadata.name, None, lease, late=False)
+    labels = {client.metadata.name: client.metadata.labels for client in clients}
+    booked = tuple(_request(x, labels, now) for x in leases if _is_booked(x, now))
+    return ClaimLab(
+        claims=claims,
+        # The service would refuse claims of a client that does not exist.
+        clients={claim.spec.client_ref.name: {} for claim in claims} | labels,
+        exporters=exporters,
+        offers=index.offers,
+        leases=leases,
+        classes=_of(DeviceClass, documents),
+        pools=_of(DevicePool, documents),
+        policies=policies(_of(ExporterAccessPolicy, documents)),
+        quotas=UNLIMITED,
+        active=index.active_by_client(),
+        handicaps=index.fair_share.handicaps(labels, now=now),
+        bookings=Bookings(requests=booked, ends=index.ends, now=now) if booked else None,
+        supplies=_supplies(documents),
+        served=served,
+    )
+
+
+def _connected(exporter: Exporter) -> bool:
+    online = conditions.get(exporter.status.conditions, "Online")
+    return online is None or online.status is ConditionStatus.TRUE
+
+
+def _is_booked(lease: Lease, now: datetime) -> bool:
+    begin = lifecycle.begins_at(lease.spec)
+    return lease.status.exporter_ref is None and begin is not None and begin > now
+
+
+def _request(lease: Lease, clients: Mapping[str, Mapping[str, str]], now: datetime) -> Request:
+    """A booked lease as the scheduler sees it."""
+    spec = lease.spec
+    return Request(
+        name=lease.metadata.name,
+        client=spec.client_ref.name,
+        client_labels=clients.get(spec.client_ref.name),
+        wants=(Want(matcher=matcher_of(spec)),),
+        since=lease.metadata.creation_timestamp or now,
+        begin=lifecycle.begins_at(spec),
+        allow_disabled=spec.allow_disabled,
+        duration=lifecycle.lasts(lease, now=now),
+        claim=claim_uid(lease),
+    )
+
+
+def _supplies(documents: list[Document]) -> tuple[Supply, ...]:
+    """What the ExporterSets could start, on the free slots of their providers."""
+    sets = _of(ExporterSet, documents)
+    found = tuple(supply for owner in sets if (supply := supply_of(owner)) is not None)
+    configs = {config.metadata.name: config for config in _of(ProviderConfig, documents)}
+    made_of = _of(VirtualTargetClass, documents)
+    refs = ((c.metadata.name, c.spec.provider_config_ref) for c in made_of)
+    return with_slots(found, sets, configs, {n: ref.name for n, ref in refs if ref is not None})
 
 
 def live_objects(data: str | None, namespace: str) -> list[Document]:

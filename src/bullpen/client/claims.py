@@ -17,7 +17,7 @@ from bullpen.client.tunnel import Tunnel, dialling
 from bullpen.errors import LabError, LeaseRefused, TimedOut, Unreachable
 from bullpen.protocol import claims_pb2
 
-REFUSALS = frozenset({"Unsatisfiable", "NoExporter", "ClientNotFound", "QuotaExceeded"})
+REFUSALS = frozenset({"Unsatisfiable", "ClientNotFound", "QuotaExceeded"})
 """Reasons for which waiting is of no use as things are."""
 
 WATCH_AGAIN_SECONDS = 1.0
@@ -162,6 +162,7 @@ def judged(claim: Any) -> tuple[str, bool]:
 
 
 def targets_of(claim: Any) -> tuple[Target, ...]:
+    """The targets of a claim; devices of DevicePools are none, because nothing connects to them."""
     return tuple(
         Target(
             request=member.request,
@@ -169,6 +170,7 @@ def targets_of(claim: Any) -> tuple[Target, ...]:
             lease=member.lease.rpartition("/")[2],
         )
         for member in claim.status.members
+        if member.lease
     )
 
 

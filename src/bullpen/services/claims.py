@@ -16,7 +16,7 @@ from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimSpec
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.api.objects import Objects
 from bullpen.api.resources import RESOURCES
-from bullpen.controllers.claims.claim_reconciler import ClaimLabs
+from bullpen.controllers.claims.claim_labs import ClaimLabs
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views

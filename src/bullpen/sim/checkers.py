@@ -353,11 +353,61 @@ class AllocatedIsTrue:
         if not members:
             yield f"claim {fact.name} has no member"
         for member in members:
+            if "leaseRef" not in member:
+                continue
             lease = self._lease(fact.namespace, member["leaseRef"]["name"])
             got = (status(lease).get("exporterRef") or {}).get("name", "")
             if got != member["device"]:
                 name = member["leaseRef"]["name"]
                 yield f"claim {fact.name} has {member['device']}, and its lease {name} {got or '-'}"
+
+
+class CountersSuffice:
+    """Claims together never have more of a DevicePool than its counters allow."""
+
+    promise = "no counter is used twice"
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind != "DevicePool" or fact.new is None:
+            return
+        spec, left = fact.new["spec"], dict(fact.new["spec"].get("sharedCounters") or {})
+        draws = {d["name"]: d.get("consumesCounters") or {} for d in spec.get("devices") or ()}
+        users: dict[str, str] = {}
+        for allocation in status(fact.new).get("allocations") or ():
+            device, claim = allocation["device"], allocation["claim"]
+            if device in users:
+                yield f"{device} of {fact.name} is used by {users[device]} and {claim}"
+            users[device] = claim
+            for counter, drawn in draws.get(device, {}).items():
+                left[counter] -= drawn
+        for counter, remaining in left.items():
+            if remaining < 0:
+                yield f"{', '.join(users.values())} overdraw {counter} of {fact.name}"
+
+
+class PoolDevicesAreHeld:
+    """A claim that says it has devices of a DevicePool has had them.
+
+    With two controllers at once, one of them may have given up what the other had taken, which
+    costs the claim a member; then the claim ends.
+    """
+
+    promise = "an allocated claim has its devices of pools"
+
+    def __init__(self) -> None:
+        self._taken: set[tuple[str, str]] = set()
+        """Uids of claims, and devices that pools recorded as theirs."""
+
+    def see(self, fact: Fact) -> Iterator[str]:
+        if fact.kind == "DevicePool":
+            for allocation in status(fact.new).get("allocations") or ():
+                device = f"{fact.name}/{allocation['device']}"
+                self._taken.add((allocation["claimUid"], device))
+        if fact.kind != "DeviceClaim" or is_allocated(fact.old) or not is_allocated(fact.new):
+            return
+        for member in status(fact.new).get("members") or ():
+            if "leaseRef" not in member and (uid_of(fact.new), member["device"]) not in self._taken:
+                yield f"claim {fact.name} has {member['device']}, and its pool never said so"
 
 
 def claim_of(lease: Raw | None) -> str:

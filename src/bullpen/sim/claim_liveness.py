@@ -11,7 +11,7 @@ from bullpen.api.kinds.deviceclass import DEFAULT_COST
 from bullpen.core.leases.fair_share import HANDICAP_MAX
 from bullpen.kit import times
 from bullpen.sim.checkers import is_allocated
-from bullpen.sim.claimants import BOARDS, Claimant, class_of
+from bullpen.sim.claimants import BOARDS, SEATS, SEATS_MAX, Claimant, class_of
 from bullpen.sim.clients import Client, Job
 from bullpen.sim.operators import BOARD, CLIENTS, SPACE, Operator
 from bullpen.sim.truth import Raw, Violation, status
@@ -35,6 +35,9 @@ USED = 120.0
 SHARE_ROUND = 300.0
 """Seconds that others have the board for which all of them wait."""
 
+SEAT_USED = 10
+"""Seconds for which a claim has a licence."""
+
 BOOKED_IN = 30.0
 RELEASED_MAX = 60.0
 LOOK = 0.5
@@ -46,15 +49,23 @@ async def release_all(world: World) -> None:
     for claim in _open(world):
         await claimant.release(claim["metadata"]["name"])
     await _until(world, lambda: not _open(world), RELEASED_MAX, "a released claim goes on")
+    await _until(world, lambda: not _used(world), RELEASED_MAX, "a released claim has a licence")
 
 
 def _open(world: World) -> list[Raw]:
     return [claim for claim in world.truth.all("DeviceClaim") if not status(claim).get("ended")]
 
 
+def _used(world: World) -> list[Raw]:
+    """What is recorded as used of DevicePools."""
+    return [a for p in world.truth.all("DevicePool") for a in status(p).get("allocations") or ()]
+
+
 async def check(world: World) -> None:
     """What claims are promised when nothing fails."""
     await _waits_one_round(world)
+    await release_all(world)
+    await _licences_go_round(world)
     await release_all(world)
     await _booking_is_kept(world)
     await release_all(world)
@@ -97,6 +108,28 @@ async def _waits_one_round(world: World) -> None:
         )
         for task in streams:
             task.cancel()
+
+
+async def _licences_go_round(world: World) -> None:
+    """More claims than there are licences: each has one for a while, and ends."""
+    claimant = Claimant(world, Operator(world))
+    names = [f"licensed{number}" for number in range(2 * SEATS_MAX + 1)]
+    seat = {"name": "seat", "exactly": {"deviceClassName": SEATS}}
+    for name in names:
+        spec = {"clientRef": {"name": ASKING}, "requests": [seat], "duration": f"{SEAT_USED}s"}
+        await claimant.make(name, spec)
+
+    def ended() -> bool:
+        found = (world.truth.get("DeviceClaim", SPACE, name) for name in names)
+        return all(status(claim).get("members") and status(claim).get("ended") for claim in found)
+
+    await _until(
+        world,
+        ended,
+        len(names) * (SEAT_USED + SERVED_MAX),
+        "a claim for a licence does not get it or does not end",
+        promise="no claim starves",
+    )
 
 
 async def _booking_is_kept(world: World) -> None:

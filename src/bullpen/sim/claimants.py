@@ -19,6 +19,9 @@ BOARDS = "boards"
 ADMIN_EACH = 4
 """One of so many claims may take what others have."""
 
+SEATS, SEATS_MAX, SEAT_EACH = "seats", 1, 2
+"""A DevicePool of licences, how many claims can have one at once, and how many want one."""
+
 AFTER_MAX = 8
 """Seconds after which an alternative opens, at most."""
 
@@ -30,12 +33,14 @@ class Claimant:
         self._count = 0
 
     async def prepare(self) -> None:
-        """Create the classes that claims name."""
+        """Create the classes that claims name, and the licences."""
         for name, labels in self._classes():
             await self._operator.apply(class_of(name, labels))
+        await self._operator.apply(licences())
 
     def _classes(self) -> Iterator[tuple[str, dict[str, str]]]:
         yield BOARDS, BOARD
+        yield SEATS, {"pool": SEATS}
         for number in range(len(self._world.plan.ceilings)):
             yield set_name(number), set_labels(number)
 
@@ -45,7 +50,7 @@ class Claimant:
         name, plan = f"claim{self._count}", self._world.plan
         spec = {
             "clientRef": {"name": chance.choice(CLIENTS)},
-            "requests": self._requests(chance),
+            "requests": [*self._requests(chance), *self._seats()],
             "duration": f"{chance.choice(plan.durations)}s",
             "priority": chance.choice((0, 0, 0, 1)),
             "preemptible": chance.random() < 0.3,
@@ -81,6 +86,11 @@ class Claimant:
         ]
         return [{"name": "dut", "firstAvailable": ladder}]
 
+    def _seats(self) -> list[Raw]:
+        if self._count % SEAT_EACH:
+            return []
+        return [{"name": "seat", "exactly": {"deviceClassName": SEATS}}]
+
     async def make(self, name: str, spec: dict[str, Any]) -> None:
         meta = {"name": name, "namespace": SPACE}
         document = {"apiVersion": DEVICE, "kind": "DeviceClaim", "metadata": meta, "spec": spec}
@@ -92,6 +102,20 @@ class Claimant:
     async def _change(self, name: str, **spec: Any) -> None:
         if self._world.truth.get("DeviceClaim", SPACE, name) is not None:
             await self._operator.change("DeviceClaim", name, {"spec": spec})
+
+
+def licences() -> Raw:
+    """A device for each of many claims, and a counter that only a few of them get."""
+    names = [f"seat-{number}" for number in range(3)]
+    return {
+        "apiVersion": DEVICE,
+        "kind": "DevicePool",
+        "metadata": {"name": SEATS, "namespace": SPACE},
+        "spec": {
+            "sharedCounters": {"seats": SEATS_MAX},
+            "devices": [{"name": name, "consumesCounters": {"seats": 1}} for name in names],
+        },
+    }
 
 
 def class_of(name: str, labels: dict[str, str], **spec: Any) -> Raw:

@@ -24,6 +24,7 @@ from bullpen.sim.checkers import (
     BookedBegins,
     CeilingHolds,
     ClaimsAreWhole,
+    CountersSuffice,
     EndedStaysEnded,
     EndsHaveReasons,
     EpochsGrow,
@@ -34,6 +35,7 @@ from bullpen.sim.checkers import (
     OneLeaseEach,
     OneLeasePerLife,
     OnlyEndedAreLabelled,
+    PoolDevicesAreHeld,
 )
 from bullpen.sim.disk import Disk
 from bullpen.sim.hangs import Hangs
@@ -152,6 +154,8 @@ class World:
             RemovedOnce(),
             ClaimsAreWhole(self.truth.all),
             AllocatedIsTrue(self._lease),
+            CountersSuffice(),
+            PoolDevicesAreHeld(),
             CommitRecorder(self.history, self.say),
         )
 

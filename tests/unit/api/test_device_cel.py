@@ -14,7 +14,7 @@ from bullpen.api import device_cel
 from bullpen.api.device_cel import Program, checked_expression, compile_program
 from bullpen.bench.hard_claims import device, lab
 from bullpen.core.claims.claim import Criteria
-from bullpen.core.claims.criteria import CriteriaIndex
+from bullpen.core.claims.criteria import TOO_COSTLY_MAX, CriteriaIndex
 from bullpen.core.claims.inventory import NANOS, Attribute, Inventory, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.errors import BadRequest
@@ -106,6 +106,17 @@ def test_a_loop_bomb_is_stopped_and_counts_as_an_error() -> None:
     many = "[" + ",".join(["1"] * 200) + "]"
     bomb = f"{many}.all(i, {many}.all(j, {many}.all(k, i * j * k > 0)))"
     assert matching(bomb, BOARD) == ([], ["board"])
+
+
+def test_a_loop_bomb_is_not_tried_on_every_device() -> None:
+    """H21: 1,000 different devices would take two seconds."""
+    many = "[" + ",".join(["1"] * 200) + "]"
+    bomb = f"{many}.all(i, {many}.all(j, {many}.all(k, i * j * k > 0)))"
+    index = InventoryIndex(lab([device(f"d{n}", serial=f"n{n}") for n in range(1_000)]))
+    criteria = CriteriaIndex(index)
+    found = criteria.of_criteria(Criteria(expressions=(checked_expression(bomb),)))
+    assert (found.devices, found.errors.bit_count()) == (0, 1_000)
+    assert criteria.evaluations == TOO_COSTLY_MAX
 
 
 def test_an_expression_is_evaluated_once_for_each_description_that_is_left() -> None:

@@ -197,6 +197,70 @@ def test_the_queue_is_decided_together_in_the_order_of_service(inventory: Path) 
     assert found == [("pair", "Start", "now"), ("bench", "NotAvailable", "2026-01-01T09:00:00Z")]
 
 
+def test_what_pools_could_start_counts_as_for_the_service(inventory: Path) -> None:
+    """As many as have room under the ceiling, and only where running exporters do not do."""
+    qemu = {
+        "selector": {"matchLabels": {"pool": "qemu"}},
+        "template": {"metadata": {"labels": {"pool": "qemu", "kind": "board"}}, "spec": {}},
+        "virtualTargetClassName": "qemu",
+        "maxReplicas": 2,
+    }
+    group = "virtualtarget.jumpstarter.dev/v1alpha1"
+    pool = made(group, "ExporterSet", "qemu", qemu)
+    full = written(inventory.parent / "pool.yaml", *SNAPSHOT, pool, at=NOW)
+    code, said = ask(full, claim(boards(3)), words=("-o", "json"))
+    assert code == 0
+    members = json.loads(said)["claims"][0]["members"]
+    assert [member["device"] for member in members] == ["board-0", "board-1", "qemu/new-0"]
+    code, said = ask(full, claim(boards(5)))
+    assert code == 2
+    assert said.startswith("bench: from 2026-01-01T10:00:00Z")
+    assert ask(full, claim(boards(6)))[0] == 3
+
+
+def test_an_exporter_that_is_not_connected_does_not_count(inventory: Path) -> None:
+    lost = exporter("lost", kind="board")
+    lost["status"]["conditions"] += [
+        {**lost["status"]["conditions"][0], "type": "Online", "status": "False"}
+    ]
+    full = written(inventory.parent / "lost.yaml", *SNAPSHOT, lost, at=NOW)
+    assert ask(full, claim(boards(4)))[0] == 3
+    path = written(inventory.parent / "claims.yaml", claim(boards(1)))
+    code, said = run("why-not", "bench", "lost", "-f", str(path), "--inventory", str(full))
+    assert (code, said) == (0, "dut: it is offline\n")
+
+
+def test_the_queue_shows_who_ends_for_whom(inventory: Path) -> None:
+    def named(name: str, **spec: Any) -> Document:
+        one = claim(boards(2), **spec)
+        one["metadata"] = {"name": name, "namespace": "default", "uid": name}
+        return one
+
+    old = named("old", preemptible=True)
+    old["status"] = {
+        "members": [
+            {"request": "dut", "device": f"board-{n}", "leaseRef": {"name": f"old-{n}"}}
+            for n in (0, 1)
+        ]
+    }
+    owner = {
+        "apiVersion": DEVICE,
+        "kind": "DeviceClaim",
+        "name": "old",
+        "uid": "old",
+        "controller": True,
+    }
+    leases = [lease(f"old-{n}", f"board-{n}", 3) for n in (0, 1)]
+    for each in leases:
+        each["metadata"]["ownerReferences"] = [owner]
+    full = written(inventory.parent / "taken.yaml", *SNAPSHOT, old, *leases, at=NOW)
+    at = ("--at", "2026-01-01T09:00:00Z")
+    code, said = ask(full, named("new", priority=5), words=("--queue", "-o", "json", *at))
+    assert code == 2
+    found = {row["claim"]: row["decision"] for row in json.loads(said)}
+    assert found == {"new": "Preempting", "old": "ends for new"}
+
+
 def test_files_of_the_prototype_are_answered_for_pods_on_nodes(tmp_path: Path) -> None:
     prototype = "devmgmtproto.k8s.io/v1alpha1"
     device = {"name": "gpu-0"}

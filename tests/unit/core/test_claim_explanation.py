@@ -11,9 +11,10 @@ import pytest
 
 from bullpen.bench.hard_claims import claim, device, devices, different, lab, one, request, same
 from bullpen.core.claims.allocator import Verdict
-from bullpen.core.claims.claim import Terms
-from bullpen.core.claims.explanation import Explanation, explain, why_not
+from bullpen.core.claims.claim import Constraint, Terms
+from bullpen.core.claims.explanation import Explanation, explain
 from bullpen.core.claims.inventory import NANOS, Inventory, Taint, Use
+from bullpen.core.claims.why_not import why_not
 from bullpen.kit.clock import EPOCH
 from support.claim_reference import allocate, allocator_of, random_instance
 
@@ -156,6 +157,32 @@ def test_why_not_names_the_first_condition_that_one_device_fails(name: str, said
     terms = claim(request("dut", one("kind == 'board'")))
     found = why_not(allocator_of(inventory), terms, inventory.uses, name)
     assert found == (f"dut: {said}",)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("constraint", "said"),
+    [
+        (same("site"), "with it, nothing keeps the match constraint on site"),
+        (same("site", "dut"), "it qualifies and is free"),
+        (same("site", prefer=True), "it qualifies and is free"),
+        (different("site"), "it qualifies and is free"),
+    ],
+    ids=["match", "not with the other request", "preferred", "distinct"],
+)
+def test_why_not_names_the_constraint_that_an_exporter_cannot_keep(
+    count: int, constraint: Constraint, said: str
+) -> None:
+    """All boards qualify, and only those in Brno have a peer at their site."""
+    sites = ("prague", "prague", "brno", "brno")
+    boards = [device(f"b{n}", kind="b", site=s, exporter=f"b{n}") for n, s in enumerate(sites)]
+    count = 1 if constraint.distinct else count
+    inventory = lab(boards, device("p", kind="p", site="brno", exporter="p"))
+    terms = claim(
+        request("dut", one("kind == 'b'", count)), request("peer", one("kind == 'p'")), constraint
+    )
+    found = why_not(allocator_of(inventory), terms, (), "b0")
+    assert found[0] == f"dut: {said}"
 
 
 def test_why_not_of_an_unknown_device_says_so() -> None:

@@ -115,7 +115,8 @@ def test_files_that_follow_the_types_need_no_remark() -> None:
             False,
         ),
         (
-            made("DevicePool", "node-001-p", {"nodeName": "node-01"}),
+            # Not node-00 and something: the number of the node goes on.
+            made("DevicePool", "node-001-p", {"nodeName": "node-00"}),
             "DevicePool/node-001-p.spec.nodeName",
             False,
         ),

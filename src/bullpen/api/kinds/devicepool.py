@@ -29,6 +29,7 @@ ATTRIBUTES_MAX = 32
 COUNTERS_MAX = 256
 TAINTS_MAX = 16
 VALUES_MAX = 64
+ALLOCATIONS_MAX = 1024
 
 ONE_VALUE = "give exactly one of string, int, bool, version, quantity and strings"
 
@@ -92,6 +93,14 @@ class DeviceTaint(Struct):
 class PoolDevice(Struct):
     """One device of the pool."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!self.name.matches('^new-[0-9]+$')",
+            message="new-0 and so on are names of devices that an ExporterSet could start",
+            field_path=".name",
+        ),
+    )
+
     name: str = field(
         metadata=about("Its name in the pool.", required=True, min_length=1, max_length=63)
     )
@@ -151,6 +160,36 @@ class DevicePoolSpec(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAllocation(Struct):
+    """A device that a claim has, or its share of one."""
+
+    device: str = field(metadata=about("The device.", required=True))
+    claim: str = field(metadata=about("The DeviceClaim that has it.", required=True))
+    claim_uid: str = field(metadata=about("The uid of the claim.", required=True))
+    request: str = field(metadata=about("The request it serves.", required=True))
+    alternative: str = field(default="", metadata=about("The alternative that was chosen."))
+    share: Mapping[str, int | str] = field(
+        default_factory=dict,
+        metadata=about("What the claim has of a shareable device; empty for all of it."),
+    )
+    members: int = field(
+        metadata=about("How many devices the claim gets, exporters included.", required=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePoolStatus(Struct):
+    """Who has the devices."""
+
+    allocations: tuple[PoolAllocation, ...] = field(
+        default=(),
+        metadata=about(
+            "The devices that claims have.", list_type="atomic", max_items=ALLOCATIONS_MAX
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePool(Kind):
     """Devices that no Exporter shows: slots of hosts, licences, partitions of devices."""
 
@@ -159,6 +198,9 @@ class DevicePool(Kind):
 
     metadata: ObjectMeta = field(default=ObjectMeta(), metadata=about("Object metadata."))
     spec: DevicePoolSpec = field(metadata=about("The devices of the pool.", required=True))
+    status: DevicePoolStatus = field(
+        default=DevicePoolStatus(), metadata=about("Who has the devices.")
+    )
 
 
 def devicepool_causes(document: Document, old: Document | None) -> Iterator[Cause]:
@@ -221,6 +263,7 @@ RESOURCES = (
     resource(
         DevicePool,
         "devicepools",
+        status=True,
         columns=(Column(name="Driver", path=".spec.driver"),),
         checks=(devicepool_causes,),
         admission=(

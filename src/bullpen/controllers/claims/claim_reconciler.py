@@ -11,14 +11,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from bullpen.api.fields import Kind
 from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimStatus
-from bullpen.api.kinds.deviceclass import DeviceClass
-from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease
-from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.objects import Objects
+from bullpen.controllers.claims.claim_labs import ClaimLabs
+from bullpen.controllers.claims.pool_holdings import PoolHoldings
 from bullpen.controllers.claims.preempted_leases import PreemptedLeases
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change, change_status, together
@@ -26,9 +24,9 @@ from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.claims import claim_lifecycle, member_replacement
+from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
-    ClaimLab,
     Hold,
     Preempted,
     PreemptedLease,
@@ -39,7 +37,7 @@ from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
 from bullpen.core.leases import preemption
 from bullpen.core.leases.lease_group import claim_uid, group_size
-from bullpen.core.leases.preemption import PREEMPTED, PREEMPTION, PreemptionTimes, Taker
+from bullpen.core.leases.preemption import PREEMPTED, PreemptionTimes, Taker
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Request, Supply
 from bullpen.errors import AlreadyExists, Conflict, NotFound
@@ -56,6 +54,12 @@ PAUSE_MAX = timedelta(seconds=10)
 
 CONFLICT_RETRY = timedelta(seconds=1)
 """When a claim is looked at again whose objects changed while they were written."""
+
+WITHDRAWN_PAUSE = timedelta(seconds=5)
+"""How soon a lease is created again that was withdrawn.
+
+A pool that cannot start what is asked of it may say so only as long as it is asked.
+"""
 
 
 class ClaimReconciler:
@@ -91,8 +95,12 @@ class ClaimReconciler:
         self._preempted_leases = PreemptedLeases(
             objects, views, labs, events=events, grace=preemption.grace
         )
+        self._holdings = PoolHoldings(objects, views)
         self._indexes: dict[str, ClaimIndexes] = {}
         self._pauses: PassPauses[str] = PassPauses(PACE, PAUSE_MAX)
+        self._withdrawn: dict[Key, datetime] = {}
+        """Leases that were withdrawn a short time ago, and when."""
+
         self._retention = retention
         self._clock = clock
         self._events = events
@@ -105,6 +113,10 @@ class ClaimReconciler:
             return Outcome(wake_at=resting)
         claims = [c for c in self._claims.all(namespace) if c.metadata.deletion_timestamp is None]
         claims.sort(key=key_of)
+        self._withdrawn = {
+            key: at for key, at in self._withdrawn.items() if now - WITHDRAWN_PAUSE < at <= now
+        }
+        self._holdings.look(namespace, now)
         open_claims = [claim for claim in claims if not claim.status.ended]
         waiting = [claim for claim in open_claims if self._waits(claim, now)]
         others = {claim.metadata.uid for claim in waiting}
@@ -116,6 +128,7 @@ class ClaimReconciler:
         taken = {d.lease.metadata.name: d.by for d in decisions if isinstance(d, PreemptedLease)}
         acts += self._preempted_leases.acts(namespace, taken, now=now)
         acts += [self._perform(d, now) for d in decisions if isinstance(d, Serve | Hold)]
+        acts += [self._holdings.sweep(namespace, open_claims)]
         errors = [error for error in await together(acts) if error is not None]
         for error in errors:
             if not isinstance(error, Conflict | NotFound | AlreadyExists):
@@ -126,8 +139,12 @@ class ClaimReconciler:
         wakes += [at for c in waiting if (at := claim_lifecycle.missed_at(c)) is not None]
         told = [c for c in having if self._told(c) or c.metadata.uid in wanted]
         wakes += [self._grace_ends(c, now) for c in told]
+        wakes += [preemption.settles_at(c.status.conditions) for c in having]
         wakes += self._preempted_leases.wakes(namespace, now=now)
         wakes += [self._kept_until(c) for c in claims if c.status.ended]
+        wakes += [at for c in having if (at := claim_lifecycle.pools_until(c, now=now)) is not None]
+        wakes += [times.shifted(at, WITHDRAWN_PAUSE) for at in self._withdrawn.values()]
+        wakes += self._holdings.wakes()
         return Outcome(wake_at=min((wake for wake in wakes if wake > now), default=None))
 
     def _decided(
@@ -166,14 +183,20 @@ class ClaimReconciler:
         leases = self._leases(claim)
         if member_replacement.replacing(claim, leases, now=now):
             return True
-        if claim.spec.release or claim_lifecycle.member_lost(claim, leases):
+        held = self._holdings.of(claim)
+        if claim.spec.release or claim_lifecycle.member_lost(claim, leases, held):
             return False
-        if claim.status.members or claim_lifecycle.allocated(claim, leases):
+        if claim.status.members or self._has_all(claim, leases, now):
             return False
         over = claim_lifecycle.missed_at(claim)
         if over is not None and over <= now:
             return False
         return not claim_lifecycle.being_assigned(leases, self._holders(leases))
+
+    def _has_all(self, claim: DeviceClaim, leases: tuple[Lease, ...], now: datetime) -> bool:
+        begin = claim.spec.begin_time
+        begun = claim.status.members or begin is None or begin <= now
+        return bool(begun) and claim_lifecycle.allocated(claim, leases, self._holdings.of(claim))
 
     def _holders(self, leases: tuple[Lease, ...]) -> frozenset[str]:
         return frozenset(
@@ -187,16 +210,19 @@ class ClaimReconciler:
 
         ``by``: the claim that it ends for, if it does.
         """
-        leases = self._leases(claim)
+        leases, held = self._leases(claim), self._holdings.of(claim)
+        over = claim_lifecycle.pools_until(claim, now=now)
         if claim.spec.release:
             await self._end(claim, "Released", "the claim was released", now)
         elif by is not None and self._told(claim) and self._grace_ends(claim, now) <= now:
             await self._end(claim, "Preempted", f"{by} needed its devices", now)
-        elif claim_lifecycle.member_lost(claim, leases):
+        elif over is not None and over <= now:
+            await self._end(claim, "Expired", "the claim reached its end time", now)
+        elif claim_lifecycle.member_lost(claim, leases, held):
             reason, message = await self._loss(claim)
             if reason:
                 await self._end(claim, reason, message, now)
-        elif claim_lifecycle.allocated(claim, leases):
+        elif self._has_all(claim, leases, now):
             for lease in leases:
                 await change(
                     self._objects,
@@ -204,7 +230,7 @@ class ClaimReconciler:
                     lease,
                     lambda found: claim_lifecycle.following(found, claim),
                 )
-            await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, now=now))
+            await self._say(claim, lambda c: claim_lifecycle.has_all(c, leases, held, now=now))
             await self._announce(claim, by, now)
         elif claim_lifecycle.surplus(leases):
             for lease in claim_lifecycle.surplus(leases):
@@ -223,7 +249,8 @@ class ClaimReconciler:
 
     async def _announce(self, claim: DeviceClaim, by: Taker | None, now: datetime) -> None:
         """Tell a claim that it ends soon for another one, or that it does not any more."""
-        if (by is not None) == self._told(claim):
+        before = self._told(claim)
+        if (by is not None) == before:
             return
 
         def told(found: DeviceClaim) -> DeviceClaimStatus:
@@ -238,7 +265,7 @@ class ClaimReconciler:
 
         written = await change_status(self._objects, self._claims, claim, told)
         said = conditions.get(written.status.conditions, PREEMPTED)
-        if said is not None:
+        if said is not None and self._told(written) != before:
             self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
 
     async def _loss(self, claim: DeviceClaim) -> tuple[str, str]:
@@ -246,8 +273,13 @@ class ClaimReconciler:
 
         Ending a claim cannot be undone, so the API itself is read.
         """
+        gone = await self._holdings.lost(claim)
+        if gone:
+            return "MemberLost", f"device {gone} is not in its DevicePool any more"
         for member in claim.status.members:
-            name = member.lease_ref.name if member.lease_ref is not None else ""
+            if member.lease_ref is None:
+                continue
+            name = member.lease_ref.name
             try:
                 found = await self._objects.get(Lease, claim.metadata.namespace, name)
             except NotFound:
@@ -266,6 +298,7 @@ class ClaimReconciler:
         for error in await together(self._release(lease) for lease in self._leases(claim)):
             if error is not None and not isinstance(error, NotFound):
                 raise error
+        await self._holdings.give_up(claim)
         await self._say(
             claim, lambda c: claim_lifecycle.ended(c, reason=reason, message=message, now=now)
         )
@@ -294,29 +327,47 @@ class ClaimReconciler:
                 return
         match decision:
             case Serve(answer=answer):
-                wanted = claim_lifecycle.leases_for(claim, answer, kept)
-                pools = self._pools(claim.metadata.namespace, answer.devices)
-                step = claim_lifecycle.next_step(
-                    found, claim_lifecycle.reusing(found, wanted, pools)
-                )
-                told = claim_lifecycle.wait_of(found) if step is None else None
-                if told is not None:
-                    reason = "Provisioning" if claim_lifecycle.starting(found) else told.reason
-                    await self._wait(claim, reason, told.message, now)
+                step = await self._serve(claim, answer, found, kept, now)
             case Hold(reason=reason, message=message, booked=booked):
                 step = None if booked else claim_lifecycle.next_step(found, ())
                 await self._wait(claim, reason, message, now)
             case _:
                 assert_never(decision)
         match step:
+            case Create(leases=leases) if any(key_of(x) in self._withdrawn for x in leases):
+                pass
             case Create(leases=leases):
                 for error in await together(self._create(lease) for lease in leases):
                     if error is not None:
                         raise error
             case Withdraw(leases=leases):
+                self._withdrawn |= dict.fromkeys(map(key_of, leases), now)
                 await self._withdraw(leases, kept=len(kept))
             case None:
                 pass
+        if isinstance(decision, Hold) and not decision.booked and not kept:
+            await self._holdings.give_up(claim)
+
+    async def _serve(
+        self,
+        claim: DeviceClaim,
+        answer: Answer,
+        found: tuple[Lease, ...],
+        kept: tuple[Lease, ...],
+        now: datetime,
+    ) -> Create | Withdraw | None:
+        """Take the devices of pools, and return what is to be done about leases."""
+        wanted = claim_lifecycle.leases_for(claim, answer, kept)
+        pools = self._pools(claim.metadata.namespace, answer.devices)
+        step = claim_lifecycle.next_step(found, claim_lifecycle.reusing(found, wanted, pools))
+        takes = not kept and not isinstance(step, Withdraw)
+        if takes and not await self._holdings.take(claim, answer, now):
+            return None
+        told = claim_lifecycle.wait_of(found) if step is None else None
+        if told is not None:
+            reason = "Provisioning" if claim_lifecycle.starting(found) else told.reason
+            await self._wait(claim, reason, told.message, now)
+        return step
 
     async def _withdraw(self, leases: tuple[Lease, ...], *, kept: int) -> None:
         """Delete waiting leases, the first of them first.
@@ -373,101 +424,3 @@ class ClaimReconciler:
         said = conditions.get(written.status.conditions, "Allocated")
         if said is not None and said.reason != before:
             self._events.emit(written, reason=f"Claim{said.reason}", message=said.message)
-
-
-class ClaimLabs:
-    """What decisions about claims look at, by namespace. Made before the views start."""
-
-    def __init__(
-        self,
-        views: Views,
-        labs: Labs,
-        quotas: Quotas,
-        supplies: Callable[[str], tuple[Supply, ...]],
-        *,
-        preemption: PreemptionTimes = PREEMPTION,
-    ) -> None:
-        self._views = views
-        self._supplies = supplies
-        self._preemption = preemption
-        self._classes = views[DeviceClass]
-        self._pools = views[DevicePool]
-        self._labs = labs
-        self._quotas = quotas
-
-    def of(
-        self,
-        namespace: str,
-        claims: tuple[DeviceClaim, ...] = (),
-        served: tuple[DeviceClaim, ...] = (),
-        *,
-        now: datetime,
-    ) -> ClaimLab:
-        """``claims``: those that wait. ``served``: those that have their devices."""
-        views, index = self._views, self._labs.of(namespace)
-        tenants = {claim.spec.client_ref.name for claim in claims}
-        return ClaimLab(
-            claims=claims,
-            clients={c.metadata.name: c.metadata.labels for c in views.clients.all(namespace)},
-            exporters=tuple(views.exporters.all(namespace)),
-            offers=index.offers,
-            leases=tuple(index.open.values()),
-            classes=tuple(self._classes.all()),
-            pools=tuple(self._pools.all(namespace)),
-            policies=self._labs.policies(namespace),
-            quotas=self._quotas,
-            active=index.active_by_client(),
-            handicaps=index.fair_share.handicaps(tenants, now=now),
-            bookings=index.scheduled(now),
-            supplies=self._supplies(namespace),
-            served=served,
-            preemption=self._preemption,
-        )
-
-
-def watch_claims(
-    views: Views,
-    labs: Labs,
-    presence: Callable[[Callable[[Key], None]], None],
-    supply: Callable[[Callable[[str], None]], None],
-    add: Callable[[str], None],
-) -> None:
-    """Start a pass when something changes that claims depend on.
-
-    Until the first claim appears, nothing else is listened to: leases cost no more than before.
-    ``presence``: listens to exporters that connect and disconnect. ``supply``: listens to what
-    pools could create.
-    """
-    claims, listening = views[DeviceClaim], False
-
-    def claimed(namespace: str) -> None:
-        if next(claims.all(namespace), None) is not None:
-            add(namespace)
-
-    def others(old: Kind | None, new: Kind | None) -> None:
-        value = new or old
-        assert value is not None
-        claimed(key_of(value)[0])
-
-    def a_class(old: DeviceClass | None, new: DeviceClass | None) -> None:
-        for namespace in claims.namespaces():
-            add(namespace)
-
-    def a_claim(old: DeviceClaim | None, new: DeviceClaim | None) -> None:
-        nonlocal listening
-        if not listening:
-            listening = True
-            labs.leases.listen(others)
-            views.exporters.listen(others)
-            views.clients.listen(others)
-            views.policies.listen(others)
-            views[DevicePool].listen(others)
-            views[ProviderConfig].listen(others)
-            views[DeviceClass].listen(a_class)
-            presence(lambda key: claimed(key[0]))
-            supply(claimed)
-        # What a claim gives up, others may get: also when one is deleted.
-        if old is None or new is None or old.spec != new.spec or new.status.ended:
-            others(old, new)
-
-    claims.listen(a_claim)

@@ -44,9 +44,10 @@ class PreemptedLeases:
             yield self._settle(found[name], wanted.get(name), now)
 
     def wakes(self, namespace: str, *, now: datetime) -> Iterator[datetime]:
-        """When the grace periods end of leases that were told."""
+        """When the grace periods end of leases that were told, and when they may be told again."""
         for lease in self._labs.of(namespace).select(self._told.get(namespace, ())):
             yield self._ends_at(lease, now)
+            yield preemption.settles_at(lease.status.conditions)
 
     def _ends_at(self, lease: Lease, now: datetime) -> datetime:
         return preemption.ends_at(lease.status.conditions, grace=self._grace, now=now)
@@ -71,5 +72,5 @@ class PreemptedLeases:
 
         written = await change_status(self._objects, self._view, lease, telling)
         said = conditions.get(written.status.conditions, PREEMPTED)
-        if said is not None:
+        if said is not None and preemption.told(written.status.conditions) != told:
             self._events.emit(written, reason=f"Lease{said.reason}", message=said.message)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.controllers.views import Views
 from bullpen.core.leases.requests import Supply
-from bullpen.core.pools.provider_slots import free_slots
+from bullpen.core.pools.provider_slots import with_slots
 
 
 class ProviderSlots:
@@ -22,18 +20,7 @@ class ProviderSlots:
         configs = {config.metadata.name: config for config in self._configs.all(namespace)}
         if not configs:
             return tuple(supplies)
-        pools: dict[str, list[ExporterSet]] = {}
-        provider_of: dict[str, str] = {}
-        for owner in self._views.sets.all(namespace):
-            made_of = self._views.classes.get(namespace, owner.spec.virtual_target_class_name)
-            ref = made_of.spec.provider_config_ref if made_of is not None else None
-            if ref is not None and ref.name in configs:
-                pools.setdefault(ref.name, []).append(owner)
-                provider_of[owner.metadata.name] = ref.name
-        free = {name: free_slots(configs[name], owners) for name, owners in pools.items()}
-        return tuple(
-            replace(supply, provider=provider, slots=free[provider])
-            if (provider := provider_of.get(supply.name))
-            else supply
-            for supply in supplies
-        )
+        classes = self._views.classes.all(namespace)
+        refs = ((found.metadata.name, found.spec.provider_config_ref) for found in classes)
+        config_of = {name: ref.name for name, ref in refs if ref is not None}
+        return with_slots(supplies, self._views.sets.all(namespace), configs, config_of)

@@ -7,14 +7,11 @@ reads that. It decides nothing and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.controllers.views import Views
 from bullpen.core.leases.requests import Supply
-from bullpen.core.matcher import Device
-from bullpen.core.pools import forecast
-from bullpen.core.targets import profiles
+from bullpen.core.pools.forecast import supply_of
 
 
 class RemotePools:
@@ -28,25 +25,12 @@ class RemotePools:
         return tuple(
             supply
             for owner in self._views.sets.all(namespace)
-            if (supply := _supply(owner)) is not None
+            if (supply := supply_of(owner)) is not None
         )
 
     def _changed(self, old: ExporterSet | None, new: ExporterSet | None) -> None:
         """Start a lease pass, because the message for waiting leases has changed."""
         owner = new or old
         assert owner is not None
-        if _supply(old) != _supply(new):
+        if supply_of(old) != supply_of(new):
             self._supply_changed(owner.metadata.namespace)
-
-
-def _supply(owner: ExporterSet | None) -> Supply | None:
-    """The supply of a set; None if the set is deleted or terminating."""
-    if owner is None or owner.metadata.deletion_timestamp is not None:
-        return None
-    return Supply(
-        name=owner.metadata.name,
-        member=Device(labels=profiles.labels(owner)),
-        message=forecast.reported(owner),
-        ceiling=forecast.ceiling(owner),
-        boot=owner.status.typical_boot or timedelta(0),
-    )

@@ -116,7 +116,7 @@ class InstanceView:
             waits_for=None if listed else name,
             managed_by=None if self.looks_after(exporter) else name,
             registered_before=instances.has_registered(exporter),
-            doubted=self._is_doubted(exporter.metadata.uid) and instances.in_use(exporter),
+            doubted=self._is_doubted(exporter.metadata.uid) and instances.is_leased(exporter),
         )
 
     def _is_doubted(self, uid: str) -> bool:

@@ -11,10 +11,11 @@ from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.lease import Lease
+from bullpen.core.claims import claim_lifecycle, pool_allocations
 from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE, inventory_of
-from bullpen.core.claims.startable_devices import pool_of, slot_counters, startable_devices
+from bullpen.core.claims.startable_devices import slot_counters, startable_devices
 from bullpen.core.exporters.offers import OfferIndex
 from bullpen.core.lab_index import holder_of
 from bullpen.core.leases import lifecycle
@@ -132,7 +133,8 @@ def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
             pass
         case _:
             return None
-    devices = tuple(name for name in devices if not pool_of(name))
+    # Only exporters are leased.
+    devices = tuple(name for name in devices if "/" not in name)
     if not devices:
         return None
     return Request(
@@ -150,7 +152,7 @@ def reservation(lab: ClaimLab, decision: ClaimDecision) -> Request | None:
 
 def offered_inventory(lab: ClaimLab, now: datetime) -> Inventory:
     """The exporters as the scheduler of leases sees them: what it would not assign is not free."""
-    found = inventory_of(lab.exporters, lab.leases)
+    found = inventory_of(lab.exporters, lab.leases, lab.pools)
     claims = {claim.metadata.uid: holder_name(claim) for claim in lab.served}
     owners = {
         lease.metadata.name: claims[claim_uid(lease)]
@@ -159,14 +161,38 @@ def offered_inventory(lab: ClaimLab, now: datetime) -> Inventory:
     }
     held = tuple(replace(use, holder=owners.get(use.holder, use.holder)) for use in found.uses)
     devices = tuple(
-        replace(device, blocked=device.blocked or OFFLINE) if _offline(lab, device.name) else device
+        replace(device, blocked=device.blocked or OFFLINE)
+        if "/" not in device.name and _offline(lab, device.name)
+        else device
         for device in found.devices
     )
     used = {use.device for use in held}
-    uses = (*held, *_other_uses(lab, used, now))
+    uses = (*held, *_other_uses(lab, used, now), *_pool_uses(lab, now))
     startable = startable_devices(lab.supplies, lab.offers)
-    counters = slot_counters(lab.supplies)
+    counters = {**found.counters, **slot_counters(lab.supplies)}
     return replace(found, devices=(*devices, *startable), uses=uses, counters=counters)
+
+
+def _pool_uses(lab: ClaimLab, now: datetime) -> Iterator[Use]:
+    """Devices of DevicePools that claims have; a claim that waits gives its own up again.
+
+    What a claim has booked is kept from others from the booking on.
+    """
+    waiting = {
+        claim.metadata.uid
+        for claim in lab.claims
+        if not claim.status.members and claim.spec.begin_time is None
+    }
+    until: dict[str, datetime | None] = {
+        claim.metadata.uid: times.shifted(claim.spec.begin_time or now, claim.spec.duration)
+        for claim in lab.claims
+    }
+    until |= {c.metadata.uid: claim_lifecycle.pools_until(c, now=now) for c in lab.served}
+    for lease in lab.leases:
+        claim = claim_uid(lease)
+        if claim and lease.status.exporter_ref is not None:
+            until[claim] = lifecycle.expires_at(lease)
+    yield from pool_allocations.uses(lab.pools, besides=waiting, until=until)
 
 
 def holder_name(claim: DeviceClaim) -> str:

@@ -28,14 +28,18 @@ from bullpen.api.meta import (
 )
 from bullpen.core import conditions
 from bullpen.core.claims.allocator import Answer, Member
+from bullpen.core.claims.pool_allocations import Held, alternative_name, full_name, is_pool_device
 from bullpen.core.claims.startable_devices import pool_of
 from bullpen.core.conditions import condition
-from bullpen.core.leases.lease_group import GROUP_SIZE, group_size, pinned
+from bullpen.core.leases.lease_group import DIGITS_MAX, GROUP_SIZE, group_size, pinned
 from bullpen.kit import times
 from bullpen.kit.names import DNS_SUBDOMAIN_LENGTH_MAX
 
 REQUEST, ALTERNATIVE = (f"device.jumpstarter.dev/{part}" for part in ("request", "alternative"))
 """Annotations of a claim's lease: the request it serves, and the alternative that was chosen."""
+
+POOL_DEVICES = "device.jumpstarter.dev/pool-devices"
+"""Annotation of a claim's lease: how many devices of DevicePools the claim has besides."""
 
 HASH_LENGTH = 8
 
@@ -58,11 +62,22 @@ class Withdraw:
     leases: tuple[Lease, ...]
 
 
-def allocated(claim: DeviceClaim, leases: Sequence[Lease]) -> bool:
-    """Whether all leases of the claim have their exporters."""
-    size = len(claim.status.members) or (group_size(leases[0]) if leases else 0)
-    held = (lease for lease in leases if lease.status.exporter_ref is not None)
-    return size > 0 and sum(1 for _ in held) == len(leases) == size
+def allocated(claim: DeviceClaim, leases: Sequence[Lease], held: Held = ()) -> bool:
+    """Whether all leases of the claim have their exporters, and it has its devices of pools."""
+    if any(lease.status.exporter_ref is None for lease in leases):
+        return False
+    if claim.status.members:
+        return len(leases) + len(held) == len(claim.status.members)
+    if leases:
+        return (len(leases), len(held)) == (group_size(leases[0]), pool_devices(leases[0]))
+    return bool(held) and held[0][1].members == len(held)
+
+
+def pool_devices(lease: Lease) -> int:
+    """How many devices of DevicePools the claim of the lease has."""
+    written = lease.metadata.annotations.get(POOL_DEVICES, "")
+    plain = written.isascii() and written.isdecimal() and len(written) <= DIGITS_MAX
+    return int(written) if plain else 0
 
 
 def surplus(leases: Sequence[Lease]) -> tuple[Lease, ...]:
@@ -76,11 +91,14 @@ def surplus(leases: Sequence[Lease]) -> tuple[Lease, ...]:
     return tuple(lease for lease in leases if lease.status.exporter_ref is None)
 
 
-def member_lost(claim: DeviceClaim, leases: Sequence[Lease]) -> bool:
-    """Whether one of the leases has ended, or was deleted, after all had their exporters."""
+def member_lost(claim: DeviceClaim, leases: Sequence[Lease], held: Held = ()) -> bool:
+    """Whether a lease has ended, or a device of a pool is gone, after the claim had everything."""
     if claim.status.members:
-        return len(leases) < len(claim.status.members)
-    return any(x.status.exporter_ref is not None and len(leases) < group_size(x) for x in leases)
+        return len(leases) + len(held) < len(claim.status.members)
+    assigned = [lease for lease in leases if lease.status.exporter_ref is not None]
+    return any(
+        len(leases) < group_size(lease) or len(held) < pool_devices(lease) for lease in assigned
+    )
 
 
 def being_assigned(leases: Sequence[Lease], holders: frozenset[str]) -> bool:
@@ -150,16 +168,18 @@ def leases_for(claim: DeviceClaim, answer: Answer, kept: Sequence[Lease] = ()) -
     """
     numbers: dict[str, int] = {}
     found = []
-    for member in answer.members:
+    leased = [member for member in answer.members if not is_pool_device(member.device)]
+    besides = len(answer.members) - len(leased)
+    for member in leased:
         number = numbers[member.request] = numbers.get(member.request, -1) + 1
-        found.append(_lease(claim, member, number, len(answer.members) + len(kept)))
+        found.append(_lease(claim, member, number, len(leased) + len(kept), besides))
     if not kept:
         return tuple(found)
     begin = kept[0].spec.begin_time or kept[0].status.begin_time
     return tuple(replace(x, spec=replace(x.spec, begin_time=begin)) for x in found)
 
 
-def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
+def _lease(claim: DeviceClaim, member: Member, number: int, size: int, besides: int) -> Lease:
     meta, spec = claim.metadata, claim.spec
     owner = OwnerReference(
         api_version=claim.api_version,
@@ -169,7 +189,9 @@ def _lease(claim: DeviceClaim, member: Member, number: int, size: int) -> Lease:
         controller=True,
     )
     annotations = {GROUP_SIZE: str(size), REQUEST: member.request}
-    chosen = _alternative(claim, member)
+    if besides:
+        annotations[POOL_DEVICES] = str(besides)
+    chosen = alternative_name(claim, member)
     if chosen:
         annotations[ALTERNATIVE] = chosen
     pool = pool_of(member.device)
@@ -205,12 +227,6 @@ def _name(claim: DeviceClaim, member: Member, number: int) -> str:
     return head[: DNS_SUBDOMAIN_LENGTH_MAX - len(tail)].rstrip("-.") + tail
 
 
-def _alternative(claim: DeviceClaim, member: Member) -> str:
-    """The name of the chosen alternative; empty if the request has none to choose from."""
-    request = next(r for r in claim.spec.requests if r.name == member.request)
-    return request.first_available[member.alternative].name if request.first_available else ""
-
-
 def books(lease: Lease, claim: DeviceClaim) -> bool:
     """Whether a waiting lease of the claim is booked for the time and client of the claim."""
     mine, asked = lease.spec, claim.spec
@@ -225,6 +241,23 @@ def missed_at(claim: DeviceClaim) -> datetime | None:
     """When the time is over for which a claim was booked; None if it has no begin time."""
     spec = claim.spec
     return times.shifted(spec.begin_time, spec.duration) if spec.begin_time is not None else None
+
+
+def since(claim: DeviceClaim) -> datetime | None:
+    """Since when the claim has its devices; None if it has none."""
+    said = conditions.get(claim.status.conditions, "Allocated")
+    holds = said is not None and said.status is ConditionStatus.TRUE
+    return said.last_transition_time if said is not None and holds else None
+
+
+def pools_until(claim: DeviceClaim, *, now: datetime) -> datetime | None:
+    """When a claim without leases ends, if it has its devices; None if its leases decide that.
+
+    One that does not say yet that it has them got them now.
+    """
+    begin = claim.spec.begin_time or since(claim) or now
+    leased = any(member.lease_ref is not None for member in claim.status.members)
+    return None if leased else times.shifted(begin, claim.spec.duration)
 
 
 def following(lease: Lease, claim: DeviceClaim) -> Lease:
@@ -246,23 +279,36 @@ def widens_at(claim: DeviceClaim, *, now: datetime) -> datetime | None:
     return min((moment for moment in moments if moment > now), default=None)
 
 
-def has_all(claim: DeviceClaim, leases: Sequence[Lease], *, now: datetime) -> DeviceClaimStatus:
+def has_all(
+    claim: DeviceClaim, leases: Sequence[Lease], held: Held = (), *, now: datetime
+) -> DeviceClaimStatus:
     """The status of a claim whose leases all have their exporters."""
     order = {request.name: number for number, request in enumerate(claim.spec.requests)}
+    leased = [
+        ClaimMember(
+            request=lease.metadata.annotations.get(REQUEST, ""),
+            alternative=lease.metadata.annotations.get(ALTERNATIVE, ""),
+            device=lease.status.exporter_ref.name if lease.status.exporter_ref else "",
+            lease_ref=LocalObjectReference(name=lease.metadata.name),
+        )
+        for lease in leases
+    ]
+    others = [
+        ClaimMember(
+            request=allocation.request,
+            alternative=allocation.alternative,
+            device=full_name(pool, allocation),
+        )
+        for pool, allocation in held
+    ]
     members = sorted(
-        (
-            ClaimMember(
-                request=lease.metadata.annotations.get(REQUEST, ""),
-                alternative=lease.metadata.annotations.get(ALTERNATIVE, ""),
-                device=lease.status.exporter_ref.name if lease.status.exporter_ref else "",
-                lease_ref=LocalObjectReference(name=lease.metadata.name),
-            )
-            for lease in leases
-        ),
-        key=lambda member: (order.get(member.request, 0), member.device),
+        (*leased, *others), key=lambda member: (order.get(member.request, 0), member.device)
     )
-    number = len(members)
+    number = len(leased)
     message = f"{number} exporters are assigned" if number > 1 else "1 exporter is assigned"
+    if others:
+        message = f"{len(members)} devices" if len(members) > 1 else "1 device"
+        message += f" allocated, {number} of them exporters" if leased else " allocated"
     status = replace(claim.status, members=tuple(members))
     return _said(status, claim, holds=True, reason="Allocated", message=message, now=now)
 

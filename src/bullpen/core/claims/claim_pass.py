@@ -1,8 +1,4 @@
-"""Which waiting claims get exporters now, and what the others wait for.
-
-Only exporters serve claims. The entries of DevicePools that no exporter stands for are looked
-at only to say so.
-"""
+"""Which waiting claims get devices now, and what the others wait for."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import assert_never
 from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease
-from bullpen.core.claims import claim_lifecycle, member_replacement
+from bullpen.core.claims import bitsets, claim_lifecycle, member_replacement, pool_allocations
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_bookings import ClaimBookings
@@ -49,11 +45,12 @@ from bullpen.core.claims.lab_inventory import (
     OFFLINE,
     allowed_devices,
     class_definition,
-    inventory_of,
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.startable_devices import startable_devices, with_all_slots
+from bullpen.core.claims.why_not import why_not
+from bullpen.core.claims.work import BUDGET
 from bullpen.core.leases import access, preemption, quotas
 from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid, pinned
@@ -122,29 +119,38 @@ class ClaimIndexes:
         key = (index, client, duration)
         if key not in self._approved:
             self._approved[key] = allowed_devices(
-                index, policies, client=clients[client], labels=labels, duration=duration
+                index, policies, client=clients.get(client), labels=labels, duration=duration
             )
         return self._approved[key]
 
 
 def decide_claims(
-    lab: ClaimLab, *, now: datetime, indexes: ClaimIndexes | None = None
+    lab: ClaimLab, *, now: datetime, indexes: ClaimIndexes | None = None, budget: int = BUDGET
 ) -> tuple[ClaimDecision, ...]:
     """One decision for each waiting claim, in the order in which they are served.
 
     Besides, one for each claim that ends for another.
     """
-    return tuple(_Pass(lab, now, indexes or ClaimIndexes()).run())
+    return tuple(_Pass(lab, now, indexes or ClaimIndexes(), budget).run())
 
 
-def dry_run(lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta) -> Explanation:
+def dry_run(
+    lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta, budget: int = BUDGET
+) -> Explanation:
     """What a claim would get if it had waited so long and no other claim waited."""
-    return _Pass(lab, now, ClaimIndexes()).explained(claim, waited)
+    return _Pass(lab, now, ClaimIndexes(), budget).explained(claim, waited)
+
+
+def why_not_device(
+    lab: ClaimLab, claim: DeviceClaim, device: str, *, now: datetime
+) -> tuple[str, ...]:
+    """For each alternative of a claim what keeps one device from it."""
+    return _Pass(lab, now, ClaimIndexes(), BUDGET).why_not(claim, device)
 
 
 class _Pass:
-    def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes) -> None:
-        self._lab, self._now, self._indexes = lab, now, indexes
+    def __init__(self, lab: ClaimLab, now: datetime, indexes: ClaimIndexes, budget: int) -> None:
+        self._lab, self._now, self._indexes, self._budget = lab, now, indexes, budget
         self._classes = tuple(class_definition(found) for found in lab.classes)
         self._inventory = offered_inventory(lab, now)
         indexes.start(lab)
@@ -202,7 +208,14 @@ class _Pass:
             now=self._now,
             waited=waited,
             allowed=self._allowed(claim, self._allocator.index),
+            budget=self._budget,
         )
+
+    def why_not(self, claim: DeviceClaim, device: str) -> tuple[str, ...]:
+        allocator, uses = self._allocator, self._inventory.uses
+        uses = tuple(use for use in uses if use.until is None or use.until > self._now)
+        allowed = self._allowed(claim, allocator.index)
+        return why_not(allocator, terms_of(claim.spec), uses, device, allowed=allowed)
 
     def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
         own = {c.metadata.uid for c in self._lab.claims if c.metadata.name in claims}
@@ -214,7 +227,7 @@ class _Pass:
             held_min=self._lab.preemption.held_min,
             reservations=tuple(self._bookings.reservations(self._allocator.index, besides=own)),
         )
-        return decide(self._allocator, queue, now=self._now)
+        return decide(self._allocator, queue, now=self._now, budget=self._budget)
 
     def _refusal(self, claim: DeviceClaim) -> Hold | None:
         """Why the claim is not decided at all."""
@@ -236,6 +249,7 @@ class _Pass:
                 continue
             claim, size = waiting[decision.claim], len(decision.answer.members)
             client = claim.spec.client_ref.name
+            leased = sum(not pool_allocations.is_pool_device(d) for d in decision.answer.devices)
             if size > MEMBERS_MAX:
                 text = f"all that match are {size} devices; a claim has at most {MEMBERS_MAX}"
                 over.append(Hold(claim=claim, reason="TooManyDevices", message=text))
@@ -247,20 +261,23 @@ class _Pass:
                 access.allowance(self._lab.policies, client=self._lab.clients[client]),
                 Usage(active=active.get(client, 0)),
                 client=client,
-                more=size,
+                more=leased,
             )
-            if problem:
+            if problem and leased:
                 over.append(Hold(claim=claim, reason="QuotaExceeded", message=problem))
             else:
-                active[client] = active.get(client, 0) + size
+                active[client] = active.get(client, 0) + leased
         return tuple(over)
 
     def _waiting(self, claim: DeviceClaim) -> WaitingClaim:
         spec, since = claim.spec, claim.metadata.creation_timestamp
         assert since is not None
         terms, duration = terms_of(spec), spec.duration
+        allowed = self._allowed(claim, self._allocator.index)
         if claim.status.members:
             terms, duration = self._replacement(claim, terms)
+            # Only exporters are replaced.
+            allowed &= ~self._pool_devices
         return WaitingClaim(
             name=claim.metadata.name,
             terms=terms,
@@ -270,10 +287,15 @@ class _Pass:
             priority=spec.rank,
             admin=spec.admin_access,
             begin=spec.begin_time,
-            allowed=self._allowed(claim, self._allocator.index),
+            allowed=allowed,
         )
 
     # Lost members
+
+    @cached_property
+    def _pool_devices(self) -> int:
+        devices = enumerate(self._allocator.index.devices)
+        return bitsets.of(n for n, x in devices if pool_allocations.is_pool_device(x.name))
 
     def _replacement(self, claim: DeviceClaim, terms: Terms) -> tuple[Terms, timedelta]:
         """What a claim that keeps some of its members needs for the others, and for how long."""
@@ -305,7 +327,7 @@ class _Pass:
         found = [
             Holder(
                 name=holder_name(claim),
-                since=begun.get(claim.metadata.uid) or self._now,
+                since=begun.get(claim.metadata.uid) or claim_lifecycle.since(claim) or self._now,
                 priority=claim.spec.rank,
                 preemptible=claim.spec.preemptible,
                 admin=claim.spec.admin_access,
@@ -364,9 +386,6 @@ class _Pass:
         if reason is WaitReason.UNSATISFIABLE and self._serves_on(self._connected, claim, asked):
             text = "enough exporters match, but too few of them are connected"
             return Hold(claim=claim, reason="Offline", message=text)
-        if reason is WaitReason.UNSATISFIABLE and self._only_pools(asked):
-            text = "devices of DevicePools match, but only exporters can be claimed so far"
-            return Hold(claim=claim, reason="NoExporter", message=text)
         if reason is WaitReason.NOT_DUE:
             text = "none of its alternatives is open yet"
             return Hold(claim=claim, reason=reason.value, message=text)
@@ -384,10 +403,20 @@ class _Pass:
         )
 
     def _suffices(self, claim: DeviceClaim) -> bool:
-        index = self._allocator.index
-        return claim.spec.begin_time is not None and self._bookings.suffices(
+        """Whether what the claim has booked will do."""
+        if claim.spec.begin_time is None:
+            return False
+        index, held = self._allocator.index, self._held.get(claim.metadata.uid, ())
+        leases = self._bookings.leases(claim)
+        if held and held[0][1].members != len(held) + len(leases):
+            return False
+        return bool(held and not leases) or self._bookings.suffices(
             claim, index, allowed=self._allowed(claim, index)
         )
+
+    @cached_property
+    def _held(self) -> Mapping[str, pool_allocations.Held]:
+        return pool_allocations.held_by_claim(self._lab.pools)
 
     def _booked_hold(self, claim: DeviceClaim) -> Hold:
         leases, begin = self._bookings.leases(claim), claim.spec.begin_time
@@ -447,16 +476,3 @@ class _Pass:
         )
         whole = Inventory(devices=devices, counters=self._inventory.counters)
         return self._indexes.allocator("connected", whole, self._classes)
-
-    def _only_pools(self, asked: WaitingClaim) -> bool:
-        """Whether the claim could be served if the devices of DevicePools could."""
-        if not self._lab.pools:
-            return False
-        answer = self._with_pools.allocate(asked.terms, Ledger(self._with_pools.index))
-        return answer.verdict is Verdict.SATISFIED
-
-    @cached_property
-    def _with_pools(self) -> Allocator:
-        """The lab with the devices of DevicePools, and every device free."""
-        whole = inventory_of(self._lab.exporters, (), self._lab.pools)
-        return self._indexes.allocator("with pools", whole, self._classes)

@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bullpen.api.device_cel import Plain, compile_program
+from bullpen.api.device_cel import Plain, TooCostly, compile_program
 from bullpen.api.device_selectors import Comparison, Expression, Presence, Term
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import EVERY_DEVICE, Criteria
 from bullpen.core.claims.inventory import NANOS, Attribute, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
+
+TOO_COSTLY_MAX = 8
+"""Devices on which an expression may be too costly; then it is evaluated on no more of them.
+
+Each of them takes almost two milliseconds.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +138,24 @@ class CriteriaIndex:
     def _evaluated(self, text: str, devices: int) -> Found:
         """Those of ``devices`` on which a CEL expression holds."""
         program = compile_program(text)
-        holding = errors = 0
+        holding = errors = costly = 0
         for device, alike in self._index.profiles:
-            if alike & devices:
-                self.evaluations += 1
+            if not alike & devices:
+                continue
+            if costly == TOO_COSTLY_MAX:
+                errors |= alike
+                continue
+            self.evaluations += 1
+            try:
                 holds = program.holds(
                     {name: _plain(value) for name, value in device.facts.items()},
                     {name: _base_units(amount) for name, amount in device.capacity.items()},
                     driver=device.driver,
                 )
-                holding |= alike if holds else 0
-                errors |= alike if holds is None else 0
+            except TooCostly:
+                holds, costly = None, costly + 1
+            holding |= alike if holds else 0
+            errors |= alike if holds is None else 0
         return Found(holding & devices, errors & devices)
 
     def _term(self, term: Term) -> int:

@@ -15,7 +15,7 @@ from itertools import islice
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Alternative, Constraint, Request, Terms, due_terms
-from bullpen.core.claims.funnel import Funnel, Stage, funnels, stages
+from bullpen.core.claims.funnel import Funnel, funnels
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.work import BUDGET
@@ -355,64 +355,6 @@ class _Explainer:
 
     def _names(self, devices: int) -> tuple[str, ...]:
         return tuple(self._index.devices[number].name for number in bitsets.members(devices))
-
-
-def why_not(
-    allocator: Allocator,
-    terms: Terms,
-    uses: Sequence[Use],
-    device: str,
-    *,
-    allowed: int | None = None,
-) -> tuple[str, ...]:
-    """For each alternative the first condition that keeps one device from it."""
-    number = allocator.index.numbers.get(device)
-    if number is None:
-        return (f"there is no device {device}",)
-    usable = allocator.index.everything if allowed is None else allowed
-    ledger = Ledger(allocator.index, uses)
-    found = []
-    for request in terms.requests:
-        for alternative in request.alternatives:
-            name = f"{request.name}/{alternative.name}" if alternative.name else request.name
-            steps = stages(allocator, alternative, ledger, usable)
-            failed = next((stage for stage, left in steps if not left >> number & 1), None)
-            found.append(f"{name}: {_failure(allocator, alternative, number, failed, uses)}")
-    return tuple(found)
-
-
-def _failure(
-    allocator: Allocator,
-    alternative: Alternative,
-    number: int,
-    failed: Stage | None,
-    uses: Sequence[Use],
-) -> str:
-    device = allocator.index.devices[number]
-    if failed is None:
-        return "it qualifies and is free"
-    if failed is Stage.CLASS:
-        return f"it is not of class {alternative.device_class}"
-    if failed is Stage.SELECTOR:
-        own = allocator.criteria.of_criteria(alternative.criteria)
-        error = " cannot be evaluated on it" if own.errors >> number & 1 else " does not match it"
-        why = [expression.problem for expression in alternative.criteria.expressions]
-        error += "".join(f": {problem}" for problem in why if problem)
-        texts = [expression.text for expression in alternative.criteria.expressions]
-        return f"the selector {' && '.join(texts) or alternative.criteria.labels}{error}"
-    if failed is Stage.CAPACITY:
-        asked = ", ".join(name for name, _ in alternative.capacity)
-        return f"its capacity is too small: {asked}"
-    if failed is Stage.ALLOWED:
-        return "no policy allows it"
-    if failed is Stage.ENABLED:
-        return f"it is {device.blocked}"
-    if failed is Stage.UNTAINTED:
-        taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.taints)
-        return f"it is tainted: {taints}"
-    holders = [use for use in uses if use.device == device.name]
-    said = [str(Blocker(holder=u.holder, devices=(u.device,), until=u.until)) for u in holders]
-    return "; ".join(said) or "it is in use"
 
 
 def _smaller(request: Request) -> Iterator[tuple[str, Request]]:

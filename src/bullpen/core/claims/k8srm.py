@@ -197,8 +197,8 @@ class _Reader:
                     position=len(self.devices) + number,
                 )
             )
-        if node and not name.startswith(node):
-            self._note(f"{at}.spec.nodeName", f"the pool's name does not begin with {node}")
+        if node and not f"{name}-".startswith(f"{node}-"):
+            self._note(f"{at}.spec.nodeName", f"the pool's name does not begin with {node}-")
         self.devices += found
         self.counters |= {f"{name}/{counter}": total for counter, total in totals.items()}
 

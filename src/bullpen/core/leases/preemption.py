@@ -14,6 +14,12 @@ from bullpen.core import conditions
 from bullpen.core.conditions import condition
 from bullpen.kit import times
 
+RETHINK = timedelta(seconds=5)
+"""How soon a holder is told the opposite of what it was told last.
+
+While one controller takes over from another, both may be at work and disagree about it.
+"""
+
 PREEMPTED = "Preempted"
 """The condition of a lease or claim that ends soon for a claim."""
 
@@ -55,6 +61,12 @@ def ends_at(found: tuple[Condition, ...], *, grace: timedelta, now: datetime) ->
     return times.shifted(said.last_transition_time if said and holds else now, grace)
 
 
+def settles_at(found: tuple[Condition, ...]) -> datetime:
+    """When a holder with these conditions may be told the opposite."""
+    said = conditions.get(found, PREEMPTED)
+    return times.EARLIEST if said is None else times.shifted(said.last_transition_time, RETHINK)
+
+
 def telling(
     found: tuple[Condition, ...],
     by: Taker | None,
@@ -63,7 +75,12 @@ def telling(
     generation: int,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """The conditions of a holder that ends soon ``by`` a claim; None: not any more."""
+    """The conditions of a holder that ends soon ``by`` a claim; None: not any more.
+
+    They stay as they are until ``settles_at``.
+    """
+    if told(found) != (by is not None) and settles_at(found) > now:
+        return found
     if by is None and conditions.get(found, PREEMPTED) is None:
         return found
     end = times.text(ends_at(found, grace=grace, now=now))

@@ -12,9 +12,12 @@ from datetime import datetime, timedelta
 
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.core import conditions
+from bullpen.core.leases.requests import Supply
+from bullpen.core.matcher import Device
 from bullpen.core.pools.boot_times import BootTimes
 from bullpen.core.pools.members import Member, Phase
 from bullpen.core.pools.scale_plan import Plan, Pool
+from bullpen.core.targets import profiles
 from bullpen.kit import times
 
 _STEPS = (1, 2, 3, 4, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)
@@ -58,6 +61,19 @@ def ceiling(owner: ExporterSet) -> int | None:
     if owner.spec.paused or (found is not None and str(found.status) == "True"):
         return 0
     return owner.spec.max_replicas or None
+
+
+def supply_of(owner: ExporterSet | None) -> Supply | None:
+    """What a set could create, from its status; None if it is deleted or terminating."""
+    if owner is None or owner.metadata.deletion_timestamp is not None:
+        return None
+    return Supply(
+        name=owner.metadata.name,
+        member=Device(labels=profiles.labels(owner)),
+        message=reported(owner),
+        ceiling=ceiling(owner),
+        boot=owner.status.typical_boot or timedelta(0),
+    )
 
 
 def _remaining(starting: Sequence[Member], boot: timedelta, now: datetime) -> float:

@@ -139,6 +139,7 @@ CLUSTER_ROLES = (
                 "deviceclaims/status",
                 "deviceclasses",
                 "devicepools",
+                "devicepools/status",
                 verbs=READ,
             ),
         ),

@@ -23,10 +23,10 @@ CAPACITY_RETRY = timedelta(seconds=5)
 """How often a backend without capacity is asked again, if it reports nothing before."""
 
 UNLISTED_MAX = timedelta(seconds=30)
-"""How long a listing that lacks an instance is doubted while a lessee uses it.
+"""How long a listing that lacks an instance is doubted while a lease holds its exporter.
 
-Listings of cloud providers are eventually consistent. An exporter that is online is better
-evidence, but may run apart from its target, so it does not count for ever.
+Listings of cloud providers are eventually consistent. That its exporter is offline proves little
+besides: a service that waits for its disk finds exporters offline that are not.
 """
 
 REMOVAL_MAX = timedelta(minutes=10)
@@ -218,15 +218,15 @@ def has_registered(member: Exporter) -> bool:
     return get(member.status.conditions, "Registered") is not None
 
 
-def in_use(member: Exporter) -> bool:
-    """Whether a lease holds it and its exporter is connected."""
-    return member.status.lease_ref is not None and presence.online(member)
+def is_leased(member: Exporter) -> bool:
+    return member.status.lease_ref is not None
 
 
 def in_last_lease(member: Exporter) -> bool:
     """Whether it is single-use and serves a lease, so that it may be told to exit after it."""
     serving = member.status.exporter_status in SERVING
-    return SINGLE_USE in member.metadata.annotations and in_use(member) and serving
+    in_use = is_leased(member) and presence.online(member)
+    return SINGLE_USE in member.metadata.annotations and in_use and serving
 
 
 def next_steps(wanted: Desired | None, seen: Observed, *, now: datetime) -> tuple[Step, ...]:
@@ -312,7 +312,7 @@ def backing(
 
     ``denied``: why a requested instance does not exist. ``waits_for``: its provisioner, if that
     has not listed its instances. ``managed_by``: its provisioner, if another process has it.
-    ``doubted``: it left the listing less than ``UNLISTED_MAX`` ago, and somebody uses it.
+    ``doubted``: it left the listing less than ``UNLISTED_MAX`` ago, and a lease holds it.
     """
     if own is not None and own.reason is not None:
         return Backing(stage=Stage.EXITED, reason=own.reason.value, detail=own.detail, since=since)
@@ -328,7 +328,7 @@ def backing(
         stage = Stage.UP if registered_before else Stage.ABSENT
         return Backing(stage=stage, detail=f"{waits_for} has not answered yet", since=since)
     if registered_before and doubted:
-        text = "its provisioner does not list it, but it is in use"
+        text = "its provisioner does not list it, but a lease holds it"
         return Backing(stage=Stage.UP, detail=text, since=since)
     if registered_before:
         text = "its instance is gone"
