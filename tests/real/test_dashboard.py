@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,11 +24,12 @@ from playwright.sync_api import Browser, Locator, expect
 from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
 from support.oidc_server import ForeignProvider, running_foreign_provider
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
+from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
-PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Events", "Audit")
+PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Hosts", "Events", "Audit")
 LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
 BOOT_MS = 90_000
 GROUP = "jumpstarter.dev/v1alpha1"
@@ -317,6 +319,42 @@ def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person)
     assert isinstance(found, dict)
     assert found["maxReplicas"] == 4
     assert not found.get("paused", False)
+
+
+@pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
+def test_a_host_is_drained_and_one_that_is_down_is_named(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    with ssh_hosts(tmp_path / "hosts", one=1, two=3) as hosts:
+        hosts.hosts["two"].down()
+        apply_hosts(lab, hosts)
+        try:
+            person.open_link(lab)
+            person.visit("Hosts")
+            bench = person.page.get_by_role("region", name="bench")
+            one, two = (bench.get_by_label(f"Host {name}", exact=True) for name in ("one", "two"))
+            expect(one).to_contain_text("Up", timeout=BOOT_MS)
+            expect(one).to_contain_text("0 of 1 slot")
+            expect(two).to_contain_text("Down")
+            expect(two).to_contain_text("0 of 3 slots")
+            expect(bench).to_contain_text("host two")
+            one.get_by_role("button", name="Drain host one").click()
+            one.get_by_role("button", name="Yes").click()
+            expect(one).to_contain_text("Draining", timeout=WAIT_MS)
+            for look in (None, NARROW):
+                if look is not None:
+                    person.page.set_viewport_size(look)  # type: ignore[arg-type]
+                assert not person.serious_problems()
+                person.page.screenshot(path=tmp_path / f"hosts-{look is None}.png")
+            spec: Any = lab.get("providerconfig", "bench")["spec"]
+            drained = {host["name"]: host.get("drain") for host in spec["parameters"]["hosts"]}
+            assert drained == {"one": True, "two": None}
+            person.visit("Overview")
+            wrong = person.page.get_by_role("region", name="What is wrong")
+            expect(wrong.get_by_role("link", name="bench")).to_be_visible()
+            assert not person.errors
+        finally:
+            lab.kubectl("delete", "providerconfig/bench", "secret/bench-key", "--wait=false")
 
 
 def test_a_console_is_shared_and_continues_after_its_connection_was_lost(

@@ -46,6 +46,14 @@ export function poolProblems(pool: Pool): Problem[] {
 
 function problems(lab: Lab): Problem[] {
   const found = [...lab.pool.values()].flatMap(poolProblems);
+  for (const provider of lab.provider.values())
+    if (provider.error)
+      found.push({
+        what: provider.error,
+        where: provider.name,
+        link: href("hosts"),
+        since: provider.conditions.find((each) => each.type === "Reachable")?.since ?? null,
+      });
   const offline = [...lab.target.values()].filter((target) => target.state === "offline");
   if (offline.length)
     found.push({

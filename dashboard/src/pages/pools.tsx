@@ -5,7 +5,7 @@ import { type Session, write } from "../api";
 import { PoolChart } from "../chart";
 import { type Pool, useLab } from "../lab";
 import { selectorOf } from "../leasing";
-import { Action, Badge, duration, Empty, useTicking, When } from "../parts";
+import { Action, Badge, duration, Empty, Fact, useTicking, When } from "../parts";
 import { href } from "../router";
 import { poolProblems } from "./overview";
 
@@ -114,15 +114,6 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
         ))}
       </ol>
     </section>
-  );
-}
-
-function Fact(props: { name: string; value: string | number }): JSX.Element {
-  return (
-    <div>
-      <dt>{props.name}</dt>
-      <dd>{props.value}</dd>
-    </div>
   );
 }
 

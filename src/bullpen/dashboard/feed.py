@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import encode
 from bullpen.controllers.views import Views
 from bullpen.dashboard import rows
 from bullpen.dashboard.people import Scope
-from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
+from bullpen.dashboard.rows import LEASE, POOL, PROVIDER, TARGET, Row
 from bullpen.kit.clock import Clock
 
 CHANGES_MAX = 50_000
@@ -89,10 +90,12 @@ class Feed:
         self._news = asyncio.Event()
         self._closed = False
         self._pools = views[VirtualTargetPool]
+        self._providers = views[ProviderConfig]
         views.exporters.listen(self._exporter_changed)
         views.leases.listen(self._lease_changed)
         views.sets.listen(self._set_changed)
         self._pools.listen(self._pool_changed)
+        self._providers.listen(self._provider_changed)
 
     def close(self) -> None:
         """End every stream."""
@@ -121,6 +124,11 @@ class Feed:
         found = new or old
         assert found is not None
         self._changed(POOL, found.metadata.namespace, f"VirtualTargetPool/{found.metadata.name}")
+
+    def _provider_changed(self, old: ProviderConfig | None, new: ProviderConfig | None) -> None:
+        found = new or old
+        assert found is not None
+        self._changed(PROVIDER, found.metadata.namespace, found.metadata.name)
 
     def _changed(self, kind: str, namespace: str, name: str) -> None:
         self._changes.add((kind, namespace, name))
@@ -188,6 +196,8 @@ class Feed:
         for pools in (views.sets, self._pools):
             for pool in pools.all():
                 yield POOL, pool.metadata.namespace, f"{pool.kind}/{pool.metadata.name}"
+        for provider in self._providers.all():
+            yield PROVIDER, provider.metadata.namespace, provider.metadata.name
 
     def _rows(self, keys: list[Key], scope: Scope) -> Row:
         """The rows of these keys as they are now, and the keys whose rows are gone."""
@@ -211,6 +221,9 @@ class Feed:
         if kind == LEASE:
             lease = self._views.leases.get(namespace, name)
             return self._lease(lease) if lease is not None else None
+        if kind == PROVIDER:
+            provider = self._providers.get(namespace, name)
+            return rows.provider_row(provider) if provider is not None else None
         pool_kind, _, name = name.partition("/")
         if pool_kind == ExporterSet.kind:
             found = self._views.sets.get(namespace, name)

@@ -17,7 +17,7 @@ from bullpen.apiserver.authentication import Authenticator, user_of_token
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.controllers.views import Views
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
-from bullpen.dashboard.rows import LEASE, POOL, TARGET
+from bullpen.dashboard.rows import LEASE, POOL, PROVIDER, TARGET
 from bullpen.dashboard.sessions import Session
 from bullpen.identity import subjects
 from bullpen.identity.serviceaccounts import API_AUDIENCE
@@ -33,6 +33,7 @@ RESOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     TARGET: ((JUMPSTARTER_GROUP, "exporters"),),
     LEASE: ((JUMPSTARTER_GROUP, "leases"),),
     POOL: ((POOLS_GROUP, "exportersets"), (POOLS_GROUP, "virtualtargetpools")),
+    PROVIDER: ((POOLS_GROUP, "providerconfigs"),),
 }
 """What a person must be allowed to list and watch to see rows of each kind."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import Decision, ExporterSet
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.meta import Condition, ConditionStatus
 from bullpen.core import conditions
@@ -20,9 +21,10 @@ from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.core.matcher import matcher_of
+from bullpen.core.targets import hosts
 from bullpen.kit import times
 
-TARGET, LEASE, POOL = "target", "lease", "pool"
+TARGET, LEASE, POOL, PROVIDER = "target", "lease", "pool", "provider"
 """Kinds of rows."""
 
 Row = dict[str, Any]
@@ -40,6 +42,9 @@ def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str
     pool = pool_of(exporter)
     if pool:
         row["pool"] = pool
+    placed = hosts.placed(meta.uid, meta.annotations)
+    if placed is not None:
+        row["host"] = placed.host
     if exporter.status.lease_ref is not None:
         row["lease"] = exporter.status.lease_ref.name
     if lease is not None:
@@ -196,6 +201,40 @@ def _reports(found: tuple[Condition, ...], decisions: tuple[Decision, ...]) -> R
                 "message": each.message,
             }
             for each in reversed(decisions)
+        ],
+    }
+
+
+def provider_row(found: ProviderConfig) -> Row:
+    """An account or set of hosts; its parameters are left out, except for its hosts."""
+    spec, status = found.spec, found.status
+    quota = status.quota
+    return {
+        "ns": found.metadata.namespace,
+        "name": found.metadata.name,
+        "provisioner": spec.provisioner,
+        "endpoint": spec.endpoint,
+        "deleting": found.metadata.deletion_timestamp is not None,
+        "instances": status.instances,
+        "orphans": status.orphans,
+        "quota": {"instances": quota.instances, "used": quota.used} if quota else None,
+        "maxInstances": spec.limits.max_instances,
+        "hourlyCost": status.hourly_cost,
+        "maxHourlyCost": spec.limits.max_hourly_cost,
+        "maxHours": spec.limits.max_hours,
+        "error": status.last_error,
+        "conditions": [_condition(each) for each in status.conditions],
+        "hosts": [
+            {
+                "name": host.name,
+                "address": host.address,
+                "slots": host.slots,
+                "used": host.used,
+                "drain": host.drain,
+                "answering": host.answering,
+                "error": host.error,
+            }
+            for host in status.hosts
         ],
     }
 

@@ -8,6 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.providerconfig import (
+    ProviderConfig,
+    ProviderConfigSpec,
+    ProviderConfigStatus,
+    ProviderHost,
+)
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.dashboard import feed
 from bullpen.dashboard.feed import Changes
@@ -308,6 +314,35 @@ def test_a_quiet_stream_shows_signs_of_life() -> None:
         assert not isinstance(response.body, bytes)
         await anext(response.body)
         assert await anext(response.body) == feed.ALIVE
+
+    told(story)
+
+
+def test_providers_are_seen_by_those_who_may_list_them_and_without_their_parameters() -> None:
+    async def story(world: DashboardWorld) -> None:
+        spec = ProviderConfigSpec(provisioner="ec2.jumpstarter.dev", parameters={"secret": "s"})
+        made = await world.objects.create(
+            ProviderConfig(metadata=ObjectMeta(name="aws", namespace="default"), spec=spec)
+        )
+        host = ProviderHost(name="h1", slots=2, used=1, answering=True)
+        await world.objects.update_status(
+            replace(made, status=ProviderConfigStatus(hourly_cost="0.25", hosts=(host,)))
+        )
+        await asyncio.sleep(1)
+        for token, sees in (
+            (ADMIN_TOKEN, True),
+            (VIEW_TOKEN, True),
+            (client_token("alice"), False),
+        ):
+            browser = await world.browser(token)
+            session = await browser.call("GET", "session")
+            assert session.document["providers"] is sees
+            async with browser.stream() as events:
+                _, data = await events.next()
+            found = data["rows"].get("provider", [])
+            assert [row["hourlyCost"] for row in found] == ["0.25"] * sees
+            assert [row["hosts"][0]["used"] for row in found] == [1] * sees
+            assert "secret" not in repr(data)
 
     told(story)
 
