@@ -67,6 +67,9 @@ export interface Pool {
   failed: number;
   leased: number;
   bootSeconds: number | null;
+  slowBootSeconds: number | null;
+  /** The recent starts in seconds, oldest first. */
+  boots: number[];
   labels: Record<string, string>;
   conditions: Condition[];
   decisions: Decision[];

@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
 from support.oidc_server import ForeignProvider, running_foreign_provider
+from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
 from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 
@@ -301,16 +302,33 @@ def create_exporters(service: Service, count: int) -> None:
         list(pool.map(create, range(CONNECTIONS)))
 
 
-def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person) -> None:
+def test_a_pool_is_scaled_edited_and_paused_from_its_page(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    until(lab, "uboot", availableReplicas=2)
+    lab.bullpen("run", "-l", "board=uboot", "--", "true")
     person.open_link(lab)
     person.visit("Pools")
     pool = person.page.get_by_role("region", name="uboot")
+    expect(pool).to_contain_text(re.compile(r"Hit rate\d+ %Wait p50.*s"), timeout=BOOT_MS)
+    expect(pool).to_contain_text("Start, half within")
+    pool.get_by_role("img", name=re.compile("The last .* starts took at most")).wait_for()
     pool.get_by_role("img", name="Members of uboot over the last day").wait_for(timeout=BOOT_MS)
     pool.get_by_role("button", name="Show the month").click()
     pool.get_by_role("img", name="Members of uboot over the last month").wait_for()
     pool.get_by_label("Ceiling").fill("4")
     pool.get_by_role("button", name="Scale").click()
     expect(pool).to_contain_text("ceiling 4")
+    pool.get_by_role("button", name="Edit").click()
+    pool.get_by_label("Keep warm").fill("9")
+    pool.get_by_role("button", name="Save").click()
+    expect(pool.get_by_role("alert")).to_contain_text("must not be above maxReplicas")
+    pool.get_by_label("Keep warm").fill("1")
+    pool.get_by_label("Shrink after").fill("90s")
+    assert not person.serious_problems()
+    person.page.screenshot(path=tmp_path / "edit.png", full_page=True)
+    pool.get_by_role("button", name="Save").click()
+    pool.get_by_role("button", name="Edit").wait_for()
     pool.get_by_role("button", name="Pause").click()
     expect(pool).to_contain_text("Paused")
     pool.get_by_role("button", name="Resume").click()
@@ -318,6 +336,7 @@ def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person)
     found = lab.get("exporterset", "uboot")["spec"]
     assert isinstance(found, dict)
     assert found["maxReplicas"] == 4
+    assert (found["minAvailableReplicas"], found["scaleDownCooldown"]) == (1, "90s")
     assert not found.get("paused", False)
 
 

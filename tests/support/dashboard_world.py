@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -209,7 +209,12 @@ class DashboardWorld:
         return browser
 
     async def make_exporter(
-        self, name: str = "e1", *, namespace: str = "default", online: bool = True, **labels: str
+        self,
+        name: str = "e1",
+        *,
+        namespace: str = "default",
+        online: bool = True,
+        labels: Mapping[str, str] | None = None,
     ) -> Exporter:
         state = ConditionStatus.TRUE if online else ConditionStatus.FALSE
         now = self.clock.now()

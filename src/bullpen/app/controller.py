@@ -137,7 +137,7 @@ async def _serving(
     loads = pool_loads(lab) if settings.scaler_client_ca is not None else None
     counted = (
         *lab_metrics(lab.views, providers=False),
-        LeaseMetrics(lab.views, clock=sources.clock),
+        LeaseMetrics(lab.views, lab.lease_counter, clock=sources.clock),
         WebhookMetrics(lab.webhooks),
     )
     async with (

@@ -52,7 +52,7 @@ class DashboardParts:
             lab.views, clock=lab.clock, epoch=lab.ids.uid(), hidden=lab.settings.labels.hidden
         )
 
-        self.history = History(lab.views, clock=lab.clock, save=_saving(history))
+        self.history = History(lab.views, lab.lease_counter, clock=lab.clock, save=_saving(history))
         if history is not None and history.exists():
             self.history.restore(history.read_bytes())
 

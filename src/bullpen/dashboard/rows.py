@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bullpen.api.kinds.exporter import Exporter
-from bullpen.api.kinds.exporterset import Decision, ExporterSet
+from bullpen.api.kinds.exporterset import SET_NAME, Decision, ExporterSet
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.kinds.providerconfig import ProviderConfig
-from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
+from bullpen.api.kinds.virtualtargetpool import POOL_NAME, VirtualTargetPool
 from bullpen.api.meta import Condition, ConditionStatus
 from bullpen.core import conditions
 from bullpen.core.exporters import presence
@@ -21,6 +21,7 @@ from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.core.matcher import matcher_of
+from bullpen.core.pools import boot_times
 from bullpen.core.targets import hosts
 from bullpen.kit import times
 
@@ -145,7 +146,7 @@ def _said(found: tuple[Condition, ...], phase: Phase) -> Condition | None:
 
 def set_row(found: ExporterSet) -> Row:
     spec, status = found.spec, found.status
-    boot = status.typical_boot
+    boots = boot_times.of(status)
     return {
         **_pool_row(found.metadata.namespace, found.metadata.name, "ExporterSet"),
         "class": spec.virtual_target_class_name,
@@ -158,7 +159,9 @@ def set_row(found: ExporterSet) -> Row:
         "starting": status.pods_pending,
         "failed": status.pods_failed,
         "leased": status.leased_replicas,
-        "bootSeconds": _seconds(boot),
+        "bootSeconds": _seconds(boots.typical),
+        "slowBootSeconds": _seconds(boots.slow),
+        "boots": [_seconds(each) for each in boots.recent],
         "labels": dict(spec.template.metadata.labels),
         **_reports(status.conditions, status.decisions),
     }
@@ -179,9 +182,20 @@ def pool_row(found: VirtualTargetPool) -> Row:
         "failed": 0,
         "leased": status.leased_replicas,
         "bootSeconds": None,
+        "slowBootSeconds": None,
+        "boots": [],
         "labels": dict(spec.template.metadata.labels),
         **_reports(status.conditions, status.decisions),
     }
+
+
+def pool_row_name(exporter: Exporter) -> str:
+    """The name in the row of the pool that an exporter is a member of; empty if none."""
+    labels = exporter.metadata.labels
+    for kind, label in ((ExporterSet.kind, SET_NAME), (VirtualTargetPool.kind, POOL_NAME)):
+        if label in labels:
+            return f"{kind}/{labels[label]}"
+    return ""
 
 
 def _pool_row(namespace: str, name: str, kind: str) -> Row:

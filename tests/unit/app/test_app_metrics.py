@@ -57,7 +57,7 @@ def exposed() -> Iterator[Metric]:
     yield from FaultMetrics(SimpleNamespace(counts={}, all=tuple)).collect()  # type: ignore[arg-type]
     yield from AuditMetrics(SimpleNamespace(recorded=0, dropped=0)).collect()  # type: ignore[arg-type]
     yield from ConnectionMetrics(()).collect()
-    yield from LeaseMetrics(nothing(), clock=SystemClock()).collect()
+    yield from LeaseMetrics(nothing(), nothing().leases, clock=SystemClock()).collect()
     yield from WebhookMetrics(SimpleNamespace(results={}, queued=dict)).collect()  # type: ignore[arg-type]
     yield from RouterMetrics(SimpleNamespace(joined=0, passed=lambda: (0, 0))).collect()  # type: ignore[arg-type]
 

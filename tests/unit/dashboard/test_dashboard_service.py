@@ -429,9 +429,9 @@ def test_a_form_that_makes_no_sense_is_answered_with_what_is_wrong(body: object,
 
 def test_a_selector_is_matched_while_it_is_typed() -> None:
     async def story(world: DashboardWorld) -> None:
-        await world.make_exporter("e1", board="x")
-        await world.make_exporter("e2", board="x", online=False)
-        await world.make_exporter("e3", board="y")
+        await world.make_exporter("e1")
+        await world.make_exporter("e2", online=False)
+        await world.make_exporter("e3", labels={"board": "y"})
         await asyncio.sleep(1)
         alice = await world.browser(client_token("alice"))
         found = await alice.call("GET", "matches?namespace=default&selector=board%3Dx")
