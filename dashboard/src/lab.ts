@@ -32,6 +32,26 @@ export interface Lease {
   priority: number;
   reason: string;
   message: string;
+  /** The claim it belongs to, which is what can be released. */
+  claim?: string;
+}
+
+export interface Claim {
+  ns: string;
+  name: string;
+  client: string;
+  phase: "scheduled" | "waiting" | "active";
+  /** What is asked for, such as ``dut: 2 board or qemu``. */
+  requests: string[];
+  constraints: string[];
+  members: { request: string; alternative: string; device: string; lease: string }[];
+  created: string;
+  begin: string | null;
+  seconds: number | null;
+  priority: number;
+  reason: string;
+  message: string;
+  warning: string;
 }
 
 export interface Condition {
@@ -107,12 +127,13 @@ export interface Provider {
 interface Rows {
   target?: Target[];
   lease?: Lease[];
+  claim?: Claim[];
   pool?: Pool[];
   provider?: Provider[];
 }
 
 type Kind = keyof Rows;
-const KINDS = ["target", "lease", "pool", "provider"] as const satisfies Kind[];
+const KINDS = ["target", "lease", "claim", "pool", "provider"] as const satisfies Kind[];
 export type Connection = "connecting" | "live" | "lost" | "signed-out";
 
 const RETRY_MS = 2_000;
@@ -120,6 +141,7 @@ const RETRY_MS = 2_000;
 export class Lab {
   readonly target = new Map<string, Target>();
   readonly lease = new Map<string, Lease>();
+  readonly claim = new Map<string, Claim>();
   readonly pool = new Map<string, Pool>();
   readonly provider = new Map<string, Provider>();
   connection: Connection = "connecting";

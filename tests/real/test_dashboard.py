@@ -30,6 +30,7 @@ from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
+CLAIM = POOL.with_name("claim.yaml")
 PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Hosts", "Events", "Audit")
 LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
 BOOT_MS = 90_000
@@ -229,6 +230,41 @@ def test_two_people_compete_for_one_target(lab: Service, browser: Browser, tmp_p
     finally:
         alice.close()
         bob.close()
+
+
+def test_a_claim_says_why_it_waits_and_is_extended_and_released(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    lab.kubectl("apply", "-f", str(CLAIM))
+    board = lab.create_exporter("board-1", {"kind": "board", "site": "brno"})
+    node = lab.create_exporter("node-1", {"kind": "can-node", "site": "brno"})
+    person.sign_in(lab, token_of(lab.data / "clients" / "default.yaml"))
+    with lab.exporter(board):
+        person.visit("Queue")
+        waiting = person.page.get_by_role("listitem").filter(has_text="claim bench")
+        expect(waiting).to_contain_text("dut: board; peer: can-node; same site")
+        expect(waiting).to_contain_text("too few of them are connected")
+        person.page.screenshot(path=tmp_path / "claim-queue.png")
+        with lab.exporter(node):
+            person.visit("Leases")
+            claim = person.page.get_by_role("article", name="Claim bench")
+            expect(claim).to_contain_text("Active", timeout=BOOT_MS)
+            for request, target in (("dut", "board-1"), ("peer", "node-1")):
+                member = claim.get_by_role("listitem").filter(has_text=request)
+                member.get_by_role("link", name=target, exact=True).wait_for()
+                member.get_by_role("link", name=f"Console of {target}").wait_for()
+            claims_only = person.page.get_by_role("article").filter(has_text="board-1")
+            expect(claims_only).to_have_count(1)
+            claim.get_by_role("button", name="Extend by 30 min").click()
+            expect(claim).to_contain_text("for 1 h 30 min")
+            for look in (None, NARROW):
+                if look is not None:
+                    person.page.set_viewport_size(look)  # type: ignore[arg-type]
+                assert not person.serious_problems()
+                person.page.screenshot(path=tmp_path / f"claim-{look is None}.png")
+            claim.get_by_role("button", name="Release").click()
+            expect(claim).to_have_count(0)
+    assert not person.errors
 
 
 def test_a_page_is_correct_again_after_its_connection_was_lost(

@@ -175,7 +175,12 @@ class DashboardWorld:
         lab.routers.set_local(Router("router:1", lambda: 0))
         self.lab, self.sessions = lab, parts.sessions
         self.front = parts.front_door(api, services, self.authenticators, self.audit)
-        running = (controllers.exporters, controllers.leases, controllers.cluster_roles)
+        running = (
+            controllers.exporters,
+            controllers.leases,
+            controllers.claims,
+            controllers.cluster_roles,
+        )
         async with lab.running(running):
             yield
 

@@ -193,8 +193,13 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
             {lease.client}, ends <When time={lease.end} />
           </span>
         )}
-        {lease && <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>}
-        {lease && <Action run={() => release(lease).then(() => go(href()))}>Release</Action>}
+        {lease?.claim && <a href={href("leases")}>Claim {lease.claim}</a>}
+        {lease && !lease.claim && (
+          <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>
+        )}
+        {lease && !lease.claim && (
+          <Action run={() => release(lease).then(() => go(href()))}>Release</Action>
+        )}
       </div>
       {message && (
         <p class="problem" role="alert">

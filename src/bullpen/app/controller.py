@@ -142,7 +142,7 @@ async def _serving(
     )
     async with (
         lab.running(controllers.LEASES),
-        grpc.serving(services.callers, services.controller, services.client, services.claims),
+        grpc.serving(services.callers, services.controller, services.client, services.claim_calls),
         _login(settings, identity, endpoint, namespace=home),
         _scaler(settings, here, identity, loads),
         _removals(settings, here, sources),

@@ -78,6 +78,7 @@ class DashboardParts:
             feed=self._feed,
             leases=LeaseActions(
                 leases=services.leases,
+                claims=services.claims,
                 object_requests=requests,
                 recorder=recorder,
                 clock=lab.clock,

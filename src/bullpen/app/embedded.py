@@ -159,7 +159,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         await process.serve_router()
         await stack.enter_async_context(
             process.grpc.serving(
-                services.callers, services.controller, services.client, services.claims
+                services.callers, services.controller, services.client, services.claim_calls
             )
         )
         await process.serve_login(endpoints)

@@ -9,6 +9,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from bullpen.api.kinds.deviceclaim import (
+    AllocationMode,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    ExactRequest,
+)
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import SET_NAME, Decision, ExporterSet
 from bullpen.api.kinds.lease import Lease
@@ -16,6 +23,7 @@ from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.kinds.virtualtargetpool import POOL_NAME, VirtualTargetPool
 from bullpen.api.meta import Condition, ConditionStatus
 from bullpen.core import conditions
+from bullpen.core.claims.claim_queue import WaitReason
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
@@ -25,7 +33,7 @@ from bullpen.core.pools import boot_times
 from bullpen.core.targets import hosts
 from bullpen.kit import times
 
-TARGET, LEASE, POOL, PROVIDER = "target", "lease", "pool", "provider"
+TARGET, LEASE, CLAIM, POOL, PROVIDER = "target", "lease", "claim", "pool", "provider"
 """Kinds of rows."""
 
 Row = dict[str, Any]
@@ -122,10 +130,66 @@ def lease_row(lease: Lease, *, now: datetime) -> Row:
         "reason": "",
         "message": "",
     }
+    owners = lease.metadata.owner_references
+    claim = next((r.name for r in owners if r.controller and r.kind == DeviceClaim.kind), "")
+    if claim:
+        row["claim"] = claim
     said = _said(status.conditions, phase)
     if said is not None:
         row["reason"], row["message"] = said.reason, said.message
     return row
+
+
+def claim_row(claim: DeviceClaim) -> Row:
+    spec, status = claim.spec, claim.status
+    said = conditions.get(status.conditions, "Ready")
+    warned = conditions.get(status.conditions, "Preempted")
+    reserved = said is not None and said.reason == WaitReason.RESERVED
+    return {
+        "ns": claim.metadata.namespace,
+        "name": claim.metadata.name,
+        "client": spec.client_ref.name,
+        "phase": "active" if status.members else "scheduled" if reserved else "waiting",
+        "requests": [_asked(each) for each in spec.requests],
+        "constraints": [_constraint(each) for each in spec.constraints],
+        "members": [
+            {
+                "request": member.request,
+                "alternative": member.alternative,
+                "device": member.device,
+                "lease": member.lease_ref.name if member.lease_ref is not None else "",
+            }
+            for member in status.members
+        ],
+        "created": _time(claim.metadata.creation_timestamp),
+        "begin": _time(spec.begin_time),
+        "seconds": _seconds(spec.duration),
+        "priority": spec.rank,
+        "reason": said.reason if said is not None else "",
+        "message": said.message if said is not None else "",
+        "warning": warned.message
+        if warned is not None and warned.status is ConditionStatus.TRUE
+        else "",
+    }
+
+
+def _asked(request: DeviceRequest) -> str:
+    """A request in a few words, such as ``dut: 2 board or qemu``."""
+    forms = (request.exactly,) if request.exactly is not None else request.first_available
+    return f"{request.name}: " + " or ".join(_form(form) for form in forms)
+
+
+def _form(form: ExactRequest) -> str:
+    if form.allocation_mode is AllocationMode.ALL:
+        return f"all {form.device_class_name}"
+    return f"{form.count} {form.device_class_name}" if form.count > 1 else form.device_class_name
+
+
+def _constraint(found: DeviceConstraint) -> str:
+    attribute = found.match_attribute or found.distinct_attribute
+    word = "same" if found.match_attribute else "different"
+    where = f" of {', '.join(found.requests)}" if found.requests else ""
+    return f"{word} {attribute}{where}" + (" if possible" if found.prefer else "")
 
 
 def wanted(lease: Lease) -> str:

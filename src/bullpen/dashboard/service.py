@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease
 from bullpen.api.objects import Objects
 from bullpen.apiserver.http import Request, Response, json_response
@@ -30,12 +31,12 @@ from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.feed import Feed, Reader
 from bullpen.dashboard.history import History
-from bullpen.dashboard.lease_actions import LeaseActions, decoded, lease_target
+from bullpen.dashboard.lease_actions import LeaseActions, decoded, target_of
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.pages import PREFIX, Pages
 from bullpen.dashboard.people import People, Person, Scope
 from bullpen.dashboard.recording import Recorder
-from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
+from bullpen.dashboard.rows import CLAIM, LEASE, POOL, TARGET, Row
 from bullpen.dashboard.sessions import Sessions
 from bullpen.dashboard.sign_in import ISSUERS, SignIn, session_of
 from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unauthorized
@@ -192,6 +193,8 @@ class Dashboard:
                 return self._sign_in.sign_out(request, person)
             case "POST", ["consoles", namespace, name, action]:
                 return await self._use_console(request, person, (namespace, name), action)
+            case "PATCH" | "DELETE", ["claims", namespace, name]:
+                return await self._claim(request, person, namespace, name)
             case _, ["leases", *key]:
                 return await self._lease(request, person, key)
             case _:
@@ -300,6 +303,14 @@ class Dashboard:
             return await act(request, person, lease)
         raise NotFound(f"the dashboard has no {request.method} {request.path}")
 
+    async def _claim(self, request: Request, person: Person, namespace: str, name: str) -> Response:
+        claim = self._parts.views[DeviceClaim].get(namespace, name)
+        if claim is None or not self._parts.people.scope(person).sees(CLAIM, namespace):
+            raise NotFound(f"there is no claim {name} in namespace {namespace}")
+        actions = self._parts.leases
+        act = actions.update_claim if request.method == "PATCH" else actions.release_claim
+        return await act(request, person, claim)
+
     async def _seen_lease(self, person: Person, namespace: str, name: str) -> Lease:
         if not self._parts.people.scope(person).sees(LEASE, namespace):
             raise NotFound(f"there is no lease {name} in namespace {namespace}")
@@ -325,7 +336,7 @@ class Dashboard:
         response = events(parts.consoles.open(key, dial).view(last, allowed))
         if opened:
             parts.recorder.record(
-                replace(request, method="CONNECT"), person, response, target=lease_target(*key)
+                replace(request, method="CONNECT"), person, response, target=target_of(Lease, *key)
             )
         return response
 
@@ -340,7 +351,7 @@ class Dashboard:
             wanted: PowerAction = decoded(request.body, PowerAction)
             await console.power(wanted.action)
             response = json_response({})
-            self._parts.recorder.record(request, person, response, target=lease_target(*key))
+            self._parts.recorder.record(request, person, response, target=target_of(Lease, *key))
         else:
             raise NotFound(f"a console has no {action}")
         return json_response({})

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from bullpen.api import codec
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
 from bullpen.api.kinds.providerconfig import (
     ProviderConfig,
@@ -384,6 +388,76 @@ def test_a_client_cannot_touch_the_lease_of_another() -> None:
         assert not (await world.lease(name)).spec.release
 
     told(story)
+
+
+def test_a_claim_is_seen_and_released_by_its_client_and_by_those_who_may_write_it() -> None:
+    async def story(world: DashboardWorld) -> None:
+        for name in ("first", "second"):
+            await world.objects.create(claim(name))
+        await asyncio.sleep(1)
+        alice, bob, admin, viewer, stranger = [
+            await world.browser(token)
+            for token in (
+                client_token("alice"),
+                client_token("bob"),
+                ADMIN_TOKEN,
+                VIEW_TOKEN,
+                STRANGER_TOKEN,
+            )
+        ]
+        for browser in (alice, bob, admin, viewer):
+            async with browser.stream() as events:
+                (row, _) = (await events.next())[1]["rows"]["claim"]
+                assert (row["name"], row["client"], row["phase"]) == ("first", "alice", "waiting")
+                assert row["requests"] == ["dut: 2 board", "peer: board or all can"]
+                assert row["constraints"] == ["same site", "different rack of dut if possible"]
+                assert row["message"]
+        async with stranger.stream() as events:
+            assert (await events.next())[1]["rows"] == {}
+        path = "claims/default/first"
+        assert (await stranger.call("DELETE", path)).status == 404
+        for browser in (bob, viewer):
+            assert (await browser.call("DELETE", path)).status == 403
+            assert (await browser.call("PATCH", path, {"duration": "2h"})).status == 403
+        assert (await alice.call("PATCH", path, {"duration": "2h"})).status == 200
+        assert (await admin.call("PATCH", path, {"client": "bob"})).status == 200
+        found = await world.objects.get(DeviceClaim, "default", "first")
+        assert found.spec.duration == timedelta(hours=2)
+        assert (await alice.call("DELETE", path)).status == 403, "it is bob's now"
+        assert (await bob.call("DELETE", path)).status == 200
+        async with alice.stream() as events:
+            rows = (await events.next())[1]["rows"]["claim"]
+        assert [row["name"] for row in rows] == ["second"]
+        targets = [event.target for event in world.audit.events if event.verb == "delete"]
+        assert targets[-1] is not None
+        assert (targets[-1].resource, targets[-1].name) == ("deviceclaims", "first")
+
+    told(story)
+
+
+def claim(name: str) -> DeviceClaim:
+    def asked(kind: str, **form: Any) -> Any:
+        return {"deviceClassName": kind, **form}
+
+    every = asked("can", name="c", allocationMode="All")
+    document = {
+        "apiVersion": DeviceClaim.api_version,
+        "kind": DeviceClaim.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "clientRef": {"name": "alice"},
+            "duration": "1h",
+            "requests": [
+                {"name": "dut", "exactly": asked("board", count=2)},
+                {"name": "peer", "firstAvailable": [asked("board", name="b"), every]},
+            ],
+            "constraints": [
+                {"matchAttribute": "site"},
+                {"distinctAttribute": "rack", "requests": ["dut"], "prefer": True},
+            ],
+        },
+    }
+    return codec.decode(DeviceClaim, document)
 
 
 def test_an_administrator_leases_for_a_client_and_ends_leases_as_kubectl_would() -> None:
