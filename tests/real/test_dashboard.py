@@ -442,3 +442,63 @@ def test_a_console_is_shared_and_continues_after_its_connection_was_lost(
         first.close()
         second.close()
         relay.close()
+
+
+def test_an_image_is_flashed_and_the_screen_is_shown(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    image = tmp_path / "image.raw"
+    image.write_bytes(b"FLASHED!" + bytes(2_500_000))
+    person.sign_in(lab, token_of(lab.create_client("flasher")))
+    page = person.page
+    person.visit("Leases")
+    page.get_by_label("Labels").fill("board=uboot")
+    page.get_by_role("button", name="Lease", exact=True).click()
+    page.get_by_role("article").filter(has_text="flasher").get_by_role(
+        "link", name="Console"
+    ).click()
+    page.get_by_text("Connected").wait_for(timeout=BOOT_MS)
+    page.get_by_role("button", name="Flash").click()
+    flash = page.get_by_role("region", name="Flash an image")
+    flash.get_by_label("Image").set_input_files(image)
+    flash.get_by_label("Partition").fill("nothing")
+    flash.get_by_role("button", name="Flash the image").click()
+    expect(flash.get_by_role("alert")).to_contain_text("invalid partition name: nothing")
+    flash.get_by_label("Partition").fill("")
+    flash.get_by_role("button", name="Flash the image").click()
+    expect(flash).to_contain_text("image.raw is flashed", timeout=BOOT_MS)
+    assert not person.serious_problems()
+    page.screenshot(path=tmp_path / "flash.png")
+    page.get_by_role("button", name="Power on").click()
+    expect(screen(person)).to_contain_text("=>", timeout=BOOT_MS)
+    flash.get_by_role("button", name="Flash the image").click()
+    expect(flash.get_by_role("alert")).to_contain_text("switch it off first", timeout=BOOT_MS)
+    page.get_by_role("textbox", name="Terminal input").focus()
+    page.keyboard.type("virtio scan; virtio read $loadaddr 0 1; md.b $loadaddr 10\n")
+    expect(screen(person)).to_contain_text("FLASHED!", timeout=BOOT_MS)
+
+    page.get_by_role("button", name="Screen").click()
+    vnc = page.get_by_role("region", name="Screen")
+    expect(vnc).to_contain_text("Connected", timeout=BOOT_MS)
+    eventually(lambda: brightest(vnc) > 0, seconds=60, what="a picture on the screen")
+    for name, look in (("wide", None), ("narrow", NARROW)):
+        if look is not None:
+            page.set_viewport_size(look)  # type: ignore[arg-type]
+        assert not person.serious_problems()
+        page.screenshot(path=tmp_path / f"screen-{name}.png", full_page=True)
+    vnc.locator("canvas").click()
+    page.keyboard.type("typed at the screen")
+    page.get_by_role("button", name="Release").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+    # The browser reports the three answers that refuse an image.
+    assert [error for error in person.errors if "/flash" not in error] == []
+
+
+def brightest(vnc: Locator) -> int:
+    """The brightest value in the picture; 0 while it is black."""
+    found: int = vnc.locator("canvas").evaluate(
+        "canvas => Math.max(0, ...canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data.filter((_, i) => i % 4 === 0)"
+        ".reduce((seen, value) => seen.add(value), new Set()))"
+    )
+    return found
