@@ -6,17 +6,14 @@ below ``/dashboard/api/objects/`` are passed to the API server on behalf of the 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import unquote
 
 from bullpen.api.kinds.deviceclaim import DeviceClaim
-from bullpen.api.kinds.lease import ENDED_LABEL, Lease
-from bullpen.api.objects import Objects
+from bullpen.api.kinds.lease import Lease
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
@@ -26,6 +23,7 @@ from bullpen.dashboard import audit_trail, protection, rows
 from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.console_requests import ConsoleRequests
 from bullpen.dashboard.consoles import Consoles
+from bullpen.dashboard.ended_leases import EndedLeases
 from bullpen.dashboard.feed import Feed, Reader
 from bullpen.dashboard.history import History
 from bullpen.dashboard.lease_actions import LeaseActions
@@ -49,9 +47,6 @@ OBJECTS = "objects/"
 MATCHES_MAX = 100
 """Targets that are named as matching while a selector is typed; all are counted."""
 
-TIMELINE_MAX = 1_000
-"""Ended leases that the timeline shows."""
-
 RIGHTS_CHECKED = timedelta(seconds=5)
 """How long the rights of a stream's reader are taken as known."""
 
@@ -64,7 +59,7 @@ class Parts:
     """What the dashboard is made of."""
 
     views: Views
-    objects: Objects
+    ended_leases: EndedLeases
     object_requests: ObjectRequests
     people: People
     sessions: Sessions
@@ -271,29 +266,19 @@ class Dashboard:
 
     async def _history(self, namespace: str, exporter: str) -> list[Lease]:
         """The newest of the ended leases of a target, newest first."""
-        found = await self._ended(namespace, HISTORY_MAX, lambda lease: _held(lease) == exporter)
-        return found[::-1]
+        ended = await self._parts.ended_leases.of(namespace)
+        found = [lease for lease in ended if _held(lease) == exporter]
+        return found[-HISTORY_MAX:][::-1]
 
     async def _timeline(self, request: Request, person: Person) -> Response:
         """The newest leases of a namespace that have or had a target, oldest first."""
         namespace = request.query.get("namespace", "")
         if not self._parts.people.scope(person).sees(LEASE, namespace):
             raise NotFound(f"there is no namespace {namespace} whose leases you may see")
-        found = await self._ended(namespace, TIMELINE_MAX, lambda lease: bool(_held(lease)))
+        found = await self._parts.ended_leases.of(namespace)
         found += [each for each in self._parts.views.leases.all(namespace) if _held(each)]
         now = self._parts.clock.now()
         return json_response({"leases": [rows.lease_row(each, now=now) for each in found]})
-
-    async def _ended(
-        self, namespace: str, count: int, wanted: Callable[[Lease], bool]
-    ) -> list[Lease]:
-        """The newest of the ended leases, oldest first; their names sort by their age."""
-        found: deque[Lease] = deque(maxlen=count)
-        ended = self._parts.objects.pages(Lease, namespace=namespace, labels=ENDED_LABEL)
-        async with contextlib.aclosing(ended) as pages:
-            async for page in pages:
-                found.extend(lease for lease in page if wanted(lease))
-        return list(found)
 
     # Acting
 

@@ -19,7 +19,7 @@ from bullpen.api.kinds.providerconfig import (
     ProviderHost,
 )
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.dashboard import feed
+from bullpen.dashboard import ended_leases, feed
 from bullpen.dashboard.feed import Changes
 from support.dashboard_world import (
     ADMIN_TOKEN,
@@ -538,6 +538,52 @@ def test_the_timeline_and_the_page_of_a_target_show_ended_leases() -> None:
         detail = (await alice.call("GET", "targets/default/e1")).document
         assert [x["name"] for x in detail["history"]] == ["had-one"]
         assert (await alice.call("GET", "timeline?namespace=other")).status == 404
+
+    told(story)
+
+
+def test_ended_leases_are_read_once_and_followed_and_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: DashboardWorld) -> None:
+        readings = 0
+        pages = world.objects.pages
+
+        def counted(kind: Any, **options: Any) -> Any:
+            nonlocal readings
+            readings += kind is Lease
+            return pages(kind, **options)
+
+        monkeypatch.setattr(world.objects, "pages", counted)
+        alice = await world.browser(client_token("alice"))
+        monkeypatch.setattr(ended_leases, "LEASES_MAX", 2)
+        await world.make_exporter("e1", online=False)
+        ended: list[str] = []
+        for number in range(4):
+            ended.append(f"l{number}")
+            meta = ObjectMeta(name=ended[-1], namespace="default")
+            spec = LeaseSpec(
+                client_ref=LocalObjectReference(name="alice"),
+                exporter_ref=LocalObjectReference(name="e1"),
+            )
+            await world.objects.create(Lease(metadata=meta, spec=spec))
+            await asyncio.sleep(1)
+            made = await world.lease(ended[-1])
+            status = LeaseStatus(
+                exporter_ref=LocalObjectReference(name="e1"),
+                ended=True,
+                end_time=world.clock.now(),
+            )
+            await world.objects.update_status(replace(made, status=status))
+            await asyncio.sleep(1)
+            lease = await world.lease(ended[-1])
+            assert ENDED_LABEL in lease.metadata.labels, "the view does not hold it any more"
+            found = (await alice.call("GET", "timeline?namespace=default")).document["leases"]
+            assert [row["name"] for row in found] == ended[-2:]
+        assert readings == 1
+        await asyncio.sleep(world.lab.settings.retention.total_seconds())
+        alice = await world.browser(client_token("alice"))
+        assert (await alice.call("GET", "timeline?namespace=default")).document["leases"] == []
 
     told(story)
 
