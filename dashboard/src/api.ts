@@ -14,6 +14,7 @@ export interface Session {
   clients: ClientName[];
   own: ClientName[];
   pools: boolean;
+  providers: boolean;
   audit: boolean;
 }
 
@@ -72,6 +73,18 @@ export async function write<T>(method: string, path: string, body?: unknown): Pr
   const init: RequestInit = { method, headers };
   if (body !== undefined) init.body = JSON.stringify(body);
   return (await send(path, init)) as T;
+}
+
+export interface JsonChange {
+  op: "test" | "add" | "replace" | "remove";
+  path: string;
+  value?: unknown;
+}
+
+/** Changes an object at places in it; all of the changes or, if a test fails, none. */
+export async function patchJson(path: string, changes: JsonChange[]): Promise<void> {
+  const headers = { "x-bullpen-csrf": csrf, "content-type": "application/json-patch+json" };
+  await send(path, { method: "PATCH", headers, body: JSON.stringify(changes) });
 }
 
 /** Sends bytes as they are. */

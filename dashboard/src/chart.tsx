@@ -11,7 +11,16 @@ export interface History {
   to: number;
   /** A time, then the figures from that time on. */
   points: number[][];
+  /** Of the last day. */
+  waits: {
+    served: number;
+    atOnce: number;
+    typicalSeconds: number | null;
+    slowSeconds: number | null;
+  };
 }
+
+export type Range = "day" | "month";
 
 const WIDTH = 900;
 const HEIGHT = 160;
@@ -57,8 +66,8 @@ export function drawing(history: History): { areas: [string, string][]; ceiling:
   return { areas, ceiling: steps(line, WIDTH), top };
 }
 
-export function PoolChart({ pool }: { pool: Pool }): JSX.Element {
-  const [range, setRange] = useState<"day" | "month">("day");
+/** The history of a pool, kept current. */
+export function useHistory(pool: Pool, range: Range): { history: History | null; problem: string } {
   const [history, setHistory] = useState<History | null>(null);
   const [problem, setProblem] = useState("");
   useEffect(() => {
@@ -67,7 +76,9 @@ export function PoolChart({ pool }: { pool: Pool }): JSX.Element {
       try {
         const path = `history/${encodeURIComponent(pool.ns)}/${pool.kind}/${encodeURIComponent(pool.title)}`;
         const found = await get<History>(`${path}?range=${range}`);
-        if (current) setHistory(found);
+        if (!current) return;
+        setHistory(found);
+        setProblem("");
       } catch (error) {
         if (current) setProblem(said(error));
       }
@@ -79,6 +90,16 @@ export function PoolChart({ pool }: { pool: Pool }): JSX.Element {
       clearInterval(timer);
     };
   }, [pool.ns, pool.name, range]);
+  return { history, problem };
+}
+
+export function PoolChart(props: {
+  pool: Pool;
+  history: History | null;
+  range: Range;
+  onRange: (range: Range) => void;
+}): JSX.Element {
+  const { pool, history, range } = props;
   const word = range === "day" ? "last day" : "last month";
   const drawn = history?.points.length ? drawing(history) : null;
   return (
@@ -89,11 +110,10 @@ export function PoolChart({ pool }: { pool: Pool }): JSX.Element {
           <span class="key part-leased" /> leased <span class="key part-free" /> warm{" "}
           <span class="key part-starting" /> starting <span class="key key-line" /> ceiling
         </span>
-        <button onClick={() => setRange(range === "day" ? "month" : "day")}>
+        <button onClick={() => props.onRange(range === "day" ? "month" : "day")}>
           Show the {range === "day" ? "month" : "day"}
         </button>
       </figcaption>
-      {problem && <p class="problem">{problem}</p>}
       {drawn && (
         <svg
           viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
@@ -112,5 +132,19 @@ export function PoolChart({ pool }: { pool: Pool }): JSX.Element {
         <span>now</span>
       </div>
     </figure>
+  );
+}
+
+/** How long the recent members took to start, oldest first. */
+export function BootBars({ pool }: { pool: Pool }): JSX.Element | null {
+  if (pool.boots.length < 2) return null;
+  const top = Math.max(...pool.boots, 0.1);
+  const text = `The last ${pool.boots.length} starts took at most ${top.toFixed(1)} s`;
+  return (
+    <div class="boots" role="img" aria-label={text} title={text}>
+      {pool.boots.map((seconds, index) => (
+        <span key={index} style={{ height: `${Math.max(4, (100 * seconds) / top)}%` }} />
+      ))}
+    </div>
   );
 }

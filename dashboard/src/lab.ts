@@ -11,6 +11,7 @@ export interface Target {
   state: TargetState;
   labels: Record<string, string>;
   pool?: string;
+  host?: string;
   lease?: string;
   holder?: string;
   until?: string | null;
@@ -31,6 +32,26 @@ export interface Lease {
   priority: number;
   reason: string;
   message: string;
+  /** The claim it belongs to, which is what can be released. */
+  claim?: string;
+}
+
+export interface Claim {
+  ns: string;
+  name: string;
+  client: string;
+  phase: "scheduled" | "waiting" | "active";
+  /** What is asked for, such as ``dut: 2 board or qemu``. */
+  requests: string[];
+  constraints: string[];
+  members: { request: string; alternative: string; device: string; lease: string }[];
+  created: string;
+  begin: string | null;
+  seconds: number | null;
+  priority: number;
+  reason: string;
+  message: string;
+  warning: string;
 }
 
 export interface Condition {
@@ -66,18 +87,53 @@ export interface Pool {
   failed: number;
   leased: number;
   bootSeconds: number | null;
+  slowBootSeconds: number | null;
+  /** The recent starts in seconds, oldest first. */
+  boots: number[];
   labels: Record<string, string>;
   conditions: Condition[];
   decisions: Decision[];
 }
 
+export interface Host {
+  name: string;
+  address: string;
+  slots: number;
+  used: number;
+  drain: boolean;
+  answering: boolean;
+  error: string;
+}
+
+export interface Provider {
+  ns: string;
+  name: string;
+  provisioner: string;
+  endpoint: string;
+  deleting: boolean;
+  instances: number;
+  orphans: number;
+  quota: { instances: number; used: number } | null;
+  maxInstances: number;
+  /** Decimal numbers, empty if unknown or without limit. */
+  hourlyCost: string;
+  maxHourlyCost: string;
+  maxHours: number;
+  error: string;
+  conditions: Condition[];
+  hosts: Host[];
+}
+
 interface Rows {
   target?: Target[];
   lease?: Lease[];
+  claim?: Claim[];
   pool?: Pool[];
+  provider?: Provider[];
 }
 
 type Kind = keyof Rows;
+const KINDS = ["target", "lease", "claim", "pool", "provider"] as const satisfies Kind[];
 export type Connection = "connecting" | "live" | "lost" | "signed-out";
 
 const RETRY_MS = 2_000;
@@ -85,7 +141,9 @@ const RETRY_MS = 2_000;
 export class Lab {
   readonly target = new Map<string, Target>();
   readonly lease = new Map<string, Lease>();
+  readonly claim = new Map<string, Claim>();
   readonly pool = new Map<string, Pool>();
+  readonly provider = new Map<string, Provider>();
   connection: Connection = "connecting";
   loaded = false;
   version = 0;
@@ -141,7 +199,7 @@ export class Lab {
     if (data.first) this.coming = [];
     this.coming.push(data.rows);
     if (!data.last) return;
-    for (const kind of ["target", "lease", "pool"] as const) this[kind].clear();
+    for (const kind of KINDS) this[kind].clear();
     for (const rows of this.coming) this.put({ now: data.now, rows });
     this.coming = [];
     this.loaded = true;
@@ -154,9 +212,10 @@ export class Lab {
 
   private put(data: { now: number; rows: Rows }): void {
     this.ahead = data.now * 1000 - Date.now();
-    for (const row of data.rows.target ?? []) this.target.set(`${row.ns}/${row.name}`, row);
-    for (const row of data.rows.lease ?? []) this.lease.set(`${row.ns}/${row.name}`, row);
-    for (const row of data.rows.pool ?? []) this.pool.set(`${row.ns}/${row.name}`, row);
+    for (const kind of KINDS) {
+      const known = this[kind] as Map<string, { ns: string; name: string }>;
+      for (const row of data.rows[kind] ?? []) known.set(`${row.ns}/${row.name}`, row);
+    }
     this.became("live");
   }
 

@@ -1,6 +1,6 @@
 // Taking, using and giving back targets.
 import { type ClientName, write } from "./api";
-import { type Lease, lab } from "./lab";
+import { type Claim, type Lease, lab } from "./lab";
 import { go, href } from "./router";
 
 export interface Wanted {
@@ -27,23 +27,33 @@ export async function openConsole(wanted: Wanted): Promise<void> {
   go(`${href("console", lease.ns, lease.name)}?power=on`);
 }
 
-export async function release(lease: Lease): Promise<void> {
-  await write("DELETE", `leases/${lease.ns}/${lease.name}`);
+function path(found: Lease | Claim): string {
+  return `${"requests" in found ? "claims" : "leases"}/${found.ns}/${found.name}`;
 }
 
-export async function extend(lease: Lease, seconds: number): Promise<void> {
-  const whole = Math.round((lease.seconds ?? 0) + seconds);
-  await write("PATCH", `leases/${lease.ns}/${lease.name}`, { duration: `${whole}s` });
+export async function release(found: Lease | Claim): Promise<void> {
+  await write("DELETE", path(found));
 }
 
-export async function transfer(lease: Lease, client: string): Promise<void> {
-  await write("PATCH", `leases/${lease.ns}/${lease.name}`, { client });
+export async function extend(found: Lease | Claim, seconds: number): Promise<void> {
+  const whole = Math.round((found.seconds ?? 0) + seconds);
+  await write("PATCH", path(found), { duration: `${whole}s` });
 }
 
-/** Waiting leases in the order in which they are served. */
-export function queue(): Lease[] {
-  return [...lab.lease.values()]
-    .filter((lease) => lease.phase === "waiting")
+export async function transfer(found: Lease | Claim, client: string): Promise<void> {
+  await write("PATCH", path(found), { client });
+}
+
+/** All claims, and the leases of no claim that this person sees. */
+export function leasesAndClaims(): (Lease | Claim)[] {
+  const alone = (lease: Lease): boolean => !lab.claim.has(`${lease.ns}/${lease.claim ?? ""}`);
+  return [...[...lab.lease.values()].filter(alone), ...lab.claim.values()];
+}
+
+/** Waiting leases and claims in the order in which they are served. */
+export function queue(): (Lease | Claim)[] {
+  return leasesAndClaims()
+    .filter((found) => found.phase === "waiting")
     .sort(
       (a, b) =>
         b.priority - a.priority ||
@@ -52,12 +62,24 @@ export function queue(): Lease[] {
     );
 }
 
+/** What a lease or claim asks for, in a few words. */
+export function wantedBy(found: Lease | Claim): string {
+  if (!("requests" in found)) return found.wanted;
+  return [...found.requests, ...found.constraints].join("; ");
+}
+
+/** When the first lease of a claim ends; null while it has none. */
+export function endOf(claim: Claim): string | null {
+  const ends = claim.members.map(({ lease }) => lab.lease.get(`${claim.ns}/${lease}`)?.end);
+  return ends.filter((end) => end != null).sort()[0] ?? null;
+}
+
 export function selectorOf(labels: Record<string, string>): string {
   return Object.entries(labels)
     .map(([key, value]) => `${key}=${value}`)
     .join(",");
 }
 
-export function isMine(lease: Lease, mine: ClientName[]): boolean {
+export function isMine(lease: Lease | Claim, mine: ClientName[]): boolean {
   return mine.some((client) => client.ns === lease.ns && client.name === lease.client);
 }

@@ -6,6 +6,7 @@ import { lab, useLab } from "./lab";
 import { said } from "./parts";
 import { Audit } from "./pages/audit";
 import { Events } from "./pages/events";
+import { Hosts } from "./pages/hosts";
 import { Leases } from "./pages/leases";
 import { Overview } from "./pages/overview";
 import { Pools } from "./pages/pools";
@@ -26,6 +27,7 @@ const PAGES: [string, string][] = [
   ["queue", "Queue"],
   ["timeline", "Timeline"],
   ["pools", "Pools"],
+  ["hosts", "Hosts"],
   ["events", "Events"],
   ["audit", "Audit"],
 ];
@@ -40,6 +42,11 @@ function problemOfAddress(): string {
   } catch {
     return "The sign-in failed.";
   }
+}
+
+function isShown(path: string, session: Session): boolean {
+  if (path === "audit") return session.audit;
+  return path !== "hosts" || session.providers;
 }
 
 /** Signs in with the link of the address, which is removed from it first. */
@@ -115,7 +122,7 @@ function Frame(props: { session: Session; onSignOut: () => void }): JSX.Element 
           <img src="/dashboard/icon.svg" alt="" width="24" height="24" /> Bullpen
         </a>
         <nav aria-label="Pages">
-          {PAGES.filter(([path]) => path !== "audit" || props.session.audit).map(([path, name]) => (
+          {PAGES.filter(([path]) => isShown(path, props.session)).map(([path, name]) => (
             <a
               key={path}
               href={path ? href(path) : href()}
@@ -157,6 +164,7 @@ function Page({ session }: { session: Session }): JSX.Element {
   if (page === "queue") return <Queue />;
   if (page === "timeline") return <Timeline session={session} />;
   if (page === "pools") return <Pools session={session} />;
+  if (page === "hosts") return <Hosts session={session} />;
   if (page === "events") return <Events />;
   if (page === "audit") return <Audit />;
   if (page === "console" && name) return <LazyConsole key={`${ns}/${name}`} ns={ns} name={name} />;

@@ -140,6 +140,16 @@ export function Empty(props: { children: ComponentChildren }): JSX.Element {
   return <p class="empty">{props.children}</p>;
 }
 
+/** One line of a ``dl.facts``. */
+export function Fact(props: { name: string; value: string | number }): JSX.Element {
+  return (
+    <div>
+      <dt>{props.name}</dt>
+      <dd>{props.value}</dd>
+    </div>
+  );
+}
+
 export interface Column<T> {
   title: string;
   /** A track of the grid, such as ``2fr``. */

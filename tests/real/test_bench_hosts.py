@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from support.real_service import (
     kill_family,
     running_service,
 )
-from support.ssh_hosts import SshHost, SshHosts, has_sshd, ssh_hosts
+from support.ssh_hosts import SshHost, SshHosts, apply_hosts, has_sshd, ssh_hosts
 
 pytestmark = [
     pytest.mark.real,
@@ -72,27 +71,6 @@ def cluster(tmp_path: Path) -> Iterator[ClusterLab]:
             made.end_all()
 
 
-def apply_hosts(service: Service, hosts: SshHosts) -> None:
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "bench-key"},
-        "type": "Opaque",
-        "data": {key: base64.b64encode(value).decode() for key, value in hosts.secret.items()},
-    }
-    config = {
-        "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
-        "kind": "ProviderConfig",
-        "metadata": {"name": "bench"},
-        "spec": {
-            "provisioner": "qemu-baremetal.jumpstarter.dev",
-            "credentialsSecretRef": {"name": "bench-key"},
-            "parameters": hosts.parameters,
-        },
-    }
-    service.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([secret, config]))
-
-
 def apply_pool(service: Service, **spec: Any) -> None:
     profile, pool = yaml.safe_load_all(EXAMPLE.read_text())
     pool["spec"] |= spec
@@ -123,6 +101,12 @@ def hosts_of(service: Service) -> dict[str, str]:
     }
 
 
+def used_slots(service: Service) -> dict[str, int]:
+    """The slots in use of every host that answers, by the status of their ProviderConfig."""
+    status: Any = service.get("providerconfig", "bench")["status"]
+    return {each["name"]: each.get("used", 0) for each in status["hosts"] if each["answering"]}
+
+
 def no_agents(host: SshHost) -> bool:
     return not host.agents()
 
@@ -134,6 +118,11 @@ def test_a_manifest_becomes_machines_on_two_hosts_and_one_boots_in_a_shell(
     apply_pool(lab, minAvailableReplicas=2, maxReplicas=2)
     until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=2)
     assert sorted(hosts_of(lab).values()) == ["one", "two"], "each host has one slot"
+    eventually(
+        lambda: used_slots(lab) == {"one": 1, "two": 1},
+        seconds=SECONDS_MAX,
+        what="used slots in the status",
+    )
 
     process = shell(lab, NAME, str(BIN / "python"), "-c", BOOT.format(then="pass"))
     said, _ = process.communicate(timeout=SECONDS_MAX)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,12 +23,15 @@ from playwright.sync_api import Browser, Locator, expect
 
 from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
 from support.oidc_server import ForeignProvider, running_foreign_provider
+from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
+from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
-PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Events", "Audit")
+CLAIM = POOL.with_name("claim.yaml")
+PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Hosts", "Events", "Audit")
 LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
 BOOT_MS = 90_000
 GROUP = "jumpstarter.dev/v1alpha1"
@@ -228,6 +232,41 @@ def test_two_people_compete_for_one_target(lab: Service, browser: Browser, tmp_p
         bob.close()
 
 
+def test_a_claim_says_why_it_waits_and_is_extended_and_released(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    lab.kubectl("apply", "-f", str(CLAIM))
+    board = lab.create_exporter("board-1", {"kind": "board", "site": "brno"})
+    node = lab.create_exporter("node-1", {"kind": "can-node", "site": "brno"})
+    person.sign_in(lab, token_of(lab.data / "clients" / "default.yaml"))
+    with lab.exporter(board):
+        person.visit("Queue")
+        waiting = person.page.get_by_role("listitem").filter(has_text="claim bench")
+        expect(waiting).to_contain_text("dut: board; peer: can-node; same site")
+        expect(waiting).to_contain_text("too few of them are connected")
+        person.page.screenshot(path=tmp_path / "claim-queue.png")
+        with lab.exporter(node):
+            person.visit("Leases")
+            claim = person.page.get_by_role("article", name="Claim bench")
+            expect(claim).to_contain_text("Active", timeout=BOOT_MS)
+            for request, target in (("dut", "board-1"), ("peer", "node-1")):
+                member = claim.get_by_role("listitem").filter(has_text=request)
+                member.get_by_role("link", name=target, exact=True).wait_for()
+                member.get_by_role("link", name=f"Console of {target}").wait_for()
+            claims_only = person.page.get_by_role("article").filter(has_text="board-1")
+            expect(claims_only).to_have_count(1)
+            claim.get_by_role("button", name="Extend by 30 min").click()
+            expect(claim).to_contain_text("for 1 h 30 min")
+            for look in (None, NARROW):
+                if look is not None:
+                    person.page.set_viewport_size(look)  # type: ignore[arg-type]
+                assert not person.serious_problems()
+                person.page.screenshot(path=tmp_path / f"claim-{look is None}.png")
+            claim.get_by_role("button", name="Release").click()
+            expect(claim).to_have_count(0)
+    assert not person.errors
+
+
 def test_a_page_is_correct_again_after_its_connection_was_lost(
     lab: Service, person: Person
 ) -> None:
@@ -299,16 +338,33 @@ def create_exporters(service: Service, count: int) -> None:
         list(pool.map(create, range(CONNECTIONS)))
 
 
-def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person) -> None:
+def test_a_pool_is_scaled_edited_and_paused_from_its_page(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    until(lab, "uboot", availableReplicas=2)
+    lab.bullpen("run", "-l", "board=uboot", "--", "true")
     person.open_link(lab)
     person.visit("Pools")
     pool = person.page.get_by_role("region", name="uboot")
+    expect(pool).to_contain_text(re.compile(r"Hit rate\d+ %Wait p50.*s"), timeout=BOOT_MS)
+    expect(pool).to_contain_text("Start, half within")
+    pool.get_by_role("img", name=re.compile("The last .* starts took at most")).wait_for()
     pool.get_by_role("img", name="Members of uboot over the last day").wait_for(timeout=BOOT_MS)
     pool.get_by_role("button", name="Show the month").click()
     pool.get_by_role("img", name="Members of uboot over the last month").wait_for()
     pool.get_by_label("Ceiling").fill("4")
     pool.get_by_role("button", name="Scale").click()
     expect(pool).to_contain_text("ceiling 4")
+    pool.get_by_role("button", name="Edit").click()
+    pool.get_by_label("Keep warm").fill("9")
+    pool.get_by_role("button", name="Save").click()
+    expect(pool.get_by_role("alert")).to_contain_text("must not be above maxReplicas")
+    pool.get_by_label("Keep warm").fill("1")
+    pool.get_by_label("Shrink after").fill("90s")
+    assert not person.serious_problems()
+    person.page.screenshot(path=tmp_path / "edit.png", full_page=True)
+    pool.get_by_role("button", name="Save").click()
+    pool.get_by_role("button", name="Edit").wait_for()
     pool.get_by_role("button", name="Pause").click()
     expect(pool).to_contain_text("Paused")
     pool.get_by_role("button", name="Resume").click()
@@ -316,7 +372,44 @@ def test_a_pool_is_scaled_and_paused_from_its_page(lab: Service, person: Person)
     found = lab.get("exporterset", "uboot")["spec"]
     assert isinstance(found, dict)
     assert found["maxReplicas"] == 4
+    assert (found["minAvailableReplicas"], found["scaleDownCooldown"]) == (1, "90s")
     assert not found.get("paused", False)
+
+
+@pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
+def test_a_host_is_drained_and_one_that_is_down_is_named(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    with ssh_hosts(tmp_path / "hosts", one=1, two=3) as hosts:
+        hosts.hosts["two"].down()
+        apply_hosts(lab, hosts)
+        try:
+            person.open_link(lab)
+            person.visit("Hosts")
+            bench = person.page.get_by_role("region", name="bench")
+            one, two = (bench.get_by_label(f"Host {name}", exact=True) for name in ("one", "two"))
+            expect(one).to_contain_text("Up", timeout=BOOT_MS)
+            expect(one).to_contain_text("0 of 1 slot")
+            expect(two).to_contain_text("Down")
+            expect(two).to_contain_text("0 of 3 slots")
+            expect(bench).to_contain_text("host two")
+            one.get_by_role("button", name="Drain host one").click()
+            one.get_by_role("button", name="Yes").click()
+            expect(one).to_contain_text("Draining", timeout=WAIT_MS)
+            for look in (None, NARROW):
+                if look is not None:
+                    person.page.set_viewport_size(look)  # type: ignore[arg-type]
+                assert not person.serious_problems()
+                person.page.screenshot(path=tmp_path / f"hosts-{look is None}.png")
+            spec: Any = lab.get("providerconfig", "bench")["spec"]
+            drained = {host["name"]: host.get("drain") for host in spec["parameters"]["hosts"]}
+            assert drained == {"one": True, "two": None}
+            person.visit("Overview")
+            wrong = person.page.get_by_role("region", name="What is wrong")
+            expect(wrong.get_by_role("link", name="bench")).to_be_visible()
+            assert not person.errors
+        finally:
+            lab.kubectl("delete", "providerconfig/bench", "secret/bench-key", "--wait=false")
 
 
 def test_a_console_is_shared_and_continues_after_its_connection_was_lost(
@@ -349,3 +442,63 @@ def test_a_console_is_shared_and_continues_after_its_connection_was_lost(
         first.close()
         second.close()
         relay.close()
+
+
+def test_an_image_is_flashed_and_the_screen_is_shown(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    image = tmp_path / "image.raw"
+    image.write_bytes(b"FLASHED!" + bytes(2_500_000))
+    person.sign_in(lab, token_of(lab.create_client("flasher")))
+    page = person.page
+    person.visit("Leases")
+    page.get_by_label("Labels").fill("board=uboot")
+    page.get_by_role("button", name="Lease", exact=True).click()
+    page.get_by_role("article").filter(has_text="flasher").get_by_role(
+        "link", name="Console"
+    ).click()
+    page.get_by_text("Connected").wait_for(timeout=BOOT_MS)
+    page.get_by_role("button", name="Flash").click()
+    flash = page.get_by_role("region", name="Flash an image")
+    flash.get_by_label("Image").set_input_files(image)
+    flash.get_by_label("Partition").fill("nothing")
+    flash.get_by_role("button", name="Flash the image").click()
+    expect(flash.get_by_role("alert")).to_contain_text("invalid partition name: nothing")
+    flash.get_by_label("Partition").fill("")
+    flash.get_by_role("button", name="Flash the image").click()
+    expect(flash).to_contain_text("image.raw is flashed", timeout=BOOT_MS)
+    assert not person.serious_problems()
+    page.screenshot(path=tmp_path / "flash.png")
+    page.get_by_role("button", name="Power on").click()
+    expect(screen(person)).to_contain_text("=>", timeout=BOOT_MS)
+    flash.get_by_role("button", name="Flash the image").click()
+    expect(flash.get_by_role("alert")).to_contain_text("switch it off first", timeout=BOOT_MS)
+    page.get_by_role("textbox", name="Terminal input").focus()
+    page.keyboard.type("virtio scan; virtio read $loadaddr 0 1; md.b $loadaddr 10\n")
+    expect(screen(person)).to_contain_text("FLASHED!", timeout=BOOT_MS)
+
+    page.get_by_role("button", name="Screen").click()
+    vnc = page.get_by_role("region", name="Screen")
+    expect(vnc).to_contain_text("Connected", timeout=BOOT_MS)
+    eventually(lambda: brightest(vnc) > 0, seconds=60, what="a picture on the screen")
+    for name, look in (("wide", None), ("narrow", NARROW)):
+        if look is not None:
+            page.set_viewport_size(look)  # type: ignore[arg-type]
+        assert not person.serious_problems()
+        page.screenshot(path=tmp_path / f"screen-{name}.png", full_page=True)
+    vnc.locator("canvas").click()
+    page.keyboard.type("typed at the screen")
+    page.get_by_role("button", name="Release").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+    # The browser reports the three answers that refuse an image.
+    assert [error for error in person.errors if "/flash" not in error] == []
+
+
+def brightest(vnc: Locator) -> int:
+    """The brightest value in the picture; 0 while it is black."""
+    found: int = vnc.locator("canvas").evaluate(
+        "canvas => Math.max(0, ...canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data.filter((_, i) => i % 4 === 0)"
+        ".reduce((seen, value) => seen.add(value), new Set()))"
+    )
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -175,7 +175,12 @@ class DashboardWorld:
         lab.routers.set_local(Router("router:1", lambda: 0))
         self.lab, self.sessions = lab, parts.sessions
         self.front = parts.front_door(api, services, self.authenticators, self.audit)
-        running = (controllers.exporters, controllers.leases, controllers.cluster_roles)
+        running = (
+            controllers.exporters,
+            controllers.leases,
+            controllers.claims,
+            controllers.cluster_roles,
+        )
         async with lab.running(running):
             yield
 
@@ -209,7 +214,12 @@ class DashboardWorld:
         return browser
 
     async def make_exporter(
-        self, name: str = "e1", *, namespace: str = "default", online: bool = True, **labels: str
+        self,
+        name: str = "e1",
+        *,
+        namespace: str = "default",
+        online: bool = True,
+        labels: Mapping[str, str] | None = None,
     ) -> Exporter:
         state = ConditionStatus.TRUE if online else ConditionStatus.FALSE
         now = self.clock.now()

@@ -123,7 +123,7 @@ class LabWorld:
         self.views, self.connections, self.sessions = lab.views, lab.connections, lab.sessions
         services = Services.of(lab)
         self.leases, self.exporters = services.leases, services.exporters
-        self.switchboard, self.claims = services.switchboard, services.claims
+        self.switchboard, self.claims = services.switchboard, services.claim_calls
         lab.routers.set_local(Router("router:1", lambda: 0))
         async with lab.running(CONTROLLERS):
             yield

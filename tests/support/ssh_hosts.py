@@ -6,6 +6,7 @@ directories, keys and connections are real, the network between the machines is 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import getpass
 import os
@@ -21,13 +22,14 @@ from typing import Any
 import asyncssh
 import msgspec
 import psutil
+import yaml
 
 from bullpen.placements.base import Key
 from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout
 from bullpen.placements.local.processes import ProcessId
 from bullpen.provisioners.baremetal.agent import STATE, AgentState
-from support.real_service import eventually
+from support.real_service import Service, eventually
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 PYTHON = "/usr/bin/python3"
@@ -142,6 +144,28 @@ class SshHosts:
     @property
     def parameters(self) -> dict[str, Any]:
         return {"hosts": [host.settings for host in self.hosts.values()]}
+
+
+def apply_hosts(service: Service, hosts: SshHosts) -> None:
+    """Create the ProviderConfig ``bench`` with these hosts, and its Secret."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "bench-key"},
+        "type": "Opaque",
+        "data": {key: base64.b64encode(value).decode() for key, value in hosts.secret.items()},
+    }
+    config = {
+        "apiVersion": "virtualtarget.jumpstarter.dev/v1alpha1",
+        "kind": "ProviderConfig",
+        "metadata": {"name": "bench"},
+        "spec": {
+            "provisioner": "qemu-baremetal.jumpstarter.dev",
+            "credentialsSecretRef": {"name": "bench-key"},
+            "parameters": hosts.parameters,
+        },
+    }
+    service.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([secret, config]))
 
 
 @contextlib.contextmanager

@@ -8,10 +8,12 @@ import { useLab } from "../lab";
 import { extend, release } from "../leasing";
 import { Action, Badge, Empty, said, TargetLink, useTicking, When } from "../parts";
 import { go, href, setQuery, usePlace } from "../router";
+import { FlashPanel } from "./flash";
 
 const SCROLLBACK_LINES = 10_000;
 const RETRY_MS = 2_000;
 
+type Ability = "power" | "flash" | "screen";
 type State = "connecting" | "open" | "closed" | "lost";
 
 const WORDS: Record<State, string> = {
@@ -123,6 +125,9 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
   const [state, setState] = useState<State>("connecting");
   const [message, setMessage] = useState("");
   const [attempt, setAttempt] = useState(0);
+  const [has, setHas] = useState<Ability[]>([]);
+  const [panel, setPanel] = useState<Ability | "">("");
+  const toggle = (wanted: Ability): void => setPanel(panel === wanted ? "" : wanted);
   const path = `consoles/${encodeURIComponent(ns)}/${encodeURIComponent(name)}`;
   const power = (action: string): Promise<unknown> => write("POST", `${path}/power`, { action });
   const powerFirst = useRef(query.get("power") === "on");
@@ -150,8 +155,9 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
 
     const source = new EventSource(`${API}${path}`);
     source.addEventListener("state", (event) => {
-      const found = JSON.parse(event.data) as { state: State; message: string };
+      const found = JSON.parse(event.data) as { state: State; message: string; has: Ability[] };
       setState(found.state);
+      if (found.has.length) setHas(found.has);
       setMessage(found.message);
       if (found.state === "closed") source.close();
       if (found.state === "open" && powerFirst.current) {
@@ -185,6 +191,16 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
         <Action run={() => power("on").then(() => undefined)}>Power on</Action>
         <Action run={() => power("off").then(() => undefined)}>Power off</Action>
         <Action run={() => power("cycle").then(() => undefined)}>Power cycle</Action>
+        {has.includes("flash") && (
+          <button aria-expanded={panel === "flash"} onClick={() => toggle("flash")}>
+            Flash
+          </button>
+        )}
+        {has.includes("screen") && (
+          <button aria-expanded={panel === "screen"} onClick={() => toggle("screen")}>
+            Screen
+          </button>
+        )}
         {state === "closed" && (
           <button onClick={() => setAttempt((count) => count + 1)}>Connect again</button>
         )}
@@ -193,17 +209,32 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
             {lease.client}, ends <When time={lease.end} />
           </span>
         )}
-        {lease && <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>}
-        {lease && <Action run={() => release(lease).then(() => go(href()))}>Release</Action>}
+        {lease?.claim && <a href={href("leases")}>Claim {lease.claim}</a>}
+        {lease && !lease.claim && (
+          <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>
+        )}
+        {lease && !lease.claim && (
+          <Action run={() => release(lease).then(() => go(href()))}>Release</Action>
+        )}
       </div>
       {message && (
         <p class="problem" role="alert">
           {message}
         </p>
       )}
+      {panel === "flash" && <FlashPanel path={path} />}
+      {panel === "screen" && <LazyScreen path={path} />}
       <div class="screen">
         <div class="screen-fit" ref={box} />
       </div>
     </div>
   );
+}
+
+/** noVNC is loaded when a screen is first shown. */
+function LazyScreen(props: { path: string }): JSX.Element {
+  const [loaded, setLoaded] = useState<typeof import("./screen") | null>(null);
+  useEffect(() => void import("./screen").then(setLoaded), []);
+  if (!loaded) return <p aria-busy="true">Loading…</p>;
+  return <loaded.ScreenPanel {...props} />;
 }

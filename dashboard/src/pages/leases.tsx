@@ -2,9 +2,9 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type ClientName, get, type Session } from "../api";
-import { type Lease, type TargetState, useLab } from "../lab";
-import { extend, isMine, openConsole, release, takeLease, transfer } from "../leasing";
-import { Action, Badge, Empty, Field, said, State, TargetLink, useTicking, When } from "../parts";
+import { type Claim, type Lab, type Lease, type TargetState, useLab } from "../lab";
+import { endOf, extend, isMine, leasesAndClaims, openConsole, release, takeLease, transfer } from "../leasing";
+import { Action, Badge, duration, Empty, Field, said, State, TargetLink, useTicking, When } from "../parts";
 import { href, usePlace } from "../router";
 
 interface Matches {
@@ -43,7 +43,7 @@ export function useMatches(ns: string, selector: string): { found: Matches | nul
 export function Leases({ session }: { session: Session }): JSX.Element {
   const lab = useLab();
   useTicking();
-  const all = [...lab.lease.values()].sort((a, b) => b.created.localeCompare(a.created));
+  const all = leasesAndClaims().sort((a, b) => b.created.localeCompare(a.created));
   // A user who is no client leases as the first one offered.
   const me = session.own.length ? session.own : session.clients.slice(0, 1);
   const mine = all.filter((lease) => isMine(lease, me));
@@ -52,15 +52,20 @@ export function Leases({ session }: { session: Session }): JSX.Element {
     <>
       <h1>Leases</h1>
       <NewLease session={session} />
+      <datalist id="clients">
+        {session.clients.map((client) => (
+          <option value={client.name} key={`${client.ns}/${client.name}`} />
+        ))}
+      </datalist>
       <h2>Mine</h2>
       {!mine.length && <Empty>You have no lease.</Empty>}
       {mine.map((lease) => (
-        <LeaseCard key={lease.name} lease={lease} session={session} mine />
+        <Card key={lease.name} found={lease} session={session} lab={lab} mine />
       ))}
       <h2>Others</h2>
       {!others.length && <Empty>Nobody else has one.</Empty>}
       {others.slice(0, 200).map((lease) => (
-        <LeaseCard key={lease.name} lease={lease} session={session} mine={false} />
+        <Card key={lease.name} found={lease} session={session} lab={lab} mine={false} />
       ))}
       {others.length > 200 && <Empty>{others.length - 200} more are not shown.</Empty>}
     </>
@@ -145,6 +150,9 @@ function NewLease({ session }: { session: Session }): JSX.Element | null {
           Lease
         </Action>
       </div>
+      <p class="hint">
+        For several targets at once, all or none: <code>bullpen claim create</code>
+      </p>
     </section>
   );
 }
@@ -152,9 +160,20 @@ function NewLease({ session }: { session: Session }): JSX.Element | null {
 const PHASES = { scheduled: "Booked", waiting: "Waiting", active: "Active", ended: "Ended" };
 const KINDS = { scheduled: "kind", waiting: "starting", active: "leased", ended: "disabled" };
 
-function LeaseCard(props: { lease: Lease; session: Session; mine: boolean }): JSX.Element {
+interface CardProps {
+  session: Session;
+  lab: Lab;
+  mine: boolean;
+}
+
+function Card(props: CardProps & { found: Lease | Claim }): JSX.Element {
+  const { found, ...rest } = props;
+  if ("requests" in found) return <ClaimCard claim={found} {...rest} />;
+  return <LeaseCard lease={found} {...rest} />;
+}
+
+function LeaseCard(props: CardProps & { lease: Lease }): JSX.Element {
   const { lease, session } = props;
-  const [receiver, setReceiver] = useState("");
   return (
     <article class="card lease" aria-label={`Lease ${lease.name}`}>
       <header>
@@ -173,37 +192,113 @@ function LeaseCard(props: { lease: Lease; session: Session; mine: boolean }): JS
             Console
           </a>
         )}
-        {lease.phase === "active" && (
-          <Action run={() => extend(lease, 30 * 60)}>Extend by 30 min</Action>
-        )}
-        {lease.phase === "active" && (
-          <span class="scale">
-            <label>
-              Transfer to{" "}
-              <input
-                size={10}
-                value={receiver}
-                list="clients"
-                onInput={(event) => setReceiver(event.currentTarget.value)}
-              />
-            </label>
-            <Action disabled={!receiver} run={() => transfer(lease, receiver)}>
-              Transfer
-            </Action>
-          </span>
-        )}
-        <Action
-          run={() => release(lease)}
-          {...(props.mine ? {} : { confirm: `End the lease of ${lease.client}?` })}
-        >
-          Release
-        </Action>
+        <HolderActions found={lease} mine={props.mine} what="lease" />
       </div>
-      <datalist id="clients">
-        {session.clients.map((client) => (
-          <option value={client.name} key={`${client.ns}/${client.name}`} />
-        ))}
-      </datalist>
     </article>
+  );
+}
+
+function ClaimCard(props: CardProps & { claim: Claim }): JSX.Element {
+  const { claim, session, lab } = props;
+  const usable = claim.phase === "active" && isMine(claim, session.clients);
+  const conditions = claim.constraints.length > 0 && ` (${claim.constraints.join(", ")})`;
+  return (
+    <article class="card lease" aria-label={`Claim ${claim.name}`}>
+      <header>
+        <Badge kind={KINDS[claim.phase]}>{PHASES[claim.phase]}</Badge>
+        <strong>{claim.client}</strong>
+        <span>
+          Claim <strong>{claim.name}</strong>
+        </span>
+        <span class="quiet">
+          {claim.phase === "active" ? "ends " : claim.phase === "scheduled" ? "begins " : "asked "}
+          <When
+            time={
+              claim.phase === "active"
+                ? endOf(claim)
+                : claim.phase === "scheduled"
+                  ? claim.begin
+                  : claim.created
+            }
+          />
+          {claim.seconds !== null && ` · for ${duration(claim.seconds)}`}
+          {claim.priority !== 0 && ` · priority ${claim.priority}`}
+        </span>
+      </header>
+      {claim.warning && <p class="problem">{claim.warning}</p>}
+      {claim.phase !== "active" && (
+        <>
+          <p>
+            Asks for {claim.requests.join("; ")}
+            {conditions}
+          </p>
+          <p>
+            {claim.reason && <Badge kind="kind">{claim.reason}</Badge>}{" "}
+            {claim.message || "no decision yet"}
+          </p>
+        </>
+      )}
+      {claim.phase === "active" && (
+        <ul class="plain" aria-label={`Targets of claim ${claim.name}`}>
+          {claim.members.map((member) => (
+            <li class="line member" key={member.request + member.device}>
+              <strong>{member.request}</strong>
+              <span>
+                {lab.target.has(`${claim.ns}/${member.device}`) ? (
+                  <TargetLink ns={claim.ns} name={member.device} />
+                ) : (
+                  member.device
+                )}
+                {member.alternative && <span class="quiet"> ({member.alternative})</span>}
+              </span>
+              {usable && member.lease && (
+                <a class="button" href={href("console", claim.ns, member.lease)}>
+                  Console<span class="unseen"> of {member.device}</span>
+                </a>
+              )}
+            </li>
+          ))}
+        </ul>
+      )}
+      {claim.phase === "active" && claim.reason !== "Ready" && claim.message && <p>{claim.message}</p>}
+      <div class="card-actions">
+        <HolderActions found={claim} mine={props.mine} what="claim" />
+      </div>
+    </article>
+  );
+}
+
+/** What the holder of a lease or claim may do with it. */
+function HolderActions(props: { found: Lease | Claim; mine: boolean; what: string }): JSX.Element {
+  const { found } = props;
+  const [receiver, setReceiver] = useState("");
+  return (
+    <>
+      {found.phase === "active" && (
+        <Action run={() => extend(found, 30 * 60)}>Extend by 30 min</Action>
+      )}
+      {found.phase === "active" && (
+        <span class="scale">
+          <label>
+            Transfer to{" "}
+            <input
+              size={10}
+              value={receiver}
+              list="clients"
+              onInput={(event) => setReceiver(event.currentTarget.value)}
+            />
+          </label>
+          <Action disabled={!receiver} run={() => transfer(found, receiver)}>
+            Transfer
+          </Action>
+        </span>
+      )}
+      <Action
+        run={() => release(found)}
+        {...(props.mine ? {} : { confirm: `End the ${props.what} of ${found.client}?` })}
+      >
+        Release
+      </Action>
+    </>
   );
 }

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import type { Session } from "../api";
 import { type Lab, type Pool, type TargetState, useLab } from "../lab";
-import { openConsole, queue, selectorOf } from "../leasing";
+import { openConsole, queue, selectorOf, wantedBy } from "../leasing";
 import { Action, Badge, Empty, useTicking, When } from "../parts";
 import { href } from "../router";
 import { PoolBar } from "./pools";
@@ -46,6 +46,14 @@ export function poolProblems(pool: Pool): Problem[] {
 
 function problems(lab: Lab): Problem[] {
   const found = [...lab.pool.values()].flatMap(poolProblems);
+  for (const provider of lab.provider.values())
+    if (provider.error)
+      found.push({
+        what: provider.error,
+        where: provider.name,
+        link: href("hosts"),
+        since: provider.conditions.find((each) => each.type === "Reachable")?.since ?? null,
+      });
   const offline = [...lab.target.values()].filter((target) => target.state === "offline");
   if (offline.length)
     found.push({
@@ -113,7 +121,7 @@ export function Overview({ session }: { session: Session }): JSX.Element {
           <ul class="plain">
             {waiting.slice(0, 8).map((lease) => (
               <li key={lease.name} class="line">
-                <strong>{lease.client}</strong> wants <code>{lease.wanted}</code>, asked{" "}
+                <strong>{lease.client}</strong> wants <code>{wantedBy(lease)}</code>, asked{" "}
                 <When time={lease.created} />
                 <div class="quiet">{lease.message || "no decision yet"}</div>
               </li>

@@ -2,11 +2,12 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { type Session, write } from "../api";
-import { PoolChart } from "../chart";
+import { BootBars, type History, PoolChart, type Range, useHistory } from "../chart";
 import { type Pool, useLab } from "../lab";
 import { selectorOf } from "../leasing";
-import { Action, Badge, duration, Empty, useTicking, When } from "../parts";
+import { Action, Badge, duration, Empty, Fact, useTicking, When } from "../parts";
 import { href } from "../router";
+import { EditPool } from "./edit-pool";
 import { poolProblems } from "./overview";
 
 const GROUP = "objects/apis/virtualtarget.jumpstarter.dev/v1alpha1";
@@ -64,6 +65,8 @@ export function Pools({ session }: { session: Session }): JSX.Element {
 function PoolSection({ pool }: { pool: Pool }): JSX.Element {
   const title = `pool-${pool.ns}-${pool.name}`;
   const problems = poolProblems(pool);
+  const [range, setRange] = useState<Range>("day");
+  const { history, problem: unread } = useHistory(pool, range);
   return (
     <section class="card" aria-labelledby={title}>
       <header>
@@ -81,8 +84,13 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
         <Fact name="Leased" value={pool.leased} />
         <Fact name="Failed" value={pool.failed} />
         <Fact name="All" value={`${pool.replicas} of ${pool.max || "any number"}`} />
-        {pool.bootSeconds !== null && <Fact name="Usual start" value={duration(pool.bootSeconds)} />}
+        {pool.bootSeconds !== null && <Fact name="Start, half within" value={short(pool.bootSeconds)} />}
+        {pool.slowBootSeconds !== null && (
+          <Fact name="Nine of ten within" value={short(pool.slowBootSeconds)} />
+        )}
       </dl>
+      <BootBars pool={pool} />
+      {history && <Waits waits={history.waits} />}
       {problems.map((problem) => (
         <p class="problem" key={problem.what}>
           {problem.what}
@@ -100,8 +108,10 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
           {pool.paused ? "Resume" : "Pause"}
         </Action>
         <a href={`${href("targets")}?q=${encodeURIComponent(selectorOf(pool.labels))}`}>Targets</a>
+        <EditPool pool={pool} path={path(pool)} />
       </div>
-      <PoolChart pool={pool} />
+      {unread && <p class="problem">{unread}</p>}
+      <PoolChart pool={pool} history={history} range={range} onRange={setRange} />
       <h3>Decisions</h3>
       {!pool.decisions.length && <Empty>Nothing was done yet.</Empty>}
       <ol class="timeline">
@@ -117,12 +127,23 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
   );
 }
 
-function Fact(props: { name: string; value: string | number }): JSX.Element {
+/** Seconds, exact enough for waits and starts. Times of leases are whole seconds. */
+function short(seconds: number): string {
+  if (seconds < 1) return "under 1 s";
+  return seconds < 60 ? `${seconds.toFixed(1)} s` : duration(seconds);
+}
+
+/** How well the pool served the leases of the last day. */
+function Waits({ waits }: { waits: History["waits"] }): JSX.Element {
+  if (!waits.served) return <p class="quiet">No lease was served in the last day.</p>;
+  const rate = Math.round((100 * waits.atOnce) / waits.served);
   return (
-    <div>
-      <dt>{props.name}</dt>
-      <dd>{props.value}</dd>
-    </div>
+    <dl class="facts" aria-label="Leases of the last day">
+      <Fact name="Leases served, last day" value={waits.served} />
+      <Fact name="Hit rate" value={`${rate} %`} />
+      {waits.typicalSeconds !== null && <Fact name="Wait p50" value={short(waits.typicalSeconds)} />}
+      {waits.slowSeconds !== null && <Fact name="Wait p95" value={short(waits.slowSeconds)} />}
+    </dl>
   );
 }
 

@@ -1,8 +1,8 @@
 // The queue: in which order requests are served, why each waits, and what is ahead of it.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { type Lab, type Lease, useLab } from "../lab";
-import { queue } from "../leasing";
+import { type Claim, type Lab, type Lease, useLab } from "../lab";
+import { leasesAndClaims, queue, wantedBy } from "../leasing";
 import { duration, Empty, TargetLink, useTicking, When } from "../parts";
 import { useMatches } from "./leases";
 
@@ -10,7 +10,7 @@ export function Queue(): JSX.Element {
   const lab = useLab();
   useTicking();
   const waiting = queue();
-  const booked = [...lab.lease.values()].filter((lease) => lease.phase === "scheduled");
+  const booked = leasesAndClaims().filter((found) => found.phase === "scheduled");
   return (
     <>
       <h1>Queue</h1>
@@ -24,7 +24,7 @@ export function Queue(): JSX.Element {
       <ul class="plain">
         {booked.map((lease) => (
           <li key={lease.name} class="line">
-            <strong>{lease.client}</strong> <code>{lease.wanted}</code>, <When time={lease.begin} />
+            <strong>{lease.client}</strong> <code>{wantedBy(lease)}</code>, <When time={lease.begin} />
           </li>
         ))}
       </ul>
@@ -32,16 +32,21 @@ export function Queue(): JSX.Element {
   );
 }
 
-function Waiting(props: { lease: Lease; ahead: Lease[]; lab: Lab }): JSX.Element {
+function Waiting(props: {
+  lease: Lease | Claim;
+  ahead: (Lease | Claim)[];
+  lab: Lab;
+}): JSX.Element {
   const { lease } = props;
   const [open, setOpen] = useState(false);
   const before = props.ahead.filter((other) => other.ns === lease.ns);
   return (
     <li class="card">
       <header>
-        <strong>{lease.client}</strong> wants <code>{lease.wanted}</code>
+        <strong>{lease.client}</strong> wants <code>{wantedBy(lease)}</code>
         <span class="quiet">
           asked <When time={lease.created} />
+          {"requests" in lease && `, claim ${lease.name}`}
           {lease.priority !== 0 && `, priority ${lease.priority}`}
         </span>
       </header>
@@ -54,11 +59,17 @@ function Waiting(props: { lease: Lease; ahead: Lease[]; lab: Lab }): JSX.Element
   );
 }
 
-function Ahead(props: { lease: Lease; before: Lease[]; lab: Lab }): JSX.Element {
+function Ahead(props: {
+  lease: Lease | Claim;
+  before: (Lease | Claim)[];
+  lab: Lab;
+}): JSX.Element {
   const { lease, lab } = props;
-  const selector = lease.wanted.startsWith("name=") ? "" : lease.wanted;
+  // Which devices a claim can get is not a selector; its message says what it lacks.
+  const wanted = "requests" in lease ? "" : lease.wanted;
+  const selector = wanted.startsWith("name=") ? "" : wanted;
   const { found, problem } = useMatches(selector ? lease.ns : "", selector);
-  const named = lease.wanted.startsWith("name=") ? [lease.wanted.slice("name=".length)] : [];
+  const named = wanted.startsWith("name=") ? [wanted.slice("name=".length)] : [];
   const names = selector ? (found?.targets ?? []).map((target) => target.name) : named;
   const held = names
     .map((name) => lab.target.get(`${lease.ns}/${name}`))
@@ -79,13 +90,13 @@ function Ahead(props: { lease: Lease; before: Lease[]; lab: Lab }): JSX.Element 
       <ul class="plain">
         {props.before.slice(0, 20).map((other) => (
           <li key={other.name}>
-            <strong>{other.client}</strong> <code>{other.wanted}</code>, asked{" "}
+            <strong>{other.client}</strong> <code>{wantedBy(other)}</code>, asked{" "}
             <When time={other.created} />
           </li>
         ))}
       </ul>
-      <h3>Matching targets in use</h3>
-      {!held.length && <Empty>None.</Empty>}
+      {wanted && <h3>Matching targets in use</h3>}
+      {wanted && !held.length && <Empty>None.</Empty>}
       <ul class="plain">
         {held.slice(0, 20).map(
           (target) =>

@@ -10,6 +10,7 @@ export function matches(target: Target, words: string[]): boolean {
   return words.every((word) => {
     const [key = "", value] = word.split("=", 2);
     if (value !== undefined && key in target.labels) return target.labels[key] === value;
+    if (key === "host" && value !== undefined) return target.host === value;
     const text = [target.name, target.holder, target.pool, target.message].join(" ").toLowerCase();
     return (
       text.includes(word) ||

@@ -137,12 +137,12 @@ async def _serving(
     loads = pool_loads(lab) if settings.scaler_client_ca is not None else None
     counted = (
         *lab_metrics(lab.views, providers=False),
-        LeaseMetrics(lab.views, clock=sources.clock),
+        LeaseMetrics(lab.views, lab.lease_counter, clock=sources.clock),
         WebhookMetrics(lab.webhooks),
     )
     async with (
         lab.running(controllers.LEASES),
-        grpc.serving(services.callers, services.controller, services.client, services.claims),
+        grpc.serving(services.callers, services.controller, services.client, services.claim_calls),
         _login(settings, identity, endpoint, namespace=home),
         _scaler(settings, here, identity, loads),
         _removals(settings, here, sources),

@@ -15,6 +15,7 @@ from bullpen.audit.events import AuditSink
 from bullpen.client.config import ClientConfig
 from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.consoles import Consoles
+from bullpen.dashboard.ended_leases import EndedLeases
 from bullpen.dashboard.feed import Feed
 from bullpen.dashboard.front_door import FrontDoor
 from bullpen.dashboard.history import History
@@ -52,11 +53,14 @@ class DashboardParts:
             lab.views, clock=lab.clock, epoch=lab.ids.uid(), hidden=lab.settings.labels.hidden
         )
 
-        self.history = History(lab.views, clock=lab.clock, save=_saving(history))
+        self.history = History(lab.views, lab.lease_counter, clock=lab.clock, save=_saving(history))
         if history is not None and history.exists():
             self.history.restore(history.read_bytes())
 
         self._code_flow = code_flow
+        self._ended_leases = EndedLeases(
+            lab.views, lab.objects, retention=lab.settings.retention, clock=lab.clock
+        )
         self._audit_trail = AuditTrail(audit, lab.clock)
 
     def front_door(
@@ -71,13 +75,14 @@ class DashboardParts:
         requests = ObjectRequests(api)
         parts = Parts(
             views=lab.views,
-            objects=lab.objects,
+            ended_leases=self._ended_leases,
             object_requests=requests,
             people=People(lab.views, lab.access_index, authenticators),
             sessions=self.sessions,
             feed=self._feed,
             leases=LeaseActions(
                 leases=services.leases,
+                claims=services.claims,
                 object_requests=requests,
                 recorder=recorder,
                 clock=lab.clock,

@@ -150,7 +150,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         await stack.enter_async_context(lab.running(controllers.EMBEDDED))
         counted = (
             *lab_metrics(lab.views),
-            LeaseMetrics(lab.views, clock=sources.clock),
+            LeaseMetrics(lab.views, lab.lease_counter, clock=sources.clock),
             WebhookMetrics(lab.webhooks),
         )
         await process.run_beside("history of pools", dashboard.history.run)
@@ -159,7 +159,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         await process.serve_router()
         await stack.enter_async_context(
             process.grpc.serving(
-                services.callers, services.controller, services.client, services.claims
+                services.callers, services.controller, services.client, services.claim_calls
             )
         )
         await process.serve_login(endpoints)

@@ -32,6 +32,7 @@ from bullpen.controllers import authority
 from bullpen.controllers.exporters.credentials import CredentialReconciler
 from bullpen.controllers.exporters.presence_reconciler import Connections, Reports
 from bullpen.controllers.labs import Labs
+from bullpen.controllers.leases.lease_counter import LeaseCounter
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.pools.exporterset_reconciler import ExporterSetReconciler
 from bullpen.controllers.pools.pool_observer import TUNING, PoolObserver, Tuning
@@ -252,6 +253,10 @@ class Lab:
         return WebhookReconciler(
             self.settings.webhooks, self.views, clock=self.clock, ids=self.ids, post=post
         )
+
+    @cached_property
+    def lease_counter(self) -> LeaseCounter:
+        return LeaseCounter(self.views, clock=self.clock)
 
     @cached_property
     def supplies(self) -> Callable[[str], tuple[Supply, ...]]:

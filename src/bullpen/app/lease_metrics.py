@@ -13,12 +13,12 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bullpen.api.kinds.lease import Lease
+from bullpen.controllers.leases.lease_counter import Counted, LeaseCounter
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
-from bullpen.core.leases.lease_figures import Assigned, Ended, Refused, Requested, figures
+from bullpen.core.leases.lease_figures import Assigned, Ended, Refused, Requested
 from bullpen.core.leases.lease_trace import trace_id
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.kit.clock import Clock
@@ -28,12 +28,9 @@ HELD_SECONDS = (10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
 class LeaseMetrics(Collector):
-    """Counts from the moment that it is made."""
-
-    def __init__(self, views: Views, *, clock: Clock) -> None:
+    def __init__(self, views: Views, counter: LeaseCounter, *, clock: Clock) -> None:
         self._views = views
         self._clock = clock
-        self._since = clock.now()
         where = ("namespace",)
         self._requested = Counter(
             "bullpen_leases_requested", "Leases that were requested.", where, registry=None
@@ -70,30 +67,26 @@ class LeaseMetrics(Collector):
             buckets=HELD_SECONDS,
             registry=None,
         )
-        views.leases.listen(self._changed)
+        counter.listen(self._counted)
 
-    def _changed(self, old: Lease | None, new: Lease | None) -> None:
-        if new is None:
-            return
-        namespace = new.metadata.namespace
-        exemplar = {"trace_id": f"{trace_id(new.metadata.uid):032x}"}
-        for figure in figures(old, new, since=self._since):
-            match figure:
-                case Requested():
-                    self._requested.labels(namespace).inc()
-                case Refused(reason=reason):
-                    self._refused.labels(namespace, reason).inc()
-                case Assigned(exporter=name, waited=waited, at_once=at_once):
-                    exporter = self._views.exporters.get(namespace, name)
-                    pool = pool_of(exporter) if exporter is not None else ""
-                    self._assigned.labels(namespace, pool, str(at_once).lower()).inc()
-                    self._waited.labels(namespace, pool).observe(waited.total_seconds(), exemplar)
-                case Ended(reason=reason, held=held):
-                    self._ended.labels(namespace, reason).inc()
-                    if held is not None:
-                        self._held.labels(namespace).observe(held.total_seconds(), exemplar)
-                case _:
-                    assert_never(figure)
+    def _counted(self, counted: Counted) -> None:
+        namespace, exporter = counted.namespace, counted.exporter
+        exemplar = {"trace_id": f"{trace_id(counted.lease_uid):032x}"}
+        match counted.figure:
+            case Requested():
+                self._requested.labels(namespace).inc()
+            case Refused(reason=reason):
+                self._refused.labels(namespace, reason).inc()
+            case Assigned(waited=waited, at_once=at_once):
+                pool = pool_of(exporter) if exporter is not None else ""
+                self._assigned.labels(namespace, pool, str(at_once).lower()).inc()
+                self._waited.labels(namespace, pool).observe(waited.total_seconds(), exemplar)
+            case Ended(reason=reason, held=held):
+                self._ended.labels(namespace, reason).inc()
+                if held is not None:
+                    self._held.labels(namespace).observe(held.total_seconds(), exemplar)
+            case _:
+                assert_never(counted.figure)
 
     def collect(self) -> Iterator[Metric]:
         counted = (self._requested, self._refused, self._assigned, self._ended)

@@ -45,7 +45,8 @@ class Services:
     client: ClientServicer
     """The services of clients, for gRPC."""
 
-    claims: ClaimServicer
+    claims: Claims
+    claim_calls: ClaimServicer
     """Claims of clients, for gRPC."""
 
     @classmethod
@@ -94,6 +95,18 @@ class Services:
             ids=lab.ids,
             traces=lab.traces,
         )
+        claims = Claims(
+            lab.objects,
+            views,
+            lab.labs,
+            gatekeeper=gatekeeper,
+            extensions=extensions,
+            supplies=lab.claim_supplies,
+            quotas=settings.quotas,
+            signals=lab.signals,
+            clock=clock,
+            ids=lab.ids,
+        )
         return cls(
             views=views,
             callers=callers,
@@ -107,20 +120,8 @@ class Services:
             client=ClientServicer(
                 views, leases, lab.credentials, clock=clock, labels=settings.labels
             ),
-            claims=ClaimServicer(
-                Claims(
-                    lab.objects,
-                    views,
-                    lab.labs,
-                    gatekeeper=gatekeeper,
-                    extensions=extensions,
-                    supplies=lab.claim_supplies,
-                    quotas=settings.quotas,
-                    signals=lab.signals,
-                    clock=clock,
-                    ids=lab.ids,
-                )
-            ),
+            claims=claims,
+            claim_calls=ClaimServicer(claims),
         )
 
 

@@ -12,11 +12,18 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
-from jumpstarter_protocol import jumpstarter_pb2, jumpstarter_pb2_grpc, router_pb2_grpc
+from google.protobuf.struct_pb2 import Value
+from jumpstarter_protocol import (
+    jumpstarter_pb2,
+    jumpstarter_pb2_grpc,
+    router_pb2,
+    router_pb2_grpc,
+)
 
 from bullpen.client.connection import our_errors
-from bullpen.errors import LeaseRefused, NotFound, Unreachable
+from bullpen.errors import LeaseRefused, NotFound, Unavailable, Unreachable
 
 READY_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.05
@@ -29,6 +36,12 @@ HOOK_FAILED = (6, 7)
 
 SERIAL_CLIENT = "PySerialClient"
 POWER_CLIENTS = ("PowerClient", "VirtualPowerClient")
+FLASHER_CLIENTS = ("FlasherClient", "QemuFlasherClient")
+NETWORK_CLIENT = "NetworkClient"
+SCREEN_NAMES = ("screen", "vnc")
+"""Names of network drivers in front of a VNC server; their class says nothing about it."""
+
+FRAME_BYTES_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +108,10 @@ class Exporter:
             report = await self._exporter.GetReport(Empty(), timeout=ANSWER_SECONDS_MAX)
         return driver_reports(report)
 
-    async def call(self, driver: DriverReport, method: str) -> None:
-        """Call a method without arguments."""
-        request = jumpstarter_pb2.DriverCallRequest(uuid=driver.uuid, method=method)
+    async def call(self, driver: DriverReport, method: str, *arguments: Any) -> None:
+        """Call a method with arguments as of JSON."""
+        values = [json_format.ParseDict(given, Value()) for given in arguments]
+        request = jumpstarter_pb2.DriverCallRequest(uuid=driver.uuid, method=method, args=values)
         with our_errors("the exporter"):
             await self._exporter.DriverCall(request)
 
@@ -110,6 +124,41 @@ class Exporter:
             yield stream
         finally:
             stream.cancel()
+
+    @contextlib.asynccontextmanager
+    async def upload(self, driver: DriverReport) -> AsyncIterator[Upload]:
+        """A stream to a driver, which a call of its methods can name."""
+        request = {"kind": "resource", "uuid": driver.uuid}
+        stream = self._router.Stream(metadata=(("request", json.dumps(request)),))
+        try:
+            with our_errors("the exporter"):
+                metadata = dict(await stream.initial_metadata())
+            yield Upload(stream, json.loads(metadata["resource"]))
+        finally:
+            stream.cancel()
+
+
+class Upload:
+    """Content on its way to a driver."""
+
+    def __init__(self, stream: Any, handle: object) -> None:
+        self._stream = stream
+        self.handle = handle
+        """How a call of a method names it."""
+
+    async def write(self, data: bytes) -> None:
+        """Send, at most ``FRAME_BYTES_MAX``, as soon as the driver has room."""
+        await self._sent(router_pb2.StreamRequest(payload=data))
+
+    async def end(self) -> None:
+        await self._sent(router_pb2.StreamRequest(frame_type=router_pb2.FRAME_TYPE_GOAWAY))
+
+    async def _sent(self, frame: Any) -> None:
+        try:
+            with our_errors("the exporter"):
+                await self._stream.write(frame)
+        except asyncio.InvalidStateError:
+            raise Unavailable("the target takes no more of the content") from None
 
 
 def driver_reports(report: Any) -> tuple[DriverReport, ...]:
@@ -137,6 +186,15 @@ def serial_of(drivers: tuple[DriverReport, ...], name: str = "") -> DriverReport
 
 def power_of(drivers: tuple[DriverReport, ...], name: str = "") -> DriverReport:
     return _chosen(drivers, POWER_CLIENTS, name, "power driver")
+
+
+def flasher_of(drivers: tuple[DriverReport, ...], name: str = "") -> DriverReport:
+    return _chosen(drivers, FLASHER_CLIENTS, name, "flasher")
+
+
+def screen_of(drivers: tuple[DriverReport, ...]) -> DriverReport:
+    named = tuple(d for d in drivers if d.path.rpartition(".")[2] in SCREEN_NAMES)
+    return _chosen(named, (NETWORK_CLIENT,), "", "screen")
 
 
 def _chosen(

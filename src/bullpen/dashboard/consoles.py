@@ -1,4 +1,4 @@
-"""Consoles of leased targets: one connection to the serial port, any number of viewers.
+"""Consoles of leased targets: one connection to the target, any number of viewers.
 
 The connection goes through the router, as that of any other client of the lease's holder. The
 last output is kept, so that a page that comes back continues where it was.
@@ -11,7 +11,7 @@ import base64
 import contextlib
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,19 @@ import grpc.aio
 from jumpstarter_protocol import router_pb2
 
 from bullpen.client.config import ClientConfig
-from bullpen.client.exporter import DriverReport, Exporter, power_of, serial_of
+from bullpen.client.exporter import (
+    DriverReport,
+    Exporter,
+    flasher_of,
+    power_of,
+    screen_of,
+    serial_of,
+)
 from bullpen.client.tunnel import Tunnel
 from bullpen.dashboard.feed import ALIVE, POSITION_DIGITS_MAX, QUIET_SECONDS, event
-from bullpen.errors import BadRequest, LabError, NotFound, TooManyRequests, Unavailable
+from bullpen.dashboard.flashing import Flash
+from bullpen.dashboard.screens import SCREENS_MAX, Screen
+from bullpen.errors import BadRequest, Conflict, LabError, NotFound, TooManyRequests, Unavailable
 from bullpen.kit.ids import Ids
 from bullpen.services.dialing import Call
 
@@ -85,7 +94,7 @@ class _Target:
 class Console:
     """One lease's serial port. Runs while somebody looks, and a while longer."""
 
-    def __init__(self, config: ClientConfig, dial: Dialled, *, epoch: str) -> None:
+    def __init__(self, config: ClientConfig, dial: Dialled, ids: Ids, *, epoch: str) -> None:
         """``epoch`` tells positions in its output from those of an earlier console."""
         self._config = config
         self._dial = dial
@@ -97,6 +106,11 @@ class Console:
         self._input: asyncio.Queue[bytes] = asyncio.Queue()
         self._waiting_bytes = 0
         self._target: asyncio.Future[_Target] = asyncio.get_running_loop().create_future()
+        self._ids = ids
+        self._screens: dict[str, Screen] = {}
+        self._flash: Flash | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        """Of its screens and of the image that is flashed."""
 
     async def run(self) -> None:
         """Connect and pass bytes until the connection ends."""
@@ -121,9 +135,14 @@ class Console:
             await exporter.ready()
             drivers = await exporter.drivers()
             self._target.set_result(_Target(exporter, drivers))
-            async with exporter.stream(serial_of(drivers)) as stream:
-                self._became("open", "")
-                await self._pass(stream)
+            try:
+                async with exporter.stream(serial_of(drivers)) as stream:
+                    self._became("open", "")
+                    await self._pass(stream)
+            finally:
+                for task in self._running:
+                    task.cancel()
+                await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _pass(self, stream: Any) -> None:
         """Pass bytes until the output ends, or one direction fails."""
@@ -166,12 +185,7 @@ class Console:
         """Switch the target on or off, or off and on; raises ``NotFound`` if it has no power."""
         if action not in POWER_ACTIONS:
             raise BadRequest(f"the power actions are {', '.join(sorted(POWER_ACTIONS))}")
-        try:
-            target = await asyncio.shield(self._target)
-        except asyncio.CancelledError:
-            if not self._target.cancelled():
-                raise
-            raise Unavailable(f"the console is closed: {self.message}") from None
+        target = await self._connected_target()
         driver = power_of(target.drivers)
         if action != "cycle":
             await target.exporter.call(driver, action)
@@ -179,6 +193,73 @@ class Console:
         await target.exporter.call(driver, "off")
         await asyncio.sleep(CYCLE_SECONDS)
         await target.exporter.call(driver, "on")
+
+    async def _connected_target(self) -> _Target:
+        try:
+            return await asyncio.shield(self._target)
+        except asyncio.CancelledError:
+            if not self._target.cancelled():
+                raise
+            raise Unavailable(f"the console is closed: {self.message}") from None
+
+    async def open_screen(self) -> Screen:
+        """A new connection to the target's VNC server; raises ``NotFound`` if it has none."""
+        target = await self._connected_target()
+        driver = screen_of(target.drivers)
+        if len(self._screens) >= SCREENS_MAX:
+            raise TooManyRequests("the screen of this target is open too often; close some pages")
+        screen = Screen(self._ids.uid())
+        self._screens[screen.id] = screen
+
+        def ended() -> None:
+            screen.close()
+            del self._screens[screen.id]
+
+        self._start(screen.run(target.exporter, driver), ended)
+        return screen
+
+    def screen(self, id: str) -> Screen:
+        found = self._screens.get(id)
+        if found is None:
+            raise NotFound("the screen is not open any more; connect again")
+        return found
+
+    async def flash(self, size: int, partition: str) -> Flash:
+        """Begin to flash an image; raises ``NotFound`` if the target has no flasher."""
+        target = await self._connected_target()
+        flasher = flasher_of(target.drivers)
+        if self._flash is not None and not self._flash.over:
+            raise Conflict("an image is being flashed; wait until that is done, then try again")
+        flash = self._flash = Flash(self._ids.uid(), size)
+        self._start(flash.run(target.exporter, flasher, partition), flash.interrupt)
+        return flash
+
+    def flashing(self, id: str) -> Flash:
+        """The image that is flashed, or was flashed last."""
+        if self._flash is None or self._flash.id != id:
+            raise NotFound("this image is not being flashed any more; flash it again")
+        return self._flash
+
+    def _start(self, work: Coroutine[Any, Any, None], ended: Callable[[], None]) -> None:
+        """Run ``work`` until the console closes; call ``ended`` after it, however it ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+
+        def done(_: object) -> None:
+            self._running.discard(task)
+            ended()
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, (LabError, grpc.aio.AioRpcError)):
+                log.error("a screen or an image failed", exc_info=error)
+
+        task.add_done_callback(done)
+
+    def _abilities(self) -> list[str]:
+        """What the target can do besides its console."""
+        if not self._target.done() or self._target.cancelled():
+            return []
+        drivers = self._target.result().drivers
+        return [name for name, driver_of in _ABILITIES if _has(driver_of, drivers)]
 
     def _became(self, state: str, message: str) -> None:
         self.state, self.message = state, message
@@ -196,7 +277,10 @@ class Console:
                 output = self.scrollback.since(position)
                 if state != told:
                     told = state
-                    yield event("state", {"state": self.state, "message": self.message})
+                    yield event(
+                        "state",
+                        {"state": self.state, "message": self.message, "has": self._abilities()},
+                    )
                 position = self.scrollback.end
                 if output:
                     text = base64.b64encode(output).decode()
@@ -223,6 +307,20 @@ class Console:
                 await self._news.wait()
 
 
+_ABILITIES = (("power", power_of), ("flash", flasher_of), ("screen", screen_of))
+
+
+def _has(
+    driver_of: Callable[[tuple[DriverReport, ...]], DriverReport],
+    drivers: tuple[DriverReport, ...],
+) -> bool:
+    try:
+        driver_of(drivers)
+    except NotFound:
+        return False
+    return True
+
+
 class Consoles:
     """The open consoles, by lease."""
 
@@ -242,7 +340,7 @@ class Consoles:
             return found
         if len(self._open) >= CONSOLES_MAX:
             raise TooManyRequests("too many consoles are open; close some and try again")
-        console = Console(self._config, dial, epoch=self._ids.uid())
+        console = Console(self._config, dial, self._ids, epoch=self._ids.uid())
         task = asyncio.get_running_loop().create_task(self._run(key, console))
         self._open[key] = (console, task)
         return console

@@ -12,16 +12,20 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from bullpen.api.fields import Kind
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
 from bullpen.api.kinds.lease import Lease
+from bullpen.api.kinds.providerconfig import ProviderConfig
 from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import encode
 from bullpen.controllers.views import Views
 from bullpen.dashboard import rows
 from bullpen.dashboard.people import Scope
-from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
+from bullpen.dashboard.rows import CLAIM, LEASE, POOL, PROVIDER, TARGET, Row
 from bullpen.kit.clock import Clock
+from bullpen.runtime.informer import key_of
 
 CHANGES_MAX = 50_000
 """Changes that are kept; a reader that missed more gets a new snapshot."""
@@ -88,21 +92,20 @@ class Feed:
         self._changes = Changes()
         self._news = asyncio.Event()
         self._closed = False
+        self._claims = views[DeviceClaim]
         self._pools = views[VirtualTargetPool]
-        views.exporters.listen(self._exporter_changed)
+        self._providers = views[ProviderConfig]
+        views.exporters.listen(self._named(TARGET))
         views.leases.listen(self._lease_changed)
-        views.sets.listen(self._set_changed)
-        self._pools.listen(self._pool_changed)
+        self._claims.listen(self._named(CLAIM))
+        views.sets.listen(self._named(POOL, f"{ExporterSet.kind}/"))
+        self._pools.listen(self._named(POOL, f"{VirtualTargetPool.kind}/"))
+        self._providers.listen(self._named(PROVIDER))
 
     def close(self) -> None:
         """End every stream."""
         self._closed = True
         self._news.set()
-
-    def _exporter_changed(self, old: Exporter | None, new: Exporter | None) -> None:
-        found = new or old
-        assert found is not None
-        self._changed(TARGET, found.metadata.namespace, found.metadata.name)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         for lease in (old, new):
@@ -112,15 +115,16 @@ class Feed:
                 if held is not None:
                     self._changed(TARGET, lease.metadata.namespace, held.name)
 
-    def _set_changed(self, old: ExporterSet | None, new: ExporterSet | None) -> None:
-        found = new or old
-        assert found is not None
-        self._changed(POOL, found.metadata.namespace, f"ExporterSet/{found.metadata.name}")
+    def _named(self, row: str, prefix: str = "") -> Callable[[Kind | None, Kind | None], None]:
+        """A listener for objects that have a row each, of their own name."""
 
-    def _pool_changed(self, old: VirtualTargetPool | None, new: VirtualTargetPool | None) -> None:
-        found = new or old
-        assert found is not None
-        self._changed(POOL, found.metadata.namespace, f"VirtualTargetPool/{found.metadata.name}")
+        def changed(old: Kind | None, new: Kind | None) -> None:
+            found = new or old
+            assert found is not None
+            namespace, name = key_of(found)
+            self._changed(row, namespace, f"{prefix}{name}")
+
+        return changed
 
     def _changed(self, kind: str, namespace: str, name: str) -> None:
         self._changes.add((kind, namespace, name))
@@ -185,9 +189,14 @@ class Feed:
             yield TARGET, found.metadata.namespace, found.metadata.name
         for lease in views.leases.all():
             yield LEASE, lease.metadata.namespace, lease.metadata.name
+        for claim in self._claims.all():
+            if not claim.status.ended:
+                yield CLAIM, claim.metadata.namespace, claim.metadata.name
         for pools in (views.sets, self._pools):
             for pool in pools.all():
                 yield POOL, pool.metadata.namespace, f"{pool.kind}/{pool.metadata.name}"
+        for provider in self._providers.all():
+            yield PROVIDER, provider.metadata.namespace, provider.metadata.name
 
     def _rows(self, keys: list[Key], scope: Scope) -> Row:
         """The rows of these keys as they are now, and the keys whose rows are gone."""
@@ -211,6 +220,12 @@ class Feed:
         if kind == LEASE:
             lease = self._views.leases.get(namespace, name)
             return self._lease(lease) if lease is not None else None
+        if kind == CLAIM:
+            claim = self._claims.get(namespace, name)
+            return rows.claim_row(claim) if claim is not None and not claim.status.ended else None
+        if kind == PROVIDER:
+            provider = self._providers.get(namespace, name)
+            return rows.provider_row(provider) if provider is not None else None
         pool_kind, _, name = name.partition("/")
         if pool_kind == ExporterSet.kind:
             found = self._views.sets.get(namespace, name)

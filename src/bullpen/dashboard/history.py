@@ -1,10 +1,14 @@
-"""The sizes of pools over time, sampled from the views and kept across restarts."""
+"""The sizes and waits of pools over time, kept across restarts.
+
+Sizes are sampled from the views; waits are counted where those for Prometheus are.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,10 +16,13 @@ import msgspec
 
 from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
 from bullpen.api.paths import encode
+from bullpen.controllers.leases.lease_counter import Counted, LeaseCounter
 from bullpen.controllers.views import Views
+from bullpen.core.leases.lease_figures import Assigned
+from bullpen.core.leases.recent_waits import RecentWaits, Wait, WaitSummary
 from bullpen.core.time_series import COARSE, FINE, Buckets, Point, TimeSeries
 from bullpen.dashboard import rows
-from bullpen.dashboard.rows import Row
+from bullpen.dashboard.rows import Row, pool_row_name
 from bullpen.errors import Refused
 from bullpen.kit import times
 from bullpen.kit.clock import Clock
@@ -41,16 +48,33 @@ class SavedSeries(msgspec.Struct):
     name: str
     fine: list[tuple[str, list[float]]]
     coarse: list[tuple[str, list[float]]]
+    waits: list[tuple[str, float, bool]] = []
+    """Moment, seconds waited, whether a target was free. Earlier releases kept none."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    sizes: TimeSeries = field(default_factory=TimeSeries)
+    waits: RecentWaits = field(default_factory=RecentWaits)
 
 
 class History:
-    def __init__(self, views: Views, *, clock: Clock, save: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        views: Views,
+        counter: LeaseCounter,
+        *,
+        clock: Clock,
+        save: Callable[[bytes], None],
+    ) -> None:
         self._views = views
         self._pools = views[VirtualTargetPool]
         self._clock = clock
         self._save = save
-        self._series: dict[Key, TimeSeries] = {}
+        self._kept: dict[Key, _Pool] = {}
         """Longest without a sample first."""
+
+        counter.listen(self._counted)
 
     async def run(self) -> None:
         """Sample until cancelled; save now and then, and at the end."""
@@ -73,27 +97,37 @@ class History:
         except Refused as error:
             log.warning("the history of pools is not saved", extra={"cause": error.message})
 
+    def _counted(self, counted: Counted) -> None:
+        figure, exporter = counted.figure, counted.exporter
+        name = pool_row_name(exporter) if exporter is not None else ""
+        if name and isinstance(figure, Assigned):
+            pool = self._pool((counted.namespace, name))
+            pool.waits.add(Wait(self._clock.now(), figure.waited, figure.at_once))
+
+    def _pool(self, key: Key) -> _Pool:
+        """What is kept of a pool, which is now the last one to be forgotten."""
+        found = self._kept.pop(key, None) or _Pool()
+        self._kept[key] = found
+        while len(self._kept) > POOLS_MAX:
+            del self._kept[next(iter(self._kept))]
+        return found
+
     def sample(self) -> None:
         now = self._clock.now()
         found = [rows.set_row(each) for each in self._views.sets.all()]
         found += [rows.pool_row(each) for each in self._pools.all()]
         for row in found:
-            key = (row["ns"], row["name"])
-            series = self._series.pop(key, None) or TimeSeries()
-            self._series[key] = series
-            series.add(now, [float(row[figure]) for figure in FIGURES])
-        while len(self._series) > POOLS_MAX:
-            del self._series[next(iter(self._series))]
+            sizes = self._pool((row["ns"], row["name"])).sizes
+            sizes.add(now, [float(row[figure]) for figure in FIGURES])
 
     def of(self, namespace: str, name: str, *, month: bool) -> Row:
         """The history of a pool; empty if there is none."""
-        series = self._series.get((namespace, name))
+        kept = self._kept.get((namespace, name)) or _Pool()
         resolution = COARSE if month else FINE
         now = self._clock.now()
-        points: list[Point] = []
-        if series is not None:
-            points = (series.coarse if month else series.fine).points(now)
+        points = (kept.sizes.coarse if month else kept.sizes.fine).points(now)
         return {
+            "waits": _waits(kept.waits.summary(now)),
             "figures": FIGURES,
             "from": (now - resolution.span).timestamp(),
             "to": now.timestamp(),
@@ -108,10 +142,14 @@ class History:
                 {
                     "namespace": namespace,
                     "name": name,
-                    "fine": _saved(series.fine, now),
-                    "coarse": _saved(series.coarse, now),
+                    "fine": _saved(kept.sizes.fine, now),
+                    "coarse": _saved(kept.sizes.coarse, now),
+                    "waits": [
+                        (times.text(wait.moment), wait.waited.total_seconds(), wait.at_once)
+                        for wait in kept.waits.within(now)
+                    ],
                 }
-                for (namespace, name), series in self._series.items()
+                for (namespace, name), kept in self._kept.items()
             ]
         )
 
@@ -122,9 +160,22 @@ class History:
                 series = TimeSeries()
                 series.fine.restore(_restored(found.fine))
                 series.coarse.restore(_restored(found.coarse))
-                self._series[found.namespace, found.name] = series
-        except (msgspec.DecodeError, ValueError) as error:
+                waits = RecentWaits(
+                    Wait(times.parse(moment), timedelta(seconds=seconds), at_once)
+                    for moment, seconds, at_once in found.waits
+                )
+                self._kept[found.namespace, found.name] = _Pool(series, waits)
+        except (msgspec.DecodeError, ValueError, OverflowError) as error:
             log.warning("the history of pools cannot be read", extra={"cause": str(error)})
+
+
+def _waits(found: WaitSummary) -> Row:
+    return {
+        "served": found.served,
+        "atOnce": found.at_once,
+        "typicalSeconds": found.typical.total_seconds() if found.typical is not None else None,
+        "slowSeconds": found.slow.total_seconds() if found.slow is not None else None,
+    }
 
 
 def _saved(buckets: Buckets, now: datetime) -> list[Any]:

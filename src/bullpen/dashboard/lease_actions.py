@@ -1,8 +1,8 @@
-"""Leases from the pages: create, extend, transfer and release.
+"""Leases and claims from the pages: create, extend, transfer and release.
 
-A person who is the lease's client acts through Jumpstarter's services, as ``jmp`` does, with
-its quotas and policies. Anybody else writes the Lease at the API server, as kubectl does, and
-needs the rights for it there.
+A person who is the client of a lease or claim acts through the services of clients, as ``jmp``
+and ``bullpen claim`` do, with their quotas and policies. Anybody else writes the object at the
+API server, as kubectl does, and needs the rights for it there.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Any
 
 import msgspec
 
+from bullpen.api.fields import Kind
 from bullpen.api.kinds.client import GROUP_VERSION
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document, encode
+from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.audit.events import Target
 from bullpen.core.leases import lifecycle
@@ -28,6 +31,7 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import parse_labels
 from bullpen.registry.options import PatchType
+from bullpen.services.claims import ClaimEdit, Claims
 from bullpen.services.lease_requests import Edit, LeaseRequest, label_selector
 from bullpen.services.leases import Leases
 
@@ -45,7 +49,7 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
-    """The change of a lease: its whole length, or its new client."""
+    """The change of a lease or claim: its whole length, or its new client."""
 
     duration: str = ""
     client: str = ""
@@ -61,6 +65,7 @@ def decoded(body: bytes, kind: type[Any]) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseActions:
     leases: Leases
+    claims: Claims
     object_requests: ObjectRequests
     recorder: Recorder
     clock: Clock
@@ -78,7 +83,7 @@ class LeaseActions:
             return self._answer(request, person, created, status=201)
         document = self._document(wanted, duration)
         return await self.object_requests.respond(
-            _request(request, "POST", _path(wanted.namespace), encode(document)), person
+            _request(request, "POST", _path(Lease, wanted.namespace), encode(document)), person
         )
 
     def _document(self, wanted: Wanted, duration: timedelta) -> Document:
@@ -104,59 +109,98 @@ class LeaseActions:
         }
 
     async def update(self, request: Request, person: Person, lease: Lease) -> Response:
-        change: Change = decoded(request.body, Change)
-        if bool(change.duration) == bool(change.client):
-            raise BadRequest("give either a duration or a client")
+        change = _change(request.body)
         namespace, name = lease.metadata.namespace, lease.metadata.name
         client = person.client(namespace, lifecycle.holder(lease))
-        if client is not None:
-            edit = Edit(
-                duration=_duration(change.duration) if change.duration else None,
-                client=change.client or None,
-            )
-            changed = await self.leases.update(client, name, edit)
-            return self._answer(request, person, changed)
-        spec: Document = {}
-        if change.duration:
-            spec["duration"] = durations.text(_duration(change.duration))
-            spec["endTime"] = None
-        else:
-            spec["clientRef"] = {"name": change.client}
-        return await self._patch(request, person, lease, spec)
+        if client is None:
+            return await self._patch(request, person, lease, _lease_spec(change))
+        edit = Edit(duration=_duration_of(change), client=change.client or None)
+        changed = await self.leases.update(client, name, edit)
+        return self._answer(request, person, changed)
+
+    async def update_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
+        change = _change(request.body)
+        client = person.client(claim.metadata.namespace, claim.spec.client_ref.name)
+        if client is None:
+            return await self._patch(request, person, claim, _spec(change))
+        edit = ClaimEdit(duration=_duration_of(change), client=change.client or None)
+        changed = await self.claims.update(client, claim.metadata.name, edit)
+        return self._answer(request, person, changed)
 
     async def release(self, request: Request, person: Person, lease: Lease) -> Response:
         namespace, name = lease.metadata.namespace, lease.metadata.name
         client = person.client(namespace, lifecycle.holder(lease))
-        if client is not None:
-            await self.leases.release(client, name, idempotent=True)
-            return self._answer(request, person, lease)
-        return await self._patch(request, person, lease, {"release": True})
+        if client is None:
+            return await self._patch(request, person, lease, {"release": True})
+        await self.leases.release(client, name, idempotent=True)
+        return self._answer(request, person, lease)
+
+    async def release_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
+        client = person.client(claim.metadata.namespace, claim.spec.client_ref.name)
+        if client is None:
+            return await self._patch(request, person, claim, {"release": True})
+        released = await self.claims.release(client, claim.metadata.name)
+        return self._answer(request, person, released)
 
     async def _patch(
-        self, request: Request, person: Person, lease: Lease, spec: Document
+        self, request: Request, person: Person, found: Lease | DeviceClaim, spec: Document
     ) -> Response:
-        path = f"{_path(lease.metadata.namespace)}/{lease.metadata.name}"
+        path = f"{_path(type(found), found.metadata.namespace)}/{found.metadata.name}"
         headers = {**request.headers, "content-type": PatchType.MERGE.value}
         patch = _request(request, "PATCH", path, encode({"spec": spec}), headers)
         return await self.object_requests.respond(patch, person)
 
     def _answer(
-        self, request: Request, person: Person, lease: Lease, *, status: int = 200
+        self,
+        request: Request,
+        person: Person,
+        found: Lease | DeviceClaim,
+        *,
+        status: int = 200,
     ) -> Response:
         """The response to what a person did as a client, which is recorded here."""
-        meta = lease.metadata
+        meta = found.metadata
         response = json_response(
             {"metadata": {"name": meta.name, "namespace": meta.namespace}}, status=status
         )
-        target = lease_target(meta.namespace, meta.name)
+        target = target_of(type(found), meta.namespace, meta.name)
         self.recorder.record(request, person, response, target=target)
         return response
 
 
-def lease_target(namespace: str, name: str) -> Target:
-    """A lease, in the terms of the audit log."""
-    group, _, version = GROUP_VERSION.partition("/")
-    return Target(resource="leases", group=group, version=version, namespace=namespace, name=name)
+def target_of(kind: type[Kind], namespace: str, name: str) -> Target:
+    """A lease or claim, in the terms of the audit log."""
+    resource = RESOURCES.of(kind)
+    return Target(
+        resource=resource.plural,
+        group=resource.group,
+        version=resource.version,
+        namespace=namespace,
+        name=name,
+    )
+
+
+def _change(body: bytes) -> Change:
+    change: Change = decoded(body, Change)
+    if bool(change.duration) == bool(change.client):
+        raise BadRequest("give either a duration or a client")
+    return change
+
+
+def _duration_of(change: Change) -> timedelta | None:
+    return _duration(change.duration) if change.duration else None
+
+
+def _spec(change: Change) -> Document:
+    duration = _duration_of(change)
+    if duration is not None:
+        return {"duration": durations.text(duration)}
+    return {"clientRef": {"name": change.client}}
+
+
+def _lease_spec(change: Change) -> Document:
+    """An end time would win over the duration, so it is removed."""
+    return {**_spec(change), "endTime": None} if change.duration else _spec(change)
 
 
 def _duration(text: str) -> timedelta:
@@ -169,10 +213,10 @@ def _duration(text: str) -> timedelta:
     return found
 
 
-def _path(namespace: str) -> str:
+def _path(kind: type[Kind], namespace: str) -> str:
     if not namespace or "/" in namespace:
-        raise BadRequest("say in which namespace the lease is")
-    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/leases"
+        raise BadRequest(f"say in which namespace the {kind.kind} is")
+    return f"/apis/{kind.api_version}/namespaces/{namespace}/{RESOURCES.of(kind).plural}"
 
 
 def _request(

@@ -1,7 +1,7 @@
 """Who a signed-in person is, what they see, and as which clients they may act.
 
 Rights are those of the API server (RBAC) and of Jumpstarter's services: a client sees the
-exporters and leases of its namespace, as ListExporters and ListLeases show them.
+exporters, leases and claims of its namespace, as the calls of clients list them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from bullpen.api.kinds.client import GROUP_VERSION as JUMPSTARTER
 from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclass import GROUP_VERSION as CLAIMS
 from bullpen.api.kinds.virtualtargetclass import GROUP_VERSION as VIRTUAL_TARGETS
 from bullpen.apiserver.authentication import Authenticator, user_of_token
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.controllers.views import Views
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
-from bullpen.dashboard.rows import LEASE, POOL, TARGET
+from bullpen.dashboard.rows import CLAIM, LEASE, POOL, PROVIDER, TARGET
 from bullpen.dashboard.sessions import Session
 from bullpen.identity import subjects
 from bullpen.identity.serviceaccounts import API_AUDIENCE
@@ -27,12 +28,15 @@ CLIENTS_MAX = 200
 """Clients that a person is offered to act as."""
 
 JUMPSTARTER_GROUP = JUMPSTARTER.partition("/")[0]
+CLAIMS_GROUP = CLAIMS.partition("/")[0]
 POOLS_GROUP = VIRTUAL_TARGETS.partition("/")[0]
 
 RESOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     TARGET: ((JUMPSTARTER_GROUP, "exporters"),),
     LEASE: ((JUMPSTARTER_GROUP, "leases"),),
+    CLAIM: ((CLAIMS_GROUP, "deviceclaims"),),
     POOL: ((POOLS_GROUP, "exportersets"), (POOLS_GROUP, "virtualtargetpools")),
+    PROVIDER: ((POOLS_GROUP, "providerconfigs"),),
 }
 """What a person must be allowed to list and watch to see rows of each kind."""
 
@@ -116,7 +120,7 @@ class People:
         found = {
             (kind, client.metadata.namespace)
             for client in person.clients
-            for kind in (TARGET, LEASE)
+            for kind in (TARGET, LEASE, CLAIM)
         }
         for kind in RESOURCES.keys() - everywhere:
             names = (each.metadata.name for each in self._views.namespaces.all())

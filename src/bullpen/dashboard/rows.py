@@ -9,20 +9,31 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from bullpen.api.kinds.deviceclaim import (
+    AllocationMode,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    ExactRequest,
+)
 from bullpen.api.kinds.exporter import Exporter
-from bullpen.api.kinds.exporterset import Decision, ExporterSet
+from bullpen.api.kinds.exporterset import SET_NAME, Decision, ExporterSet
 from bullpen.api.kinds.lease import Lease
-from bullpen.api.kinds.virtualtargetpool import VirtualTargetPool
+from bullpen.api.kinds.providerconfig import ProviderConfig
+from bullpen.api.kinds.virtualtargetpool import POOL_NAME, VirtualTargetPool
 from bullpen.api.meta import Condition, ConditionStatus
 from bullpen.core import conditions
+from bullpen.core.claims.claim_queue import WaitReason
 from bullpen.core.exporters import presence
 from bullpen.core.exporters.target_state import pool_of, target_state
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.lifecycle import Phase
 from bullpen.core.matcher import matcher_of
+from bullpen.core.pools import boot_times
+from bullpen.core.targets import hosts
 from bullpen.kit import times
 
-TARGET, LEASE, POOL = "target", "lease", "pool"
+TARGET, LEASE, CLAIM, POOL, PROVIDER = "target", "lease", "claim", "pool", "provider"
 """Kinds of rows."""
 
 Row = dict[str, Any]
@@ -40,6 +51,9 @@ def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str
     pool = pool_of(exporter)
     if pool:
         row["pool"] = pool
+    placed = hosts.placed(meta.uid, meta.annotations)
+    if placed is not None:
+        row["host"] = placed.host
     if exporter.status.lease_ref is not None:
         row["lease"] = exporter.status.lease_ref.name
     if lease is not None:
@@ -116,10 +130,66 @@ def lease_row(lease: Lease, *, now: datetime) -> Row:
         "reason": "",
         "message": "",
     }
+    owners = lease.metadata.owner_references
+    claim = next((r.name for r in owners if r.controller and r.kind == DeviceClaim.kind), "")
+    if claim:
+        row["claim"] = claim
     said = _said(status.conditions, phase)
     if said is not None:
         row["reason"], row["message"] = said.reason, said.message
     return row
+
+
+def claim_row(claim: DeviceClaim) -> Row:
+    spec, status = claim.spec, claim.status
+    said = conditions.get(status.conditions, "Ready")
+    warned = conditions.get(status.conditions, "Preempted")
+    reserved = said is not None and said.reason == WaitReason.RESERVED
+    return {
+        "ns": claim.metadata.namespace,
+        "name": claim.metadata.name,
+        "client": spec.client_ref.name,
+        "phase": "active" if status.members else "scheduled" if reserved else "waiting",
+        "requests": [_asked(each) for each in spec.requests],
+        "constraints": [_constraint(each) for each in spec.constraints],
+        "members": [
+            {
+                "request": member.request,
+                "alternative": member.alternative,
+                "device": member.device,
+                "lease": member.lease_ref.name if member.lease_ref is not None else "",
+            }
+            for member in status.members
+        ],
+        "created": _time(claim.metadata.creation_timestamp),
+        "begin": _time(spec.begin_time),
+        "seconds": _seconds(spec.duration),
+        "priority": spec.rank,
+        "reason": said.reason if said is not None else "",
+        "message": said.message if said is not None else "",
+        "warning": warned.message
+        if warned is not None and warned.status is ConditionStatus.TRUE
+        else "",
+    }
+
+
+def _asked(request: DeviceRequest) -> str:
+    """A request in a few words, such as ``dut: 2 board or qemu``."""
+    forms = (request.exactly,) if request.exactly is not None else request.first_available
+    return f"{request.name}: " + " or ".join(_form(form) for form in forms)
+
+
+def _form(form: ExactRequest) -> str:
+    if form.allocation_mode is AllocationMode.ALL:
+        return f"all {form.device_class_name}"
+    return f"{form.count} {form.device_class_name}" if form.count > 1 else form.device_class_name
+
+
+def _constraint(found: DeviceConstraint) -> str:
+    attribute = found.match_attribute or found.distinct_attribute
+    word = "same" if found.match_attribute else "different"
+    where = f" of {', '.join(found.requests)}" if found.requests else ""
+    return f"{word} {attribute}{where}" + (" if possible" if found.prefer else "")
 
 
 def wanted(lease: Lease) -> str:
@@ -140,7 +210,7 @@ def _said(found: tuple[Condition, ...], phase: Phase) -> Condition | None:
 
 def set_row(found: ExporterSet) -> Row:
     spec, status = found.spec, found.status
-    boot = status.typical_boot
+    boots = boot_times.of(status)
     return {
         **_pool_row(found.metadata.namespace, found.metadata.name, "ExporterSet"),
         "class": spec.virtual_target_class_name,
@@ -153,7 +223,9 @@ def set_row(found: ExporterSet) -> Row:
         "starting": status.pods_pending,
         "failed": status.pods_failed,
         "leased": status.leased_replicas,
-        "bootSeconds": _seconds(boot),
+        "bootSeconds": _seconds(boots.typical),
+        "slowBootSeconds": _seconds(boots.slow),
+        "boots": [_seconds(each) for each in boots.recent],
         "labels": dict(spec.template.metadata.labels),
         **_reports(status.conditions, status.decisions),
     }
@@ -174,9 +246,20 @@ def pool_row(found: VirtualTargetPool) -> Row:
         "failed": 0,
         "leased": status.leased_replicas,
         "bootSeconds": None,
+        "slowBootSeconds": None,
+        "boots": [],
         "labels": dict(spec.template.metadata.labels),
         **_reports(status.conditions, status.decisions),
     }
+
+
+def pool_row_name(exporter: Exporter) -> str:
+    """The name in the row of the pool that an exporter is a member of; empty if none."""
+    labels = exporter.metadata.labels
+    for kind, label in ((ExporterSet.kind, SET_NAME), (VirtualTargetPool.kind, POOL_NAME)):
+        if label in labels:
+            return f"{kind}/{labels[label]}"
+    return ""
 
 
 def _pool_row(namespace: str, name: str, kind: str) -> Row:
@@ -196,6 +279,40 @@ def _reports(found: tuple[Condition, ...], decisions: tuple[Decision, ...]) -> R
                 "message": each.message,
             }
             for each in reversed(decisions)
+        ],
+    }
+
+
+def provider_row(found: ProviderConfig) -> Row:
+    """An account or set of hosts; its parameters are left out, except for its hosts."""
+    spec, status = found.spec, found.status
+    quota = status.quota
+    return {
+        "ns": found.metadata.namespace,
+        "name": found.metadata.name,
+        "provisioner": spec.provisioner,
+        "endpoint": spec.endpoint,
+        "deleting": found.metadata.deletion_timestamp is not None,
+        "instances": status.instances,
+        "orphans": status.orphans,
+        "quota": {"instances": quota.instances, "used": quota.used} if quota else None,
+        "maxInstances": spec.limits.max_instances,
+        "hourlyCost": status.hourly_cost,
+        "maxHourlyCost": spec.limits.max_hourly_cost,
+        "maxHours": spec.limits.max_hours,
+        "error": status.last_error,
+        "conditions": [_condition(each) for each in status.conditions],
+        "hosts": [
+            {
+                "name": host.name,
+                "address": host.address,
+                "slots": host.slots,
+                "used": host.used,
+                "drain": host.drain,
+                "answering": host.answering,
+                "error": host.error,
+            }
+            for host in status.hosts
         ],
     }
 

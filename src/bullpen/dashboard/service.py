@@ -6,43 +6,39 @@ below ``/dashboard/api/objects/`` are passed to the API server on behalf of the 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import unquote
 
-import msgspec
-
-from bullpen.api.kinds.client import Client
-from bullpen.api.kinds.lease import ENDED_LABEL, Lease
-from bullpen.api.objects import Objects
+from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.lease import Lease
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
 from bullpen.core.exporters.target_state import TargetState, target_state
-from bullpen.core.leases import lifecycle
 from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import audit_trail, protection, rows
 from bullpen.dashboard.audit_trail import AuditTrail
+from bullpen.dashboard.console_requests import ConsoleRequests
 from bullpen.dashboard.consoles import Consoles
+from bullpen.dashboard.ended_leases import EndedLeases
 from bullpen.dashboard.feed import Feed, Reader
 from bullpen.dashboard.history import History
-from bullpen.dashboard.lease_actions import LeaseActions, decoded, lease_target
+from bullpen.dashboard.lease_actions import LeaseActions
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.pages import PREFIX, Pages
 from bullpen.dashboard.people import People, Person, Scope
 from bullpen.dashboard.recording import Recorder
-from bullpen.dashboard.rows import LEASE, POOL, TARGET, Row
+from bullpen.dashboard.rows import CLAIM, LEASE, POOL, TARGET, Row
 from bullpen.dashboard.sessions import Sessions
 from bullpen.dashboard.sign_in import ISSUERS, SignIn, session_of
 from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unauthorized
 from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import parse_labels
-from bullpen.services.dialing import Call, Switchboard
+from bullpen.services.dialing import Switchboard
 
 log = logging.getLogger("bullpen.dashboard")
 
@@ -50,9 +46,6 @@ API = f"{PREFIX}api/"
 OBJECTS = "objects/"
 MATCHES_MAX = 100
 """Targets that are named as matching while a selector is typed; all are counted."""
-
-TIMELINE_MAX = 1_000
-"""Ended leases that the timeline shows."""
 
 RIGHTS_CHECKED = timedelta(seconds=5)
 """How long the rights of a stream's reader are taken as known."""
@@ -66,7 +59,7 @@ class Parts:
     """What the dashboard is made of."""
 
     views: Views
-    objects: Objects
+    ended_leases: EndedLeases
     object_requests: ObjectRequests
     people: People
     sessions: Sessions
@@ -85,10 +78,6 @@ class Parts:
     version: str
 
 
-class PowerAction(msgspec.Struct, forbid_unknown_fields=True):
-    action: str
-
-
 class Dashboard:
     """One half of a front door: ``owns`` says which requests are its."""
 
@@ -100,6 +89,15 @@ class Dashboard:
             recorder=parts.recorder,
             code_flow=parts.code_flow,
             version=parts.version,
+        )
+        self._console_requests = ConsoleRequests(
+            views=parts.views,
+            people=parts.people,
+            consoles=parts.consoles,
+            switchboard=parts.switchboard,
+            recorder=parts.recorder,
+            still=self._sign_in.still,
+            seen_lease=self._seen_lease,
         )
 
     def close(self) -> None:
@@ -178,7 +176,9 @@ class Dashboard:
             case ["targets", namespace, name]:
                 return await self._target(person, namespace, name)
             case ["consoles", namespace, name]:
-                return await self._console(request, person, (namespace, name))
+                return await self._console_requests.show(request, person, (namespace, name))
+            case ["consoles", namespace, name, "screen"]:
+                return await self._console_requests.show_screen(request, person, (namespace, name))
             case _:
                 raise NotFound(f"the dashboard has no GET {request.path}")
 
@@ -190,8 +190,10 @@ class Dashboard:
                 return self._sign_in.link(request, person)
             case "DELETE", ["session"]:
                 return self._sign_in.sign_out(request, person)
-            case "POST", ["consoles", namespace, name, action]:
-                return await self._use_console(request, person, (namespace, name), action)
+            case "POST", ["consoles", namespace, name, *what]:
+                return await self._console_requests.use(request, person, (namespace, name), what)
+            case "PATCH" | "DELETE", ["claims", namespace, name]:
+                return await self._claim(request, person, namespace, name)
             case _, ["leases", *key]:
                 return await self._lease(request, person, key)
             case _:
@@ -264,29 +266,19 @@ class Dashboard:
 
     async def _history(self, namespace: str, exporter: str) -> list[Lease]:
         """The newest of the ended leases of a target, newest first."""
-        found = await self._ended(namespace, HISTORY_MAX, lambda lease: _held(lease) == exporter)
-        return found[::-1]
+        ended = await self._parts.ended_leases.of(namespace)
+        found = [lease for lease in ended if _held(lease) == exporter]
+        return found[-HISTORY_MAX:][::-1]
 
     async def _timeline(self, request: Request, person: Person) -> Response:
         """The newest leases of a namespace that have or had a target, oldest first."""
         namespace = request.query.get("namespace", "")
         if not self._parts.people.scope(person).sees(LEASE, namespace):
             raise NotFound(f"there is no namespace {namespace} whose leases you may see")
-        found = await self._ended(namespace, TIMELINE_MAX, lambda lease: bool(_held(lease)))
+        found = await self._parts.ended_leases.of(namespace)
         found += [each for each in self._parts.views.leases.all(namespace) if _held(each)]
         now = self._parts.clock.now()
         return json_response({"leases": [rows.lease_row(each, now=now) for each in found]})
-
-    async def _ended(
-        self, namespace: str, count: int, wanted: Callable[[Lease], bool]
-    ) -> list[Lease]:
-        """The newest of the ended leases, oldest first; their names sort by their age."""
-        found: deque[Lease] = deque(maxlen=count)
-        ended = self._parts.objects.pages(Lease, namespace=namespace, labels=ENDED_LABEL)
-        async with contextlib.aclosing(ended) as pages:
-            async for page in pages:
-                found.extend(lease for lease in page if wanted(lease))
-        return list(found)
 
     # Acting
 
@@ -300,61 +292,18 @@ class Dashboard:
             return await act(request, person, lease)
         raise NotFound(f"the dashboard has no {request.method} {request.path}")
 
+    async def _claim(self, request: Request, person: Person, namespace: str, name: str) -> Response:
+        claim = self._parts.views[DeviceClaim].get(namespace, name)
+        if claim is None or not self._parts.people.scope(person).sees(CLAIM, namespace):
+            raise NotFound(f"there is no claim {name} in namespace {namespace}")
+        actions = self._parts.leases
+        act = actions.update_claim if request.method == "PATCH" else actions.release_claim
+        return await act(request, person, claim)
+
     async def _seen_lease(self, person: Person, namespace: str, name: str) -> Lease:
         if not self._parts.people.scope(person).sees(LEASE, namespace):
             raise NotFound(f"there is no lease {name} in namespace {namespace}")
         return await self._parts.views.find_lease(namespace, name)
-
-    async def _console(self, request: Request, person: Person, key: tuple[str, str]) -> Response:
-        """Open the console of a lease as its holder, and show it."""
-        await self._holder(person, key)
-        parts = self._parts
-
-        async def dial() -> Call:
-            return await parts.switchboard.dial(await self._holder(person, key), key[1])
-
-        async def allowed() -> bool:
-            try:
-                current = await self._sign_in.still(person)
-                return current is not None and await self._holder(current, key) is not None
-            except LabError:
-                return False
-
-        opened = parts.consoles.find(key) is None
-        last = request.headers.get("last-event-id", "")
-        response = events(parts.consoles.open(key, dial).view(last, allowed))
-        if opened:
-            parts.recorder.record(
-                replace(request, method="CONNECT"), person, response, target=lease_target(*key)
-            )
-        return response
-
-    async def _use_console(
-        self, request: Request, person: Person, key: tuple[str, str], action: str
-    ) -> Response:
-        await self._holder(person, key)
-        console = self._parts.consoles.get(key)
-        if action == "input":
-            console.type(request.body)
-        elif action == "power":
-            wanted: PowerAction = decoded(request.body, PowerAction)
-            await console.power(wanted.action)
-            response = json_response({})
-            self._parts.recorder.record(request, person, response, target=lease_target(*key))
-        else:
-            raise NotFound(f"a console has no {action}")
-        return json_response({})
-
-    async def _holder(self, person: Person, key: tuple[str, str]) -> Client:
-        """The client that holds the lease; raises unless the person may act as that client."""
-        lease = await self._seen_lease(person, *key)
-        name = lifecycle.holder(lease)
-        if lease.status.ended:
-            raise NotFound(f"lease {key[1]} has ended")
-        client = self._parts.views.clients.get(key[0], name)
-        if client is None or not self._parts.people.may_act_as(person, key[0], name):
-            raise Forbidden(f"lease {key[1]} belongs to {name}, and you may not act as {name}")
-        return client
 
     async def _object(self, request: Request, person: Person, path: str) -> Response:
         """Pass a request to the API server, which authorizes and records it."""

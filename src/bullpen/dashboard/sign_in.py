@@ -12,7 +12,7 @@ from bullpen.dashboard import audit_trail, protection
 from bullpen.dashboard.pages import PREFIX
 from bullpen.dashboard.people import People, Person
 from bullpen.dashboard.recording import Recorder
-from bullpen.dashboard.rows import POOL
+from bullpen.dashboard.rows import POOL, PROVIDER
 from bullpen.dashboard.sessions import Session, Sessions, random_secret
 from bullpen.errors import LabError, NotFound, Unauthorized
 from bullpen.identity import subjects
@@ -131,6 +131,7 @@ class SignIn:
         }
 
     def whoami(self, person: Person, session: Session) -> Document:
+        scope = self.people.scope(person)
         return {
             "user": _shown_name(person),
             "csrf": session.csrf,
@@ -145,7 +146,8 @@ class SignIn:
                 for client in person.clients
             ],
             "audit": self.people.may(person, audit_trail.RIGHT),
-            "pools": self.people.scope(person).sees_any(POOL),
+            "pools": scope.sees_any(POOL),
+            "providers": scope.sees_any(PROVIDER),
         }
 
     # At an outside issuer

@@ -29,6 +29,7 @@ from bullpen.app.metrics import (
     WebhookMetrics,
 )
 from bullpen.app.router_metrics import RouterMetrics
+from bullpen.controllers.leases.lease_counter import LeaseCounter
 from bullpen.core.leases.lease_figures import Assigned, Ended, Refused, Requested, figures
 from bullpen.kit.clock import SystemClock, VirtualClock
 from bullpen.runtime.exposition import exposition
@@ -57,7 +58,7 @@ def exposed() -> Iterator[Metric]:
     yield from FaultMetrics(SimpleNamespace(counts={}, all=tuple)).collect()  # type: ignore[arg-type]
     yield from AuditMetrics(SimpleNamespace(recorded=0, dropped=0)).collect()  # type: ignore[arg-type]
     yield from ConnectionMetrics(()).collect()
-    yield from LeaseMetrics(nothing(), clock=SystemClock()).collect()
+    yield from LeaseMetrics(nothing(), nothing().leases, clock=SystemClock()).collect()
     yield from WebhookMetrics(SimpleNamespace(results={}, queued=dict)).collect()  # type: ignore[arg-type]
     yield from RouterMetrics(SimpleNamespace(joined=0, passed=lambda: (0, 0))).collect()  # type: ignore[arg-type]
 
@@ -138,7 +139,8 @@ def test_the_waits_of_leases_lead_to_their_traces_in_openmetrics() -> None:
         leases=SimpleNamespace(listen=listeners.append, all=lambda: iter(())), exporters=empty
     )
     collectors = CollectorRegistry()
-    collectors.register(LeaseMetrics(views, clock=VirtualClock(NOON)))
+    clock = VirtualClock(NOON)
+    collectors.register(LeaseMetrics(views, LeaseCounter(views, clock=clock), clock=clock))
     uid = "6f0d4f0e-31b1-4d0c-9f43-5b2c8a5b7a10"
     made = lease()
     made = replace(made, metadata=replace(made.metadata, uid=uid))

@@ -36,7 +36,7 @@ async def always() -> bool:
 
 
 def made_console() -> Console:
-    return Console(CONFIG, never, epoch="e")
+    return Console(CONFIG, never, RandomIds(), epoch="e")
 
 
 async def shown(console: Console, last: str = "", *, events: int) -> list[tuple[str, Any]]:
@@ -117,7 +117,7 @@ async def test_a_console_that_cannot_connect_says_why() -> None:
     async def refused() -> Call:
         raise OSError("no router")
 
-    console = Console(CONFIG, refused, epoch="e")
+    console = Console(CONFIG, refused, RandomIds(), epoch="e")
     running = asyncio.ensure_future(console.run())
     await asyncio.sleep(0.05)
     running.cancel()
@@ -153,6 +153,10 @@ def test_only_who_may_act_as_the_holder_opens_its_console() -> None:
             assert (await other.call("GET", path)).status == code
             assert (await other.call("POST", f"{path}/input", "x")).status == code
             assert (await other.call("POST", f"{path}/power", {"action": "on"})).status == code
+            assert (await other.call("GET", f"{path}/screen")).status == code
+            assert (await other.call("POST", f"{path}/screen/x", "x")).status == code
+            assert (await other.call("POST", f"{path}/flash", {"size": 1})).status == code
+            assert (await other.call("POST", f"{path}/flash/x/0", "x")).status == code
         admin = await world.browser(ADMIN_TOKEN)
         assert (await admin.call("POST", f"{path}/input", "x")).status == 404, "not open yet"
         assert (await admin.call("GET", "consoles/default/nothing")).status == 404

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.exporterset import SET_NAME, ExporterSet
+from bullpen.core.leases import recent_waits
+from bullpen.core.leases.lease_figures import Assigned
+from bullpen.core.leases.recent_waits import RecentWaits, Wait
 from bullpen.dashboard import history
 from bullpen.dashboard.history import History
 from bullpen.errors import Refused
@@ -36,12 +39,16 @@ def test_samples_of_a_pool_become_its_history_and_survive_a_restart() -> None:
         await world.objects.create(pool("a"))
         await asyncio.sleep(1)
         kept: list[bytes] = []
-        first = History(world.lab.views, clock=world.clock, save=kept.append)
+        first = History(
+            world.lab.views, world.lab.lease_counter, clock=world.clock, save=kept.append
+        )
         running = asyncio.ensure_future(first.run())
         await asyncio.sleep(120)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        again = History(world.lab.views, clock=world.clock, save=kept.append)
+        again = History(
+            world.lab.views, world.lab.lease_counter, clock=world.clock, save=kept.append
+        )
         again.restore(kept[-1])
         for found in (first, again):
             for month in (False, True):
@@ -53,12 +60,48 @@ def test_samples_of_a_pool_become_its_history_and_survive_a_restart() -> None:
     DashboardWorld().run(story)
 
 
+def test_a_pool_has_its_hit_rate_and_waits_also_after_a_restart() -> None:
+    async def story(world: DashboardWorld) -> None:
+        views, counter = world.lab.views, world.lab.lease_counter
+        first = History(views, counter, clock=world.clock, save=print)
+        of_pool = await world.make_exporter("one", labels={SET_NAME: "a"})
+        of_none = await world.make_exporter("two")
+        for seconds, found in ((0, of_pool), (30, of_pool), (90, of_none)):
+            waited = timedelta(seconds=seconds)
+            counter.count(
+                "default", "uid", Assigned(found.metadata.name, waited, at_once=not seconds)
+            )
+        again = History(views, counter, clock=world.clock, save=print)
+        again.restore(first.saved())
+        for kept in (first, again):
+            assert kept.of("default", "ExporterSet/a", month=False)["waits"] == {
+                "served": 2,
+                "atOnce": 1,
+                "typicalSeconds": 0,
+                "slowSeconds": 30,
+            }
+
+    DashboardWorld().run(story)
+
+
+def test_waits_of_more_than_a_day_ago_do_not_count_and_the_newest_are_kept() -> None:
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    old = Wait(now - recent_waits.SPAN, timedelta(hours=1), at_once=False)
+    new = [Wait(now, timedelta(seconds=n), at_once=n < 90) for n in range(1, 101)]
+    found = RecentWaits([old, *new]).summary(now)
+    assert (found.served, found.at_once) == (100, 89)
+    assert (found.typical, found.slow) == (timedelta(seconds=50), timedelta(seconds=95))
+    many = RecentWaits(new * (recent_waits.WAITS_MAX // 100 + 1))
+    assert many.summary(now).served == recent_waits.WAITS_MAX
+    assert RecentWaits().summary(now).typical is None
+
+
 def test_a_full_disk_costs_history_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     def full(_: bytes) -> None:
         raise Refused("history.json cannot be written: No space left on device")
 
     async def story(world: DashboardWorld) -> None:
-        found = History(world.lab.views, clock=world.clock, save=full)
+        found = History(world.lab.views, world.lab.lease_counter, clock=world.clock, save=full)
         running = asyncio.ensure_future(found.run())
         await asyncio.sleep(1)
         running.cancel()
@@ -77,7 +120,9 @@ def test_a_full_disk_costs_history_and_nothing_else(caplog: pytest.LogCaptureFix
 )
 def test_a_file_that_cannot_be_read_loses_the_history_and_nothing_else(data: bytes) -> None:
     async def story(world: DashboardWorld) -> None:
-        found = History(world.lab.views, clock=world.clock, save=lambda saved: None)
+        found = History(
+            world.lab.views, world.lab.lease_counter, clock=world.clock, save=lambda saved: None
+        )
         found.restore(data)
         assert found.of("a", "b", month=False)["points"] == []
 
@@ -91,7 +136,9 @@ def test_the_number_of_pools_with_a_history_is_bounded(monkeypatch: pytest.Monke
         for name in ("a", "b", "c"):
             await world.objects.create(pool(name))
         await asyncio.sleep(1)
-        found = History(world.lab.views, clock=world.clock, save=lambda saved: None)
+        found = History(
+            world.lab.views, world.lab.lease_counter, clock=world.clock, save=lambda saved: None
+        )
         found.sample()
         kept = [
             name

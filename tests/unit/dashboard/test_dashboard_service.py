@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from bullpen.api import codec
+from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
+from bullpen.api.kinds.providerconfig import (
+    ProviderConfig,
+    ProviderConfigSpec,
+    ProviderConfigStatus,
+    ProviderHost,
+)
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
-from bullpen.dashboard import feed
+from bullpen.dashboard import ended_leases, feed
 from bullpen.dashboard.feed import Changes
 from support.dashboard_world import (
     ADMIN_TOKEN,
@@ -312,6 +322,35 @@ def test_a_quiet_stream_shows_signs_of_life() -> None:
     told(story)
 
 
+def test_providers_are_seen_by_those_who_may_list_them_and_without_their_parameters() -> None:
+    async def story(world: DashboardWorld) -> None:
+        spec = ProviderConfigSpec(provisioner="ec2.jumpstarter.dev", parameters={"secret": "s"})
+        made = await world.objects.create(
+            ProviderConfig(metadata=ObjectMeta(name="aws", namespace="default"), spec=spec)
+        )
+        host = ProviderHost(name="h1", slots=2, used=1, answering=True)
+        await world.objects.update_status(
+            replace(made, status=ProviderConfigStatus(hourly_cost="0.25", hosts=(host,)))
+        )
+        await asyncio.sleep(1)
+        for token, sees in (
+            (ADMIN_TOKEN, True),
+            (VIEW_TOKEN, True),
+            (client_token("alice"), False),
+        ):
+            browser = await world.browser(token)
+            session = await browser.call("GET", "session")
+            assert session.document["providers"] is sees
+            async with browser.stream() as events:
+                _, data = await events.next()
+            found = data["rows"].get("provider", [])
+            assert [row["hourlyCost"] for row in found] == ["0.25"] * sees
+            assert [row["hosts"][0]["used"] for row in found] == [1] * sees
+            assert "secret" not in repr(data)
+
+    told(story)
+
+
 # Leases
 
 
@@ -349,6 +388,76 @@ def test_a_client_cannot_touch_the_lease_of_another() -> None:
         assert not (await world.lease(name)).spec.release
 
     told(story)
+
+
+def test_a_claim_is_seen_and_released_by_its_client_and_by_those_who_may_write_it() -> None:
+    async def story(world: DashboardWorld) -> None:
+        for name in ("first", "second"):
+            await world.objects.create(claim(name))
+        await asyncio.sleep(1)
+        alice, bob, admin, viewer, stranger = [
+            await world.browser(token)
+            for token in (
+                client_token("alice"),
+                client_token("bob"),
+                ADMIN_TOKEN,
+                VIEW_TOKEN,
+                STRANGER_TOKEN,
+            )
+        ]
+        for browser in (alice, bob, admin, viewer):
+            async with browser.stream() as events:
+                (row, _) = (await events.next())[1]["rows"]["claim"]
+                assert (row["name"], row["client"], row["phase"]) == ("first", "alice", "waiting")
+                assert row["requests"] == ["dut: 2 board", "peer: board or all can"]
+                assert row["constraints"] == ["same site", "different rack of dut if possible"]
+                assert row["message"]
+        async with stranger.stream() as events:
+            assert (await events.next())[1]["rows"] == {}
+        path = "claims/default/first"
+        assert (await stranger.call("DELETE", path)).status == 404
+        for browser in (bob, viewer):
+            assert (await browser.call("DELETE", path)).status == 403
+            assert (await browser.call("PATCH", path, {"duration": "2h"})).status == 403
+        assert (await alice.call("PATCH", path, {"duration": "2h"})).status == 200
+        assert (await admin.call("PATCH", path, {"client": "bob"})).status == 200
+        found = await world.objects.get(DeviceClaim, "default", "first")
+        assert found.spec.duration == timedelta(hours=2)
+        assert (await alice.call("DELETE", path)).status == 403, "it is bob's now"
+        assert (await bob.call("DELETE", path)).status == 200
+        async with alice.stream() as events:
+            rows = (await events.next())[1]["rows"]["claim"]
+        assert [row["name"] for row in rows] == ["second"]
+        targets = [event.target for event in world.audit.events if event.verb == "delete"]
+        assert targets[-1] is not None
+        assert (targets[-1].resource, targets[-1].name) == ("deviceclaims", "first")
+
+    told(story)
+
+
+def claim(name: str) -> DeviceClaim:
+    def asked(kind: str, **form: Any) -> Any:
+        return {"deviceClassName": kind, **form}
+
+    every = asked("can", name="c", allocationMode="All")
+    document = {
+        "apiVersion": DeviceClaim.api_version,
+        "kind": DeviceClaim.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "clientRef": {"name": "alice"},
+            "duration": "1h",
+            "requests": [
+                {"name": "dut", "exactly": asked("board", count=2)},
+                {"name": "peer", "firstAvailable": [asked("board", name="b"), every]},
+            ],
+            "constraints": [
+                {"matchAttribute": "site"},
+                {"distinctAttribute": "rack", "requests": ["dut"], "prefer": True},
+            ],
+        },
+    }
+    return codec.decode(DeviceClaim, document)
 
 
 def test_an_administrator_leases_for_a_client_and_ends_leases_as_kubectl_would() -> None:
@@ -394,9 +503,9 @@ def test_a_form_that_makes_no_sense_is_answered_with_what_is_wrong(body: object,
 
 def test_a_selector_is_matched_while_it_is_typed() -> None:
     async def story(world: DashboardWorld) -> None:
-        await world.make_exporter("e1", board="x")
-        await world.make_exporter("e2", board="x", online=False)
-        await world.make_exporter("e3", board="y")
+        await world.make_exporter("e1")
+        await world.make_exporter("e2", online=False)
+        await world.make_exporter("e3", labels={"board": "y"})
         await asyncio.sleep(1)
         alice = await world.browser(client_token("alice"))
         found = await alice.call("GET", "matches?namespace=default&selector=board%3Dx")
@@ -429,6 +538,52 @@ def test_the_timeline_and_the_page_of_a_target_show_ended_leases() -> None:
         detail = (await alice.call("GET", "targets/default/e1")).document
         assert [x["name"] for x in detail["history"]] == ["had-one"]
         assert (await alice.call("GET", "timeline?namespace=other")).status == 404
+
+    told(story)
+
+
+def test_ended_leases_are_read_once_and_followed_and_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: DashboardWorld) -> None:
+        readings = 0
+        pages = world.objects.pages
+
+        def counted(kind: Any, **options: Any) -> Any:
+            nonlocal readings
+            readings += kind is Lease
+            return pages(kind, **options)
+
+        monkeypatch.setattr(world.objects, "pages", counted)
+        alice = await world.browser(client_token("alice"))
+        monkeypatch.setattr(ended_leases, "LEASES_MAX", 2)
+        await world.make_exporter("e1", online=False)
+        ended: list[str] = []
+        for number in range(4):
+            ended.append(f"l{number}")
+            meta = ObjectMeta(name=ended[-1], namespace="default")
+            spec = LeaseSpec(
+                client_ref=LocalObjectReference(name="alice"),
+                exporter_ref=LocalObjectReference(name="e1"),
+            )
+            await world.objects.create(Lease(metadata=meta, spec=spec))
+            await asyncio.sleep(1)
+            made = await world.lease(ended[-1])
+            status = LeaseStatus(
+                exporter_ref=LocalObjectReference(name="e1"),
+                ended=True,
+                end_time=world.clock.now(),
+            )
+            await world.objects.update_status(replace(made, status=status))
+            await asyncio.sleep(1)
+            lease = await world.lease(ended[-1])
+            assert ENDED_LABEL in lease.metadata.labels, "the view does not hold it any more"
+            found = (await alice.call("GET", "timeline?namespace=default")).document["leases"]
+            assert [row["name"] for row in found] == ended[-2:]
+        assert readings == 1
+        await asyncio.sleep(world.lab.settings.retention.total_seconds())
+        alice = await world.browser(client_token("alice"))
+        assert (await alice.call("GET", "timeline?namespace=default")).document["leases"] == []
 
     told(story)
 

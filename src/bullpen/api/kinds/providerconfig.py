@@ -77,6 +77,25 @@ class ProviderQuota(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderHost(Struct):
+    """What is known of one host of a provider that has hosts."""
+
+    name: str = field(metadata=about("Its name in spec.parameters.", required=True))
+    address: str = field(default="", metadata=about("Where it is reached."))
+    slots: int = field(default=0, metadata=about("The most instances that run there at a time."))
+    used: int = field(
+        default=0, metadata=about("Slots with an instance that runs or starts, as last seen.")
+    )
+    drain: bool = field(default=False, metadata=about("Nothing is started there any more."))
+    answering: bool = field(
+        default=False, metadata=about("Whether it answered when it was last asked.")
+    )
+    error: str = field(
+        default="", metadata=about("Why it cannot be used; empty if it can, or was not asked yet.")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderConfigStatus(Struct):
     """What is known of the provider."""
 
@@ -95,6 +114,10 @@ class ProviderConfigStatus(Struct):
     )
     quota: ProviderQuota | None = field(
         default=None, metadata=about("The provider's own limit, if it tells.")
+    )
+    hosts: tuple[ProviderHost, ...] = field(
+        default=(),
+        metadata=about("Its hosts, if it has any.", list_keys=("name",)),
     )
     last_error: str = field(
         default="", metadata=about("Why the provider was last not reached; empty while it is.")

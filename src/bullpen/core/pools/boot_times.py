@@ -6,13 +6,13 @@ compared with the estimate that the boots before it gave.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from bullpen.api.kinds import exporterset
 from bullpen.api.kinds.exporterset import ExporterSetStatus
+from bullpen.kit.quantiles import quantile
 
 BOOTS_MAX = 32
 """Boots that count; older ones are forgotten."""
@@ -43,22 +43,22 @@ class BootTimes:
     @property
     def typical(self) -> timedelta | None:
         """Half of the boots took no longer; None if none was measured."""
-        return _quantile(self.recent, 0.5)
+        return quantile(self.recent, 0.5)
 
     @property
     def slow(self) -> timedelta | None:
         """Nine of ten boots took no longer; None if too few were measured."""
-        return None if len(self.recent) < BOOTS_FEW else _quantile(self.recent, 0.9)
+        return None if len(self.recent) < BOOTS_FEW else quantile(self.recent, 0.9)
 
     @property
     def error(self) -> timedelta | None:
         """By how much half of the estimates were wrong at most; None without any."""
         errors = [
-            abs(boot - (_quantile(self.recent[:number], 0.5) or ASSUMED))
+            abs(boot - (quantile(self.recent[:number], 0.5) or ASSUMED))
             for number, boot in enumerate(self.recent)
             if number
         ]
-        return _quantile(errors, 0.5)
+        return quantile(errors, 0.5)
 
     @property
     def lead(self) -> timedelta:
@@ -83,11 +83,3 @@ def on_record(boots: BootTimes) -> exporterset.BootTimes | None:
     if not boots.recent:
         return None
     return exporterset.BootTimes(recent=boots.recent, slow=boots.slow, estimate_error=boots.error)
-
-
-def _quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
-    """The smallest value that at least this share of the values does not exceed."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[math.ceil(len(ordered) * share) - 1]

@@ -96,6 +96,19 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """One host of a backend that has hosts, as its status shows it."""
+
+    name: str
+    address: str
+    slots: int
+    used: int
+    drain: bool
+    answers: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """What is known of one backend. Times are steady: setting the clock changes nothing."""
 
@@ -107,6 +120,7 @@ class Listing:
     """When the first of the latest listings began that showed nothing."""
 
     quota: Quota | None = None
+    hosts: tuple[HostState, ...] = ()
     missing: Mapping[str, timedelta] = field(default_factory=dict)
     """By id of a machine, since when the listings lack it."""
 

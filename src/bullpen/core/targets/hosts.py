@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from bullpen.core.targets.backends import LOST_AFTER
+from bullpen.core.targets.backends import LOST_AFTER, HostState
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 
 Key = tuple[str, str]
@@ -85,6 +85,18 @@ class HostView:
     def taken(self) -> frozenset[Key]:
         """The instances that have a slot."""
         return self.starting | {each.key for each in self.instances if each.up}
+
+    @property
+    def state(self) -> HostState:
+        return HostState(
+            name=self.name,
+            address=self.address,
+            slots=self.slots,
+            used=len(self.taken),
+            drain=self.drain,
+            answers=self.answers,
+            error=self.error,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from bullpen.api.kinds.providerconfig import (
     ProviderConfig,
     ProviderConfigStatus,
+    ProviderHost,
     ProviderLimits,
     ProviderQuota,
 )
@@ -105,6 +106,18 @@ def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
         orphans=sum(not _is_owned(machine, seen.owners) for machine in listing.machines),
         quota=_quota(listing),
         hourly_cost=f"{backends.spend(listing):.2f}" if listing.begun is not None else "",
+        hosts=tuple(
+            ProviderHost(
+                name=host.name,
+                address=host.address,
+                slots=host.slots,
+                used=host.used,
+                drain=host.drain,
+                answering=host.answers,
+                error=host.error,
+            )
+            for host in listing.hosts
+        ),
         last_error=listing.error,
         conditions=found,
     )

@@ -161,6 +161,7 @@ class HostsProvisioner:
                 instances=sum(view.slots for view in views),
                 used=sum(len(view.taken) for view in views),
             ),
+            hosts=tuple(view.state for view in views),
             silent_since=min(silent, default=None),
             error=self._mistakes.get(backend, "") or hosts.problems(views),
         )
