@@ -25,6 +25,9 @@ from bullpen.sim.world import World
 STEPS_TO_CRASH_MAX = 60
 """Maximum turns of the event loop before a crash, so that it can hit any await."""
 
+TOKEN_LOOK = 0.5
+"""Seconds between two looks whether a board has a new token."""
+
 CLOCK_JUMPS_MAX = (1.0, 20.0, 600.0, 4 * 3600.0)
 """Maximum seconds by which the wall clock is set at a time, longer than any token lasts."""
 
@@ -310,7 +313,18 @@ class Story:
         """A token is replaced; its owner is given the new one, and the old one is worth nothing."""
         boards = [(Role.EXPORTER, f"board{n}") for n in range(self._world.plan.boards)]
         role, name = chance.choice([*boards, *((Role.CLIENT, client) for client in CLIENTS)])
+        before = self._world.token(role, SPACE, name)
         await self._operator.delete("Secret", SPACE, secret_name(role, name))
+        if role is Role.EXPORTER:
+            await self._new_config(name, before)
+
+    async def _new_config(self, board: str, before: str) -> None:
+        """An exporter reads its token once, so it is restarted when there is a new one."""
+        while self._world.token(Role.EXPORTER, SPACE, board) in ("", before):  # noqa: ASYNC110
+            await asyncio.sleep(TOKEN_LOOK)
+        if board not in self._world.down:
+            self._world.unplug((SPACE, board))
+            self._world.plug(SPACE, board)
 
     async def _exporter_hangs(self, chance: random.Random) -> None:
         if key := self._any_player(chance):
