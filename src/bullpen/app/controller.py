@@ -115,7 +115,7 @@ async def _serving(
     here: Joined,
     sources: Sources,
     announce: Callable[[str], None],
-    traces: Traces,
+    traces: Traces | None,
 ) -> AsyncIterator[str]:
     """Everything a leader does; yields a description once it is ready."""
     identity = await _identity(settings, here, sources)

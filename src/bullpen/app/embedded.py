@@ -63,7 +63,6 @@ from bullpen.services.grpc.recording import CallRecorder
 from bullpen.services.grpc.server import GrpcServer, Tls
 from bullpen.services.pool_loads import PoolLoads
 from bullpen.services.router.server import Router, tls_context
-from bullpen.services.traces import Traces
 from bullpen.store.sqlite import SqliteStore
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -301,11 +300,11 @@ class _Process:
             traces=await self.make_traces(),
         )
 
-    async def make_traces(self) -> Traces:
+    async def make_traces(self) -> LeaseTraces | None:
         traces = await self.stack.enter_async_context(
             tracing(self.settings.tracing, "bullpen", clock=self.sources.clock)
         )
-        if isinstance(traces, LeaseTraces):
+        if traces is not None:
             self.router.on_first_byte = traces.first_byte
         return traces
 

@@ -64,7 +64,7 @@ from bullpen.services.grpc.client import LabelSettings
 from bullpen.services.router.pairing import fencing
 from bullpen.services.routing import ROUTER_LABEL, Routers
 from bullpen.services.signals import Signals
-from bullpen.services.traces import NoTraces, Traces
+from bullpen.services.traces import Traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +208,9 @@ class Lab:
         self.member_changed: Trigger[Key] = Trigger()
         """Members of pools whose instance must be looked at."""
 
-        self.traces = traces or NoTraces()
-        self.traces.follow(self.views.leases)
+        self.traces = traces
+        if traces is not None:
+            traces.follow(self.views.leases)
         self.started = False
         self._keys = keys
         self._provisioners = provisioners

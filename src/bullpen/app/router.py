@@ -51,7 +51,6 @@ from bullpen.services.routing import (
     NAMESPACE,
     ROUTER_LABEL,
 )
-from bullpen.services.traces import Traces
 
 log = logging.getLogger("bullpen.router")
 
@@ -255,13 +254,13 @@ async def route(
     sources: Sources,
     announce: Callable[[str], None],
     *,
-    traces: Traces | None = None,
+    traces: LeaseTraces | None = None,
 ) -> None:
     """Route until the home asks to stop."""
     router = Router(
         Tickets(home.stream_key),
         clock=sources.clock,
-        on_first_byte=traces.first_byte if isinstance(traces, LeaseTraces) else None,
+        on_first_byte=traces.first_byte if traces is not None else None,
     )
     with contextlib.closing(taken_port(settings.listen, settings.port)) as listener:
         endpoint = settings.endpoint or f"{settings.host}:{listener.getsockname()[1]}"

@@ -17,7 +17,6 @@ from bullpen.core.leases.sessions import Session
 from bullpen.errors import Refused
 from bullpen.kit.clock import Clock
 from bullpen.runtime.informer import Informer
-from bullpen.services.traces import NoTraces, Traces
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
@@ -131,10 +130,10 @@ class LeaseTraces:
 @contextlib.asynccontextmanager
 async def tracing(
     settings: TracingSettings, service: str, *, clock: Clock
-) -> AsyncIterator[Traces]:
-    """Report traces while the context is open, then send what is left, for a limited time."""
+) -> AsyncIterator[LeaseTraces | None]:
+    """Report traces while the context is open, then send what is left; None without a collector."""
     if not settings.endpoint:
-        yield NoTraces()
+        yield None
         return
     sender = _sender(settings.endpoint)
     try:

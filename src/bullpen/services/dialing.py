@@ -80,7 +80,7 @@ class Switchboard:
         signals: Signals,
         clock: Clock,
         ids: Ids,
-        traces: Traces,
+        traces: Traces | None = None,
     ) -> None:
         self._traces = traces
         self._views = views
@@ -153,7 +153,8 @@ class Switchboard:
         match gate.verdict:
             case Verdict.PROCEED:
                 call = self._connect(lease)
-                self._traces.dialled(lease, start=start)
+                if self._traces is not None:
+                    self._traces.dialled(lease, start=start)
                 return call
             case Verdict.WAIT:
                 raise NotReady(gate.message)

@@ -64,7 +64,7 @@ class Leases:
         signals: Signals,
         clock: Clock,
         ids: Ids,
-        traces: Traces,
+        traces: Traces | None = None,
     ) -> None:
         self._traces = traces
         self._objects = objects
@@ -118,10 +118,12 @@ class Leases:
         self._gatekeeper.check_duration(lifecycle.lasts(lease, now=now))
         async with self._gatekeeper.creating(client, name):
             created = await self._objects.create(lease)
-            self._traces.requested(created, start=now)
+            if self._traces is not None:
+                self._traces.requested(created, start=now)
             self._views.leases.observe(created)
         held = await self._held(created, DECIDE_SECONDS_MAX, _decided)
-        self._traces.created(created, start=now)
+        if self._traces is not None:
+            self._traces.created(created, start=now)
         return held
 
     async def get(self, namespace: str, name: str) -> Lease:

@@ -1,4 +1,4 @@
-"""What the services tell about a lease while it is served; by default, they tell it to no one."""
+"""What the services tell about a lease while it is served, if it is traced."""
 
 from __future__ import annotations
 
@@ -25,17 +25,3 @@ class Traces(Protocol):
 
     def first_byte(self, session: Session) -> None:
         """The first byte from the exporter was passed on."""
-
-
-class NoTraces:
-    """Leases are not traced."""
-
-    def follow(self, leases: Informer[Lease]) -> None: ...
-
-    def requested(self, lease: Lease, *, start: datetime) -> None: ...
-
-    def created(self, lease: Lease, *, start: datetime) -> None: ...
-
-    def dialled(self, lease: Lease, *, start: datetime) -> None: ...
-
-    def first_byte(self, session: Session) -> None: ...

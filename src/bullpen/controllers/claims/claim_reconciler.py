@@ -319,12 +319,14 @@ class ClaimReconciler:
 
     async def _perform(self, decision: Serve | Hold, now: datetime) -> None:
         claim = decision.claim
-        found = self._leases(claim)
-        kept = member_replacement.kept_leases(found) if claim.status.members else ()
-        if kept:
-            found = tuple(lease for lease in found if lease not in kept)
-            if await self._cannot_be_replaced(claim, now):
-                return
+        every = self._leases(claim)
+        kept = member_replacement.kept_leases(every) if claim.status.members else ()
+        found = tuple(lease for lease in every if lease not in kept)
+        if claim_lifecycle.being_assigned(found, self._holders(found)):
+            # They got their exporters after the decision; their change starts another pass.
+            return
+        if kept and await self._cannot_be_replaced(claim, now):
+            return
         match decision:
             case Serve(answer=answer):
                 step = await self._serve(claim, answer, found, kept, now)
