@@ -18,6 +18,7 @@ from itertools import combinations
 
 from bullpen.api.device_selectors import Comparison, parse_expression
 from bullpen.bench.hard_claims import INSTANCES, Hard
+from bullpen.bench.hard_queues import QUEUES, HardQueue
 from bullpen.bench.measure import Goal, Result, compare, interleaved
 from bullpen.core.claims.allocator import Allocator
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
@@ -51,7 +52,9 @@ async def run(
     passes, freed = await interleaved(rounds, _timed(large.full_pass), _timed(large.freed))
     ours, first_fit = await interleaved(rounds, _timed(little.full_pass), _timed(little.first_fit))
     quick, brute = await interleaved(rounds, _timed(least.full_pass), _timed(least.brute_force))
-    hard = await interleaved(rounds, *(_timed(_answer(make())) for make in INSTANCES))
+    answers = {found.name: _answer(found) for found in (make() for make in INSTANCES)}
+    answers |= {found.name: _decisions(found) for found in (make() for make in QUEUES)}
+    hard = await interleaved(rounds, *(_timed(answer) for answer in answers.values()))
     smallest = {"served": float(least.full_pass()), "brute force": float(least.brute_force())}
     served = {"served": float(large.full_pass()), "terms": float(len(large.terms))}
     compared = {"served": float(little.full_pass()), "first fit": float(little.first_fit())}
@@ -72,12 +75,12 @@ async def run(
             goal=Goal(1.0, at_least=False),
         ),
         compare(
-            f"the slowest of {len(INSTANCES)} claims that are hard to answer",
+            f"the slowest of {len(answers)} claims and queues that are hard to answer",
             [max(times) for times in zip(*hard, strict=True)],
             [HARD_MS] * rounds,
             unit="ms",
             goal=Goal(1.0, at_least=False),
-            details={make().name: min(times) for make, times in zip(INSTANCES, hard, strict=True)},
+            details={name: min(times) for name, times in zip(answers, hard, strict=True)},
         ),
         compare(
             f"full pass, {small:,} claims on {small:,} devices, against first fit",
@@ -108,6 +111,12 @@ def _answer(hard: Hard) -> Callable[[], object]:
         return allocator.allocate(hard.terms, Ledger(index))
 
     return answer
+
+
+def _decisions(hard: HardQueue) -> Callable[[], object]:
+    """One pass over the queue; the index of the lab is there."""
+    index = InventoryIndex(hard.inventory)
+    return lambda: hard.answer(index)
 
 
 def _timed(work: Callable[[], object]) -> Callable[[], Awaitable[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -25,11 +26,13 @@ from bullpen.bench.hard_claims import (
     same,
     two_distinct_attributes,
 )
+from bullpen.bench.hard_queues import QUEUES, HardQueue, outcome
 from bullpen.core.claims.allocator import Verdict
 from bullpen.core.claims.claim import Constraint, Criteria
 from bullpen.core.claims.claim_queue import affected
 from bullpen.core.claims.criteria import ClassDefinition
 from bullpen.core.claims.inventory import Inventory
+from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
 from support.claim_reference import allocate, allocator_of
 
@@ -45,6 +48,17 @@ def test_a_hard_instance_is_answered_with_little_work(make: Callable[[], Hard]) 
     if hard.alternatives is not None:
         chosen = {k: v for k, v in answer.alternatives.items() if k in hard.alternatives}
         assert chosen == hard.alternatives
+
+
+@pytest.mark.parametrize("make", QUEUES, ids=lambda make: make.__name__)
+def test_a_hard_queue_is_decided_with_few_questions(make: Callable[[], HardQueue]) -> None:
+    """H14 to H17: starvation, gangs that cross, bookings, and victims that are gangs."""
+    hard = make()
+    allocator, decisions = hard.answer(InventoryIndex(hard.inventory))
+    assert Counter(map(outcome, decisions)) == hard.expected
+    assert hard.first in (None, decisions[0])
+    assert allocator.questions <= hard.questions_max
+    assert allocator.steps <= hard.steps_max
 
 
 def test_an_exhausted_budget_means_unknown_and_never_no() -> None:

@@ -96,6 +96,12 @@ class Allocator:
         self._candidates: dict[Terms, tuple[int, ...]] = {}
         """For claims for one device: the devices that each alternative tolerates, free or not."""
 
+        self.questions = 0
+        """How often it was asked about a claim."""
+
+        self.steps = 0
+        """The combinations that were tried for all of them."""
+
     def allocate(
         self, terms: Terms, ledger: Ledger, *, allowed: int | None = None, budget: int = BUDGET
     ) -> Answer:
@@ -103,6 +109,7 @@ class Allocator:
 
         ``allowed``: the devices that policies allow; None for all.
         """
+        self.questions += 1
         usable = self.index.everything if allowed is None else allowed
         if terms.single:
             found = self._single(terms, ledger, usable)
@@ -113,6 +120,8 @@ class Allocator:
             return _Search(self, terms, ledger, usable, work).answer()
         except BudgetExhausted:
             return Answer(verdict=Verdict.UNKNOWN, steps=work.steps)
+        finally:
+            self.steps += work.steps
 
     def _single(self, terms: Terms, ledger: Ledger, usable: int) -> Answer | None:
         """The answer to a claim for one device, which needs no search; None if it needs one.
