@@ -11,6 +11,7 @@ import pytest
 
 from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
 from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
+from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.meta import LocalObjectReference
@@ -52,6 +53,41 @@ def test_a_claim_for_two_becomes_two_leases_of_its_client() -> None:
                 assert lease.status.exporter_ref == LocalObjectReference(name=member.device)
                 assert holders(world)[member.device] == lease.metadata.name
             assert conditions.holds(found.status.conditions, "Ready")
+
+    LabWorld().run(story)
+
+
+def test_the_config_of_the_class_is_copied_when_the_devices_are_decided() -> None:
+    """A later edit changes what other claims get, and nothing for this one."""
+
+    async def configure(world: LabWorld, firmware: str) -> None:
+        found = await world.objects.get(DeviceClass, "", "any")
+        spec = replace(found.spec, config={"firmware": firmware})
+        await world.objects.update(replace(found, spec=spec))
+
+    def copied(found: DeviceClaim) -> list[tuple[str, int, object]]:
+        assert found.status.allocation is not None
+        return [
+            (c.name, c.generation, c.config["firmware"]) for c in found.status.allocation.classes
+        ]
+
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a", "b"):
+            await configure(world, "1")
+            await make_claim(world, "c")
+            await make_claim(world, "d")
+            assert copied(await allocated(world)) == [("any", 2, "1")]
+            assert claim(world, "d").status.allocation is None, "nothing is decided for it"
+            await configure(world, "2")
+            await world.settle()
+            assert copied(claim(world)) == [("any", 2, "1")]
+            await edit(world, release=True)
+            second = await allocated(world, "d")
+            assert copied(second) == [("any", 3, "2")]
+            assert second.status.allocation is not None
+            sources = [(s.kind, s.name, s.generation) for s in second.status.allocation.inventory]
+            assert sources == [("Exporter", "a", 1), ("Exporter", "b", 1)]
+            assert copied(claim(world)) == [("any", 2, "1")], "an ended claim keeps its record"
 
     LabWorld().run(story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -94,6 +95,22 @@ def test_what_is_free_is_in_the_answer(world: LabWorld) -> None:
             found = await get(world)
             assert devices(found) == ["e1", "e2"]
             assert all(m.lease.startswith(f"{PARENT}/leases/") for m in found.status.members)
+
+    world.run(story)
+
+
+def test_a_client_reads_the_config_that_was_copied_for_its_claim(world: LabWorld) -> None:
+    config = {"firmware": "2.1", "limits": {"retries": 2**60}}
+
+    async def story(world: LabWorld) -> None:
+        async with boards(world, "e1"):
+            any_ = await world.objects.get(DeviceClass, "", "any")
+            await world.objects.update(replace(any_, spec=replace(any_.spec, config=config)))
+            await create(world, count=1)
+            await world.until(lambda: world.exporter("e1").status.lease_ref is not None)
+            (found,) = (await get(world)).status.allocation.classes
+            assert (found.name, found.generation, found.requests) == ("any", 2, ["boards"])
+            assert json.loads(found.config) == config
 
     world.run(story)
 

@@ -17,7 +17,7 @@ from bullpen.client.tunnel import Tunnel, dialling
 from bullpen.errors import LabError, LeaseRefused, TimedOut, Unreachable
 from bullpen.protocol import claims_pb2
 
-REFUSALS = frozenset({"Unsatisfiable", "ClientNotFound", "QuotaExceeded"})
+REFUSALS = frozenset({"Unsatisfiable", "ClientNotFound", "QuotaExceeded", "ConfigTooLarge"})
 """Reasons for which waiting is of no use as things are."""
 
 WATCH_AGAIN_SECONDS = 1.0

@@ -186,16 +186,48 @@ class Constraint(_message.Message):
     def __init__(self, match_attribute: _Optional[str] = ..., distinct_attribute: _Optional[str] = ..., requests: _Optional[_Iterable[str]] = ..., prefer: _Optional[bool] = ...) -> None: ...
 
 class ClaimStatus(_message.Message):
-    __slots__ = ("members", "ended", "end_time", "conditions")
+    __slots__ = ("members", "ended", "end_time", "conditions", "allocation")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Member]
     ended: bool
     end_time: _timestamp_pb2.Timestamp
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ended: _Optional[bool] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    allocation: Allocation
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ended: _Optional[bool] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
+
+class Allocation(_message.Message):
+    __slots__ = ("classes", "inventory")
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    INVENTORY_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedCompositeFieldContainer[AllocatedClass]
+    inventory: _containers.RepeatedCompositeFieldContainer[AllocationSource]
+    def __init__(self, classes: _Optional[_Iterable[_Union[AllocatedClass, _Mapping]]] = ..., inventory: _Optional[_Iterable[_Union[AllocationSource, _Mapping]]] = ...) -> None: ...
+
+class AllocatedClass(_message.Message):
+    __slots__ = ("name", "generation", "requests", "config")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    generation: int
+    requests: _containers.RepeatedScalarFieldContainer[str]
+    config: str
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., requests: _Optional[_Iterable[str]] = ..., config: _Optional[str] = ...) -> None: ...
+
+class AllocationSource(_message.Message):
+    __slots__ = ("kind", "name", "generation")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    generation: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("request", "alternative", "device", "lease")

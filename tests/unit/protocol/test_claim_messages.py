@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import bullpen
 from bullpen.api import codec
+from bullpen.api.claim_allocation import ClaimAllocation
 from bullpen.api.fields import Struct, attributes
 from bullpen.api.kinds.deviceclaim import DeviceClaimSpec
 from bullpen.errors import BadRequest
@@ -70,6 +71,10 @@ def check_same(cls: type[Struct], descriptor: Any, path: str = "spec") -> int:
 
 def test_a_spec_has_the_same_fields_in_both_forms() -> None:
     assert check_same(DeviceClaimSpec, claims_pb2.ClaimSpec.DESCRIPTOR) > 40
+
+
+def test_an_allocation_has_the_same_fields_in_both_forms() -> None:
+    assert check_same(ClaimAllocation, claims_pb2.Allocation.DESCRIPTOR, "status.allocation") == 9
 
 
 WHOLE: Mapping[str, Any] = {

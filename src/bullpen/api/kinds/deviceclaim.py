@@ -15,6 +15,7 @@ from bullpen.api.admission_rules import (
     each,
     positive_rule,
 )
+from bullpen.api.claim_allocation import ClaimAllocation
 from bullpen.api.columns import Column
 from bullpen.api.fields import Kind, Limits, Rule, Struct, about
 from bullpen.api.kinds.deviceclass import (
@@ -275,6 +276,10 @@ class DeviceClaimStatus(Struct):
     members: tuple[ClaimMember, ...] = field(
         default=(),
         metadata=about("Its devices.", list_type="atomic", max_items=MEMBERS_MAX),
+    )
+    allocation: ClaimAllocation | None = field(
+        default=None,
+        metadata=about("What the choice of its devices was based on; set when they are decided."),
     )
     ended: bool = field(default=False, metadata=about("Whether the claim is over."))
     end_time: datetime | None = field(default=None, metadata=about("When it ended."))

@@ -90,7 +90,9 @@ class DeviceClassSpec(Struct):
     )
     config: Mapping[str, object] = field(
         default_factory=dict,
-        metadata=about("Settings for whoever uses the devices; copied when one is allocated."),
+        metadata=about(
+            "Settings for users of the devices; copied to the status of a claim that gets some."
+        ),
     )
 
 

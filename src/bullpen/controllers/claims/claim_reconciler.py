@@ -24,7 +24,6 @@ from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.claims import claim_lifecycle, member_replacement
-from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
     Hold,
@@ -328,11 +327,11 @@ class ClaimReconciler:
         if kept and await self._cannot_be_replaced(claim, now):
             return
         match decision:
-            case Serve(answer=answer):
-                step = await self._serve(claim, answer, found, kept, now)
+            case Serve():
+                step = await self._serve(decision, found, kept, now)
             case Hold(reason=reason, message=message, booked=booked):
                 step = None if booked else claim_lifecycle.next_step(found, ())
-                await self._wait(claim, reason, message, now)
+                await self._wait(claim, reason, message, now, decided=booked or bool(kept))
             case _:
                 assert_never(decision)
         match step:
@@ -352,23 +351,29 @@ class ClaimReconciler:
 
     async def _serve(
         self,
-        claim: DeviceClaim,
-        answer: Answer,
+        decision: Serve,
         found: tuple[Lease, ...],
         kept: tuple[Lease, ...],
         now: datetime,
     ) -> Create | Withdraw | None:
-        """Take the devices of pools, and return what is to be done about leases."""
+        """Record the decision, take the devices of pools, and return what is to do about leases."""
+        claim, answer = decision.claim, decision.answer
         wanted = claim_lifecycle.leases_for(claim, answer, kept)
         pools = self._pools(claim.metadata.namespace, answer.devices)
         step = claim_lifecycle.next_step(found, claim_lifecycle.reusing(found, wanted, pools))
         takes = not kept and not isinstance(step, Withdraw)
         if takes and not await self._holdings.take(claim, answer, now):
             return None
+        await change_status(
+            self._objects,
+            self._claims,
+            claim,
+            lambda c: claim_lifecycle.decided(c, decision.allocation),
+        )
         told = claim_lifecycle.wait_of(found) if step is None else None
         if told is not None:
             reason = "Provisioning" if claim_lifecycle.starting(found) else told.reason
-            await self._wait(claim, reason, told.message, now)
+            await self._wait(claim, reason, told.message, now, decided=True)
         return step
 
     async def _withdraw(self, leases: tuple[Lease, ...], *, kept: int) -> None:
@@ -398,13 +403,18 @@ class ClaimReconciler:
             await self._end(claim, reason, message, now)
         return reason in ("", "Expired")
 
-    async def _wait(self, claim: DeviceClaim, reason: str, message: str, now: datetime) -> None:
+    async def _wait(
+        self, claim: DeviceClaim, reason: str, message: str, now: datetime, *, decided: bool
+    ) -> None:
         if claim.status.members:
             lost = member_replacement.lost_members(claim, self._leases(claim))
             names = ", ".join(member.device for member in lost) or "a member"
             reason, message = "Replacing", f"{names} is being replaced: {message}"
         await self._say(
-            claim, lambda c: claim_lifecycle.waiting(c, reason=reason, message=message, now=now)
+            claim,
+            lambda c: claim_lifecycle.waiting(
+                c, reason=reason, message=message, now=now, decided=decided
+            ),
         )
 
     async def _create(self, lease: Lease) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from bullpen.api.claim_allocation import ClaimAllocation
 from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.devicepool import DevicePool
@@ -79,6 +80,9 @@ class Serve:
     answer: Answer
     begin: datetime | None = None
     """When they are booked for; None for now."""
+
+    allocation: ClaimAllocation | None = None
+    """What the status of the claim records about the decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bullpen.api.kinds.deviceclaim import ClaimMember, DeviceClaim, DeviceClaimStatus
+from bullpen.api.claim_allocation import ClaimAllocation
+from bullpen.api.kinds.deviceclaim import (
+    ClaimMember,
+    DeviceClaim,
+    DeviceClaimStatus,
+)
 from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease, LeaseSpec
 from bullpen.api.meta import (
@@ -313,9 +318,20 @@ def has_all(
     return _said(status, claim, holds=True, reason="Allocated", message=message, now=now)
 
 
-def waiting(claim: DeviceClaim, *, reason: str, message: str, now: datetime) -> DeviceClaimStatus:
-    """The status of a claim that has no devices yet."""
-    return _said(claim.status, claim, holds=False, reason=reason, message=message, now=now)
+def decided(claim: DeviceClaim, allocation: ClaimAllocation | None) -> DeviceClaimStatus:
+    """The status that records what the choice of the claim's devices is based on."""
+    return replace(claim.status, allocation=allocation)
+
+
+def waiting(
+    claim: DeviceClaim, *, reason: str, message: str, now: datetime, decided: bool = False
+) -> DeviceClaimStatus:
+    """The status of a claim that has not all of its devices.
+
+    ``decided``: which ones it gets is decided, or it keeps some.
+    """
+    status = claim.status if decided else replace(claim.status, allocation=None)
+    return _said(status, claim, holds=False, reason=reason, message=message, now=now)
 
 
 def ended(claim: DeviceClaim, *, reason: str, message: str, now: datetime) -> DeviceClaimStatus:

@@ -12,6 +12,7 @@ from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
 from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims import bitsets, claim_lifecycle, member_replacement, pool_allocations
+from bullpen.core.claims.allocation_record import AllocationRecords
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_bookings import ClaimBookings
@@ -187,11 +188,11 @@ class _Pass:
             claim, asked = waiting[decision.claim], claims[decision.claim]
             match decision:
                 case Start(answer=answer):
-                    yield Serve(claim, self._in_its_terms(claim, asked, answer))
+                    yield self._served(claim, self._in_its_terms(claim, asked, answer))
                 case Preempt():
                     yield from self._preempting(claim, decision)
                 case Book(answer=answer, begin=begin):
-                    yield Serve(claim, answer, begin)
+                    yield self._served(claim, answer, begin)
                 case Wait() if self._bookings.leases(claim):
                     # Nothing better was found, so it keeps what it has booked.
                     yield self._booked_hold(claim)
@@ -199,6 +200,20 @@ class _Pass:
                     yield self._hold(claim, asked, decision)
                 case _:
                     assert_never(decision)
+
+    def _served(
+        self, claim: DeviceClaim, answer: Answer, begin: datetime | None = None
+    ) -> Serve | Hold:
+        allocation = self._records.of(claim, answer)
+        problem = self._records.problem(allocation)
+        if problem:
+            return Hold(claim=claim, reason="ConfigTooLarge", message=problem)
+        return Serve(claim, answer, begin, allocation)
+
+    @cached_property
+    def _records(self) -> AllocationRecords:
+        lab = self._lab
+        return AllocationRecords(self._allocator, lab.classes, lab.exporters, lab.pools)
 
     def explained(self, claim: DeviceClaim, waited: timedelta) -> Explanation:
         return explain(

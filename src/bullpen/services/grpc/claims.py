@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
 from bullpen.api import codec
+from bullpen.api.claim_allocation import ClaimAllocation
 from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimSpec
 from bullpen.core.claims.explanation import Explanation
@@ -116,10 +118,33 @@ def claim_message(claim: DeviceClaim) -> Any:
             ],
         ),
     )
+    if status.allocation is not None:
+        message.status.allocation.CopyFrom(allocation_message(status.allocation))
     if status.end_time is not None:
         message.status.end_time.CopyFrom(convert.timestamp(status.end_time))
     message.spec.CopyFrom(spec_message(codec.encode(claim.spec), strict=False))
     return message
+
+
+def allocation_message(allocation: ClaimAllocation) -> Any:
+    """What the choice of devices was based on. JSON keeps every number of a config as it is."""
+    return claims_pb2.Allocation(
+        classes=[
+            claims_pb2.AllocatedClass(
+                name=found.name,
+                generation=found.generation,
+                requests=found.requests,
+                config=json.dumps(found.config, ensure_ascii=False),
+            )
+            for found in allocation.classes
+        ],
+        inventory=[
+            claims_pb2.AllocationSource(
+                kind=source.kind, name=source.name, generation=source.generation
+            )
+            for source in allocation.inventory
+        ],
+    )
 
 
 def schedule_message(found: Explanation) -> Any:
