@@ -94,6 +94,38 @@ def test_a_command_gets_one_target_for_each_request(service: Service) -> None:
         assert service.bullpen("claim", "list", "-o", "name").stdout == "", "it was released"
 
 
+LICENCES = """
+apiVersion: device.jumpstarter.dev/v1alpha1
+kind: DeviceClass
+metadata: {name: licence}
+spec: {selectors: [{labels: {matchLabels: {pool: licences}}}]}
+---
+apiVersion: device.jumpstarter.dev/v1alpha1
+kind: DevicePool
+metadata: {name: licences}
+spec: {devices: [{name: seat-0}, {name: seat-1}]}
+"""
+
+
+def test_a_claim_for_licences_alone_runs_a_command_and_has_nothing_to_connect_to(
+    service: Service,
+) -> None:
+    alice = service.create_client("alice")
+    service.kubectl("apply", "-f", "-", input=LICENCES)
+    asked = ("--client-config", str(alice), "--request", "my-seat=licence,count=2")
+    script = "echo $JMP_DEVICE_MY_SEAT $JMP_DEVICE_MY_SEAT_2 $JUMPSTARTER_HOST; exit 7"
+    ran = service.bullpen("claim", "run", *asked, "--", "sh", "-c", script, check=False)
+    assert ran.returncode == 7, ran.stderr
+    assert ran.stdout.split() == ["licences/seat-0", "licences/seat-1"]
+    service.bullpen("claim", "create", "seats", *asked)
+    for target in ("seats", "seats/my-seat"):
+        command = ("claim", "shell", target, "--client-config", str(alice), "--", "true")
+        refused = service.bullpen(*command, check=False)
+        assert refused.returncode != 0
+        assert "only devices without an exporter: licences/seat-0" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
 def test_a_claim_that_ends_ends_the_command(service: Service) -> None:
     service.kubectl("apply", "-f", "-", input=CLASSES)
     with service.exporter(service.create_exporter("three", {"kind": "board"})):

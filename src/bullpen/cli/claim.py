@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ from bullpen.cli.output import echo_document, table
 from bullpen.cli.shell import (
     Period,
     ProgressLine,
-    Session,
+    child,
     environment_of,
     interruptible,
     until_ended,
@@ -270,7 +270,8 @@ def run(
     """Claim targets, run COMMAND (after --) with them, release them, exit with its code.
 
     For each request NAME, the environment has JUMPSTARTER_HOST_NAME, JMP_LEASE_NAME and
-    JMP_EXPORTER_NAME; further targets of it have a number at the end, such as _2.
+    JMP_EXPORTER_NAME; further targets of it have a number at the end, such as _2. For a device
+    without an exporter, such as a licence, it has JMP_DEVICE_NAME. A claim may have only these.
     """
     name, spec = _spec(name, client, **what)
 
@@ -294,27 +295,38 @@ async def _used(
     chosen: Target | None = None,
 ) -> int:
     """Run a program with the targets of a claim until it ends, or the claim does."""
-    from bullpen.client.claims import connected, targets_of
+    from bullpen.client.claims import connected, devices_of, targets_of
     from bullpen.client.lease import HeldLease
 
     targets = (chosen,) if chosen is not None else targets_of(found)
+    environment: dict[str, str] = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="bullpen-") as directory:
         async with connected(connection, targets, Path(directory)) as connections:
-            first = HeldLease(name=targets[0].lease, exporter=targets[0].exporter)
-            environment = environment_of(connection.config, first, connections[0][0])
-            seen: dict[str, int] = {}
-            for target, (socket, _) in zip(targets, connections, strict=True):
-                number = seen[target.request] = seen.get(target.request, 0) + 1
-                ending = target.request.upper().replace("-", "_")
-                ending += f"_{number}" if number > 1 else ""
+            if targets:
+                first = HeldLease(name=targets[0].lease, exporter=targets[0].exporter)
+                environment = environment_of(connection.config, first, connections[0][0])
+            endings = _endings(target.request for target in targets)
+            for target, (socket, _), ending in zip(targets, connections, endings, strict=True):
                 environment |= {
                     f"JUMPSTARTER_HOST_{ending}": str(socket),
                     f"JMP_LEASE_{ending}": target.lease,
                     f"JMP_EXPORTER_{ending}": target.exporter,
                 }
-            session = Session(connections[0][1], environment)
+            devices = devices_of(found)
+            endings = _endings(request for request, _ in devices)
+            for (_, device), ending in zip(devices, endings, strict=True):
+                environment[f"JMP_DEVICE_{ending}"] = device
             ended = _ended(claims, _short(found.name))
-            return await until_ended(session.child(line), ended, what="claim")
+            return await until_ended(child(line, environment), ended, what="claim")
+
+
+def _endings(requests: Iterable[str]) -> Iterator[str]:
+    """What tells the variables of each device apart: its request, from the second on a number."""
+    seen: dict[str, int] = {}
+    for request in requests:
+        number = seen[request] = seen.get(request, 0) + 1
+        ending = request.upper().replace("-", "_")
+        yield ending + (f"_{number}" if number > 1 else "")
 
 
 async def _ended(claims: Claims, name: str) -> str:
@@ -327,8 +339,15 @@ async def _ended(claims: Claims, name: str) -> str:
 
 def _chosen(found: Any, request: str) -> Target:
     """The target that ``REQUEST`` or ``REQUEST/N`` names."""
-    from bullpen.client.claims import targets_of
+    from bullpen.client.claims import devices_of, targets_of
 
+    if not targets_of(found):
+        devices = ", ".join(device for _, device in devices_of(found))
+        claim = _short(found.name)
+        raise NotFound(
+            f"claim {claim} has nothing to connect to, only devices without an exporter: {devices};"
+            f" they are kept for it until bullpen claim release {claim}"
+        )
     name, _, number = request.partition("/")
     fitting = [target for target in targets_of(found) if name in ("", target.request)]
     if not name and len(fitting) > 1:

@@ -11,7 +11,7 @@ import tempfile
 import termios
 import time
 import tty
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -185,6 +185,26 @@ def environment_of(known: ClientConfig, lease: HeldLease, socket: Path) -> dict[
     }
 
 
+async def child(line: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    """Run a program; its exit code."""
+    try:
+        process = await asyncio.create_subprocess_exec(*line, env=environment)
+    except OSError as error:
+        raise LabError(f"{line[0]} cannot be run: {error.strerror}") from None
+    loop = asyncio.get_running_loop()
+    # Ctrl-C is for the program; this process stays to give the lease back.
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGHUP)
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+    return code if code >= 0 else 128 - code
+
+
 class Session:
     """A leased target that is ready to be used."""
 
@@ -194,22 +214,7 @@ class Session:
 
     async def child(self, line: tuple[str, ...]) -> int:
         """Run a program with the target; its exit code."""
-        try:
-            process = await asyncio.create_subprocess_exec(*line, env=self._environment)
-        except OSError as error:
-            raise LabError(f"{line[0]} cannot be run: {error.strerror}") from None
-        loop = asyncio.get_running_loop()
-        # Ctrl-C is for the program; this process stays to give the lease back.
-        loop.add_signal_handler(signal.SIGINT, lambda: None)
-        try:
-            code = await process.wait()
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGHUP)
-            raise
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-        return code if code >= 0 else 128 - code
+        return await child(line, self._environment)
 
     async def console(self, driver: str, *, power_on: bool) -> int:
         """Attach this terminal to the target's console."""

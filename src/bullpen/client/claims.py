@@ -174,6 +174,11 @@ def targets_of(claim: Any) -> tuple[Target, ...]:
     )
 
 
+def devices_of(claim: Any) -> tuple[tuple[str, str], ...]:
+    """The devices of a claim that have no exporter, such as licences, with their requests."""
+    return tuple((m.request, m.device) for m in claim.status.members if not m.lease)
+
+
 @contextlib.asynccontextmanager
 async def connected(
     connection: Connection, targets: tuple[Target, ...], directory: Path
