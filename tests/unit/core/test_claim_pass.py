@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
-from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceRequest, ExactRequest
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.claims import claim_pass
 from bullpen.core.claims.claim_lab import ClaimLab, Hold, Serve
+from bullpen.core.claims.claim_lifecycle import leases_for
 from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.exporters.offers import Offer, OfferIndex
@@ -22,6 +23,7 @@ from bullpen.core.leases.access import Policies
 from bullpen.core.leases.quotas import Quotas
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ANYWHERE = (DeviceRequest(name="dut", exactly=ExactRequest(device_class_name="any")),)
 
 
 def exporter(number: int, **labels: str) -> Exporter:
@@ -137,3 +139,22 @@ def test_an_exporter_that_is_becoming_free_is_counted_on(named: bool) -> None:
     assert hold.kept == ("e0", "e1")
     assert hold.starts is not None
     assert hold.starts - NOW <= timedelta(seconds=1)
+
+
+def test_a_claim_keeps_what_its_leases_ask_for_already() -> None:
+    """What others want has changed since. Its leases would be withdrawn, for nothing."""
+    exporters = [exporter(0, site="brno"), exporter(1, site="prague")]
+    first, second = claim(0, "brno"), claim(1, "brno")
+    either = replace(first, spec=replace(first.spec, requests=ANYWHERE))
+    alone = lab(exporters, [either])
+    (served,) = decide_claims(alone, now=NOW)
+    assert isinstance(served, Serve)
+    assert served.answer.devices == ("e0",)
+    waiting = replace(alone, claims=(either, second))
+    moved, _ = decide_claims(waiting, now=NOW)
+    assert isinstance(moved, Serve)
+    assert moved.answer.devices == ("e1",), "the other claim needs the first exporter"
+    begun = replace(waiting, leases=leases_for(either, served.answer))
+    kept, _ = decide_claims(begun, now=NOW)
+    assert isinstance(kept, Serve)
+    assert kept.answer.devices == ("e0",)

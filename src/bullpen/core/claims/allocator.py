@@ -94,8 +94,6 @@ class Allocator:
         self._eligible: dict[tuple[str, object, object], int] = {}
         self._usable: dict[Terms, int] = {}
         self._candidates: dict[Terms, tuple[int, ...]] = {}
-        """For claims for one device: the devices that each alternative tolerates, free or not."""
-
         self.questions = 0
         """How often it was asked about a claim."""
 
@@ -129,13 +127,8 @@ class Allocator:
         A device that draws on counters or is shared may not be free although nobody has it.
         """
         (request,) = terms.requests
-        known = self._candidates.get(terms)
-        if known is None:
-            tolerated = ((a, ~self.index.tainted(a.tolerations)) for a in request.alternatives)
-            known = tuple(self.eligible(a) & untainted for a, untainted in tolerated)
-            self._candidates[terms] = known
         free = ledger.untouched & usable
-        for number, candidates in enumerate(known):
+        for number, candidates in enumerate(self.candidates(terms)):
             devices = candidates & free
             if not devices:
                 continue
@@ -146,6 +139,16 @@ class Allocator:
             member = Member(request=request.name, alternative=number, device=name)
             return Answer(verdict=Verdict.SATISFIED, members=(member,))
         return Answer(verdict=Verdict.UNSATISFIABLE)
+
+    def candidates(self, terms: Terms) -> tuple[int, ...]:
+        """Of a claim for one device: what each alternative could use, free or not."""
+        known = self._candidates.get(terms)
+        if known is None:
+            (request,) = terms.requests
+            tolerated = ((a, ~self.index.tainted(a.tolerations)) for a in request.alternatives)
+            known = tuple(self.eligible(a) & untainted for a, untainted in tolerated)
+            self._candidates[terms] = known
+        return known
 
     def choices(
         self, alternative: Alternative, number: int, ledger: Ledger, usable: int

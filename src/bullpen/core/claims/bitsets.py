@@ -47,3 +47,37 @@ def union(sets: Iterable[int]) -> int:
     for found in sets:
         bits |= found
     return bits
+
+
+class Tally:
+    """How often each number was counted, bit by bit: adding a whole set costs a few operations."""
+
+    def __init__(self) -> None:
+        self._planes: list[int] = []
+        """The numbers whose count has the bit 1, those whose count has the bit 2, and so on."""
+
+        self._absent: list[int] | None = None
+        """The numbers whose count has not the highest bit, and so on."""
+
+    def add(self, numbers: int, times: int = 1) -> None:
+        """Count each number of a set so many times."""
+        self._absent = None
+        for level in range(times.bit_length()):
+            if times >> level & 1:
+                self._carry(numbers, level)
+
+    def _carry(self, carry: int, level: int) -> None:
+        while carry:
+            while level >= len(self._planes):
+                self._planes.append(0)
+            plane = self._planes[level]
+            self._planes[level], carry = plane ^ carry, plane & carry
+            level += 1
+
+    def least(self, bits: int) -> int:
+        """Those of a set that were counted least often."""
+        if self._absent is None:
+            self._absent = [~plane for plane in reversed(self._planes)]
+        for absent in self._absent:
+            bits = bits & absent or bits
+        return bits

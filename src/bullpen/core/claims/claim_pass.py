@@ -42,6 +42,7 @@ from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
 from bullpen.core.claims.explanation import Explanation, explain
 from bullpen.core.claims.inventory import Inventory, InventoryDevice
 from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.claims.kept_devices import KeptDevices
 from bullpen.core.claims.lab_inventory import (
     OFFLINE,
     allowed_devices,
@@ -303,7 +304,12 @@ class _Pass:
             admin=spec.admin_access,
             begin=spec.begin_time,
             allowed=allowed,
+            kept=self._kept.of(claim),
         )
+
+    @cached_property
+    def _kept(self) -> KeptDevices:
+        return KeptDevices(self._allocator.index, self._lab.leases, self._held)
 
     # Lost members
 

@@ -11,7 +11,8 @@ fitted in before it. So a claim for many devices does not wait behind endless sm
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,8 +22,9 @@ from bullpen.core.claims import bitsets
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms, due_terms
 from bullpen.core.claims.inventory import Use
-from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.single_claims import SingleClaims
+from bullpen.core.claims.timeline import Timeline
 from bullpen.core.claims.work import BUDGET
 from bullpen.core.leases import fair_share
 from bullpen.core.leases.fair_share import NO_HANDICAP
@@ -60,6 +62,9 @@ class WaitingClaim:
 
     allowed: int | None = None
     """The devices that policies allow; None for all."""
+
+    kept: int = 0
+    """What its leases ask for already, from an earlier pass; of equal devices it keeps those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +188,17 @@ class _Pass:
         self._allocator, self._queue, self._now, self._budget = allocator, queue, now, budget
         self._uses = [use for use in queue.uses if use.until is None or use.until > now]
         self._ledger = Ledger(allocator.index, self._uses)
+        self._before = tuple(self._uses)
+        self._given: list[tuple[WaitingClaim, Answer]] = []
+        """What claims get in this pass, before any of them is moved."""
+
         self._taken: list[tuple[WaitingClaim, Answer]] = []
-        """What claims get in this pass and ``_uses`` does not have yet: few passes need it."""
+        """What claims get and ``_uses`` does not have yet: few passes need it."""
+
+        self._moved = False
+        """Whether a claim was moved to another device since ``_uses`` was made."""
+
+        self._singles = SingleClaims(allocator, self._ledger, self._demand(), self._reach)
 
         self._reservations = list(queue.reservations)
         self._failed: set[tuple[Terms, int, int | None]] = set()
@@ -196,18 +210,23 @@ class _Pass:
 
         self._windows: dict[tuple[datetime, datetime, int], int] = {}
         self._booked = {r.claim: r for r in queue.reservations}
-        self._known: tuple[int, _Timeline] | None = None
+        self._known: tuple[int, Timeline] | None = None
 
     @property
-    def _timeline(self) -> _Timeline:
+    def _timeline(self) -> Timeline:
         """When uses end, as of the uses that are known by now."""
         uses = self._current_uses()
         if self._known is None or self._known[0] != len(uses):
-            self._known = len(uses), _Timeline(self._allocator.index, uses)
+            self._known = len(uses), Timeline(self._allocator.index, uses)
         return self._known[1]
 
     def _current_uses(self) -> Sequence[Use]:
         """Who has what, with what was handed out in this pass."""
+        if self._moved:
+            moved = self._singles.moved
+            given = ((claim, moved.get(claim.name, answer)) for claim, answer in self._given)
+            self._uses, self._taken, self._known = list(self._before), list(given), None
+            self._moved = False
         for claim, answer in self._taken:
             end = times.shifted(self._now, claim.duration)
             self._uses += (
@@ -218,7 +237,19 @@ class _Pass:
         return self._uses
 
     def run(self) -> tuple[Decision, ...]:
-        return tuple(self._decide(claim) for claim in sorted(self._queue.claims, key=self._turn))
+        decisions = [self._decide(claim) for claim in sorted(self._queue.claims, key=self._turn)]
+        moved = self._singles.moved
+        return tuple(
+            Start(claim=d.claim, answer=moved[d.claim]) if d.claim in moved else d
+            for d in decisions
+        )
+
+    def _demand(self) -> bitsets.Tally:
+        """How many waiting claims could use each device, with all their alternatives."""
+        tally = bitsets.Tally()
+        for terms, number in Counter(claim.terms for claim in self._queue.claims).items():
+            tally.add(self._allocator.usable(terms), number)
+        return tally
 
     def _turn(self, claim: WaitingClaim) -> tuple[int, datetime, str]:
         """The order of leases too, see ``core.leases.requests``."""
@@ -238,9 +269,11 @@ class _Pass:
         key = (terms, usable, claim.allowed)
         if key in self._failed:
             return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
-        answer = self._ask(claim, terms, self._ledger, usable)
+        answer = self._answer(claim, terms, usable)
         if answer.verdict is Verdict.SATISFIED:
             self._take(claim, answer)
+            if terms.single and booked is None:
+                self._singles.served(claim, terms, answer)
             return Start(claim=claim.name, answer=answer)
         if answer.verdict is Verdict.UNKNOWN:
             return Wait(claim=claim.name, reason=WaitReason.UNKNOWN)
@@ -251,6 +284,20 @@ class _Pass:
         if self._shadows < SHADOWS_MAX and self._probes < PROBES_MAX:
             return self._reserve(claim)
         return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
+
+    def _answer(self, claim: WaitingClaim, terms: Terms, usable: int) -> Answer:
+        """What the claim gets of what is left."""
+        if not terms.single:
+            return self._ask(claim, terms, self._ledger, usable)
+        allowed = usable if claim.allowed is None else usable & claim.allowed
+        answer = self._singles.ask(claim, terms, allowed)
+        self._moved |= bool(self._singles.moved)
+        return answer or self._ask(claim, terms, self._ledger, usable)
+
+    def _reach(self, claim: WaitingClaim) -> int:
+        """The devices that a claim without a booking may use now."""
+        usable = self._usable(claim, None)
+        return usable if claim.allowed is None else usable & claim.allowed
 
     def _ask(self, claim: WaitingClaim, terms: Terms, ledger: Ledger, usable: int) -> Answer:
         allowed = usable if claim.allowed is None else usable & claim.allowed
@@ -284,6 +331,7 @@ class _Pass:
         numbers = self._allocator.index.numbers
         for member in answer.members:
             self._ledger.take(numbers[member.device], member.share)
+        self._given.append((claim, answer))
         self._taken.append((claim, answer))
 
     def _book(self, claim: WaitingClaim, begin: datetime) -> Decision:
@@ -429,35 +477,3 @@ class _Pass:
             self._allocator.index,
             (use for use in self._current_uses() if use.holder not in holders),
         )
-
-
-class _Timeline:
-    """What is left of an inventory at the ends of its uses."""
-
-    def __init__(self, index: InventoryIndex, uses: Sequence[Use]) -> None:
-        self._index, self._uses = index, uses
-        self.ends = sorted({use.until for use in uses if use.until is not None})
-        numbers: dict[datetime | None, list[int]] = {}
-        for use in uses:
-            number = index.numbers.get(use.device)
-            if number is not None:
-                numbers.setdefault(use.until, []).append(number)
-        self._plain = not any(use.share is not None for use in uses) and not (
-            index.drawing & bitsets.of(n for found in numbers.values() for n in found)
-        )
-        busy = bitsets.of(numbers.get(None, ()))
-        self._busy = [busy]
-        """The devices in use after the last end, the last but one, and so on."""
-
-        for end in reversed(self.ends):
-            busy |= bitsets.of(numbers.get(end, ()))
-            self._busy.append(busy)
-
-    def ledger_at(self, moment: datetime) -> Ledger:
-        if not self._plain:
-            left = (use for use in self._uses if use.until is None or use.until > moment)
-            return Ledger(self._index, left)
-        ledger = Ledger(self._index)
-        ended = bisect_right(self.ends, moment)
-        ledger.unused &= ~self._busy[len(self.ends) - ended]
-        return ledger

@@ -6,8 +6,10 @@ Sets are integers with one bit for each device (``bitsets``). The index holds wh
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar
 
@@ -40,19 +42,15 @@ def values_in(attribute: Attribute) -> tuple[Value, ...]:
 class InventoryIndex:
     """Devices by number and by value, capacity, draw and taint."""
 
-    def __init__(self, inventory: Inventory, *, wanted: Mapping[str, int] | None = None) -> None:
-        """``wanted``: for each device, how many other claims could use it; those few want go first.
+    def __init__(self, inventory: Inventory) -> None:
+        """Devices that run come before those to be started, untainted before tainted ones.
 
-        Devices that run come before those to be started, untainted before tainted ones, cheap
-        before costly ones.
+        Then cheap ones come before costly ones.
         """
-        scarcity = wanted or {}
 
         def preference(device: InventoryDevice) -> tuple[object, ...]:
             return (
-                device.start,
-                len(device.taints),
-                scarcity.get(device.name, 0),
+                *_worth(device),
                 sum(drawn for _, drawn in device.draws),
                 device.pool,
                 device.position,
@@ -65,6 +63,14 @@ class InventoryIndex:
         if len(self.numbers) != len(self.devices):
             raise ValueError("two devices of an inventory have the same name")
         self.everything = (1 << len(self.devices)) - 1
+        worths = [_worth(device) for device in self.devices]
+        starts = [n for n, found in enumerate(worths) if n == 0 or found != worths[n - 1]]
+        self._tier_starts = starts
+        self.tiers = tuple(
+            (1 << end) - (1 << start) for start, end in pairwise((*starts, len(worths)))
+        )
+        """Devices that start as fast and have as many taints, the most preferred first."""
+
         self._values: dict[str, dict[Value, int]] = {}
         self._carriers: dict[str, int] = {}
         self._own: dict[str, list[tuple[Value, ...]]] = {}
@@ -81,6 +87,10 @@ class InventoryIndex:
         self._taints = _grouped((d.taints, n) for n, d in enumerate(self.devices) if d.taints)
         self._capacity: dict[str, dict[int, int]] = {}
         self._profiles: list[tuple[InventoryDevice, int]] | None = None
+
+    def tier_of(self, number: int) -> int:
+        """The position of a device's tier in ``tiers``."""
+        return bisect_right(self._tier_starts, number) - 1
 
     def values(self, attribute: str) -> Mapping[Value, int]:
         """For each value of an attribute the devices that have it."""
@@ -186,6 +196,10 @@ class InventoryIndex:
 
     def _where(self, test: Callable[[InventoryDevice], bool]) -> int:
         return bitsets.of(number for number, device in enumerate(self.devices) if test(device))
+
+
+def _worth(device: InventoryDevice) -> tuple[timedelta, int]:
+    return device.start, len(device.taints)
 
 
 def repels(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
