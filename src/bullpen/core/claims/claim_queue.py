@@ -202,11 +202,14 @@ class _Pass:
 
         self._reservations = list(queue.reservations)
         self._failed: set[tuple[Terms, int, int | None]] = set()
+        self._marks: dict[int, int] = {}
+        """A small number for each set of devices that claims may use; large ones hash slowly."""
+
         self._shadows = 0
         self._probes = 0
         self._ended: set[str] = set()
-        self._open: dict[timedelta, int] = {}
-        """By duration, the devices that are not reserved for so long from now on."""
+        self._open: dict[timedelta, tuple[int, int]] = {}
+        """By duration, the devices that are not reserved for so long; and their mark."""
 
         self._windows: dict[tuple[datetime, datetime, int], int] = {}
         self._booked = {r.claim: r for r in queue.reservations}
@@ -246,9 +249,13 @@ class _Pass:
 
     def _demand(self) -> bitsets.Tally:
         """How many waiting claims could use each device, with all their alternatives."""
-        tally = bitsets.Tally()
+        tally, allocator = bitsets.Tally(), self._allocator
         for terms, number in Counter(claim.terms for claim in self._queue.claims).items():
-            tally.add(self._allocator.usable(terms), number)
+            if terms.single:
+                # They are looked up for the claim in any case.
+                tally.add(bitsets.union(allocator.candidates(terms)), number)
+            else:
+                tally.add(allocator.usable(terms), number)
         return tally
 
     def _turn(self, claim: WaitingClaim) -> tuple[int, datetime, str]:
@@ -265,8 +272,8 @@ class _Pass:
         terms = due_terms(claim.terms, self._now - claim.since)
         if terms is None:
             return Wait(claim=claim.name, reason=WaitReason.NOT_DUE)
-        usable = self._usable(claim, booked)
-        key = (terms, usable, claim.allowed)
+        usable, mark = self._usable(claim, booked)
+        key = (terms, mark, claim.allowed)
         if key in self._failed:
             return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
         answer = self._answer(claim, terms, usable)
@@ -296,22 +303,25 @@ class _Pass:
 
     def _reach(self, claim: WaitingClaim) -> int:
         """The devices that a claim without a booking may use now."""
-        usable = self._usable(claim, None)
+        usable, _ = self._usable(claim, None)
         return usable if claim.allowed is None else usable & claim.allowed
 
     def _ask(self, claim: WaitingClaim, terms: Terms, ledger: Ledger, usable: int) -> Answer:
         allowed = usable if claim.allowed is None else usable & claim.allowed
         return self._allocator.allocate(terms, ledger, allowed=allowed, budget=self._budget)
 
-    def _usable(self, claim: WaitingClaim, booked: Reservation | None) -> int:
+    def _usable(self, claim: WaitingClaim, booked: Reservation | None) -> tuple[int, int]:
         """The devices that no other claim has reserved for a time before this one ends."""
         if booked is not None:
-            return booked.devices
+            return self._marked(booked.devices)
         found = self._open.get(claim.duration)
         if found is None:
             end = times.shifted(self._now, claim.duration)
-            found = self._open[claim.duration] = self._window(self._now, end)
+            found = self._open[claim.duration] = self._marked(self._window(self._now, end))
         return found
+
+    def _marked(self, usable: int) -> tuple[int, int]:
+        return usable, self._marks.setdefault(usable, len(self._marks))
 
     def _window(self, begin: datetime, end: datetime) -> int:
         """The devices that nobody has reserved for a part of a time."""
@@ -331,8 +341,9 @@ class _Pass:
         numbers = self._allocator.index.numbers
         for member in answer.members:
             self._ledger.take(numbers[member.device], member.share)
-        self._given.append((claim, answer))
-        self._taken.append((claim, answer))
+        given = (claim, answer)
+        self._given.append(given)
+        self._taken.append(given)
 
     def _book(self, claim: WaitingClaim, begin: datetime) -> Decision:
         """Reserve the devices that are free for the whole time."""

@@ -64,7 +64,10 @@ class SingleClaims:
         self._allocator, self._index = allocator, allocator.index
         self._ledger, self._wanted, self._usable = ledger, wanted, usable
         self._groups: dict[object, _Group] = {}
-        self._holders: dict[int, tuple[_Group, WaitingClaim]] = {}
+        self._holding: dict[int, _Group] = {}
+        self._claims: dict[int, WaitingClaim] = {}
+        """By device, the group and the claim that has it."""
+
         self._movable = 0
         """The devices of claims that may be moved."""
 
@@ -135,7 +138,7 @@ class SingleClaims:
             seen |= devices
             while devices:
                 number = bitsets.lowest(devices)
-                group, _ = self._holders[number]
+                group = self._holding[number]
                 devices &= ~group.held
                 if group in reached:
                     continue
@@ -163,18 +166,20 @@ class SingleClaims:
         step: _Group | None = group
         while step is not None:
             source, number = reached[step]
-            _, claim = self._holders.pop(number)
-            step.held ^= 1 << number
-            self._movable ^= 1 << number
+            claim, bit = self._claims.pop(number), 1 << number
+            step.held ^= bit
+            self._movable ^= bit
             self._hold(step, claim, to)
             self.moved[claim.name] = self._answer(step.terms, step.alternative, to)
             step, to = source, number
         return to
 
     def _hold(self, group: _Group, claim: WaitingClaim, number: int) -> None:
-        self._holders[number] = (group, claim)
-        group.held |= 1 << number
-        self._movable |= 1 << number
+        bit = 1 << number
+        self._holding[number] = group
+        self._claims[number] = claim
+        group.held |= bit
+        self._movable |= bit
 
     def _best(self, devices: int, kept: int) -> int:
         """What the claim was given before, else what the fewest claims want; no counters if so."""
