@@ -38,6 +38,17 @@ _WORDS = frozenset({"true", "false", "null", "in", "as", "device"})
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
+ADDITIONS_MAX = 4
+"""How often an expression with loops or bindings may add: each can double a text or a list."""
+
+_GROWING = re.compile(r"\b(replace|join|format|quote)\s*(?://[^\n]*\n\s*)*\(")
+"""Functions that make a text many times as long; a few in a row would use up all memory."""
+
+_BINDING = re.compile(
+    r"\b(all|exists|exists_one|existsOne|map|filter|bind|optMap|optFlatMap)\s*(?://[^\n]*\n\s*)*\("
+)
+
+
 def checked_expression(text: str) -> Expression:
     """The parsed expression; raises ``BadRequest`` if it can never be evaluated."""
     found = parse_expression(text)
@@ -90,6 +101,7 @@ class Program:
 @lru_cache(maxsize=KNOWN_MAX)
 def compile_program(text: str) -> Program:
     """Compile the part of an expression that needs an engine; raises ``BadRequest``."""
+    _check_growth(text)
     bare = _STRING.sub("''", text)
     names = tuple(sorted({n for n in _NAME.findall(bare) if n not in _WORDS}))
     try:
@@ -104,6 +116,20 @@ def compile_program(text: str) -> Program:
     if compiled.return_type().name() not in ("BOOL", "DYN"):
         raise BadRequest("the expression must be true or false")
     return Program(compiled, names, tuple(sorted(set(_DOMAIN.findall(text)))))
+
+
+def _check_growth(text: str) -> None:
+    """Raises ``BadRequest`` if the expression could use up the memory of the process.
+
+    The evaluator limits iterations and no sizes. Literals count too, so that nothing hides in one.
+    """
+    growing = _GROWING.search(text)
+    if growing is not None:
+        raise BadRequest(f"{growing[1]}() is not available in selectors of devices")
+    if text.count("+") > ADDITIONS_MAX and _BINDING.search(text):
+        raise BadRequest(
+            f"an expression with loops or bindings may have at most {ADDITIONS_MAX} additions"
+        )
 
 
 def _by_domain(values: Mapping[str, Any], driver: str, domains: tuple[str, ...]) -> dict[str, Any]:

@@ -108,6 +108,33 @@ def test_a_loop_bomb_is_stopped_and_counts_as_an_error() -> None:
     assert matching(bomb, BOARD) == ([], ["board"])
 
 
+GROWING_TEXT = "'aaaaaaaaaa'" + ".replace('a', 'aaaaaaaaaa')" * 9 + " == site"
+GROWING_LIST = "[site]" + ".map(x, x + x)" * 30 + " == [site]"
+BOUND = "cel.bind(a, site + site, cel.bind(b, a + a, cel.bind(c, b + b, c + c + c + c == site)))"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GROWING_TEXT, r"replace\(\) is not available"),
+        ("[site, site].join // comment\n ('-') == site", r"join\(\) is not available"),
+        (r"r'\' == site || '%s'.format([site]) == r'\'", r"format\(\) is not available"),
+        ("strings.quote(site) == site", r"quote\(\) is not available"),
+        (GROWING_LIST, "at most 4 additions"),
+        (BOUND, "at most 4 additions"),
+    ],
+    ids=["replace", "join with a comment", "hidden in literals", "quote", "loops", "bindings"],
+)
+def test_an_expression_that_could_fill_the_memory_is_refused(text: str, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        checked_expression(text)
+
+
+def test_sums_without_loops_and_short_ones_in_them_are_evaluated() -> None:
+    assert compile_program("slots + 1 + 1 + 1 + 1 + 1 + 1 > 6").names == ("slots",)
+    assert compile_program("tags.exists(t, t + '-' + site == 'a-brno')").names
+
+
 def test_a_loop_bomb_is_not_tried_on_every_device() -> None:
     """H21: 1,000 different devices would take two seconds."""
     many = "[" + ",".join(["1"] * 200) + "]"
