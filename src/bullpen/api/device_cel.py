@@ -38,6 +38,9 @@ _WORDS = frozenset({"true", "false", "null", "in", "as", "device"})
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
+ITERATIONS_MAX = 10_000
+"""When the evaluator gives up on one device; measured, for it has no setting."""
+
 ADDITIONS_MAX = 4
 """How often an expression with loops or bindings may add: each can double a text or a list."""
 
@@ -80,6 +83,16 @@ class Program:
     domains: tuple[str, ...]
     """The domains it looks into, which must exist as maps."""
 
+    loops: int
+    """How many loops it has."""
+
+    items: int
+    """How many items its longest list may have."""
+
+    def iterations(self, longest: int) -> int:
+        """The most iterations that it may take on a device whose longest list has so many items."""
+        return min(ITERATIONS_MAX, int(max(self.items, longest, 1) ** self.loops))
+
     def holds(
         self, attributes: Mapping[str, Plain], capacity: Mapping[str, int | float], *, driver: str
     ) -> bool | None:
@@ -115,7 +128,9 @@ def compile_program(text: str) -> Program:
         raise BadRequest(f"the expression does not compile: {_first_line(error)}") from error
     if compiled.return_type().name() not in ("BOOL", "DYN"):
         raise BadRequest("the expression must be true or false")
-    return Program(compiled, names, tuple(sorted(set(_DOMAIN.findall(text)))))
+    loops = sum(match[1] != "bind" for match in _BINDING.finditer(text))
+    domains = tuple(sorted(set(_DOMAIN.findall(text))))
+    return Program(compiled, names, domains, loops, text.count(",") + 1)
 
 
 def _check_growth(text: str) -> None:

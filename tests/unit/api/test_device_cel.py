@@ -14,7 +14,7 @@ from bullpen.api import device_cel
 from bullpen.api.device_cel import Program, checked_expression, compile_program
 from bullpen.bench.hard_claims import device, lab
 from bullpen.core.claims.claim import Criteria
-from bullpen.core.claims.criteria import TOO_COSTLY_MAX, CriteriaIndex
+from bullpen.core.claims.criteria import ITERATIONS_TOTAL, TOO_COSTLY_MAX, CriteriaIndex
 from bullpen.core.claims.inventory import NANOS, Attribute, Inventory, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.errors import BadRequest
@@ -144,6 +144,24 @@ def test_a_loop_bomb_is_not_tried_on_every_device() -> None:
     found = criteria.of_criteria(Criteria(expressions=(checked_expression(bomb),)))
     assert (found.devices, found.errors.bit_count()) == (0, 1_000)
     assert criteria.evaluations == TOO_COSTLY_MAX
+
+
+def test_long_loops_are_bounded_in_total_and_short_ones_are_not() -> None:
+    """Many different expressions, each just below the limit of the evaluator on one device."""
+    many = "[" + ",".join(["1"] * 90) + "]"
+    index = InventoryIndex(lab([device(f"d{n}", serial=f"n{n}") for n in range(150)]))
+    criteria = CriteriaIndex(index)
+    for number in range(20):
+        text = f"{many}.all(i, {many}.all(j, i * j > 0)) && serial != 'x{number}'"
+        criteria.of_criteria(Criteria(expressions=(checked_expression(text),)))
+    assert criteria.cut_short
+    bound = compile_program(f"{many}.all(i, {many}.all(j, i * j > 0))").iterations(0)
+    assert criteria.evaluations == ITERATIONS_TOTAL // bound
+    before = criteria.evaluations
+    short = checked_expression("['n1', 'n2'].exists(x, x == serial)")
+    found = criteria.of_criteria(Criteria(expressions=(short,)))
+    assert (found.devices.bit_count(), found.errors) == (2, 0)
+    assert criteria.evaluations == before + 150
 
 
 def test_an_expression_is_evaluated_once_for_each_description_that_is_left() -> None:

@@ -94,7 +94,7 @@ class ClaimIndexes:
         """An allocator for devices like these, whoever has them."""
         described = (inventory.devices, inventory.counters, inventory.incomplete, classes)
         made = self._made.get(use)
-        if made is not None and made[0] == described:
+        if made is not None and made[0] == described and not made[1].criteria.cut_short:
             return made[1]
         index = InventoryIndex(inventory)
         allocator = Allocator(index, CriteriaIndex(index, classes))

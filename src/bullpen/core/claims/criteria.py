@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bullpen.api.device_cel import Plain, TooCostly, compile_program
+from bullpen.api.device_cel import Plain, Program, TooCostly, compile_program
 from bullpen.api.device_selectors import Comparison, Expression, Presence, Term
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import EVERY_DEVICE, Criteria
-from bullpen.core.claims.inventory import NANOS, Attribute, Version
+from bullpen.core.claims.inventory import NANOS, Attribute, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
 
@@ -23,6 +23,13 @@ TOO_COSTLY_MAX = 8
 
 Each of them takes almost two milliseconds.
 """
+
+
+FEW_ITERATIONS = 200
+"""An expression that cannot take more on a device is always evaluated on it."""
+
+ITERATIONS_TOTAL = 2_000_000
+"""What all other evaluations may take together, by their bounds; about a third of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,13 @@ class CriteriaIndex:
         self._by_class: dict[str, Found] = {}
         self.evaluations = 0
         """How often a CEL expression was evaluated."""
+
+        self._iterations = 0
+        self.cut_short = False
+        """Whether an expression was not evaluated on every device, because all took too long.
+
+        It matches none of the others. Another index has its own limit, so a later pass tries again.
+        """
 
     def of_class(self, name: str) -> Found:
         """The devices of a class; none if there is no such class."""
@@ -142,7 +156,7 @@ class CriteriaIndex:
         for device, alike in self._index.profiles:
             if not alike & devices:
                 continue
-            if costly == TOO_COSTLY_MAX:
+            if costly == TOO_COSTLY_MAX or not self._affordable(program, device):
                 errors |= alike
                 continue
             self.evaluations += 1
@@ -157,6 +171,15 @@ class CriteriaIndex:
             holding |= alike if holds else 0
             errors |= alike if holds is None else 0
         return Found(holding & devices, errors & devices)
+
+    def _affordable(self, program: Program, device: InventoryDevice) -> bool:
+        lists = (len(value) for value in device.facts.values() if isinstance(value, tuple))
+        bound = program.iterations(max(lists, default=0)) if program.loops else 0
+        if bound <= FEW_ITERATIONS:
+            return True
+        self.cut_short |= self._iterations + bound > ITERATIONS_TOTAL
+        self._iterations += 0 if self.cut_short else bound
+        return not self.cut_short
 
     def _term(self, term: Term) -> int:
         if isinstance(term, Presence):
