@@ -44,8 +44,14 @@ CLASS = """
 apiVersion: virtualtarget.jumpstarter.dev/v1alpha1
 kind: VirtualTargetClass
 metadata: {name: mock}
-spec: {provisioner: mock.jumpstarter.dev}
+spec:
+  provisioner: mock.jumpstarter.dev
+  scheduling: {resources: {requests: {memory: 6Gi}}}
 """
+"""Targets that count as large, so that few of the hundreds run at a time, as ``CONFIG`` does for
+members of ExporterSets.
+"""
+
 CONFIG = "pools: {instancesMax: 3}\n"
 
 
