@@ -27,7 +27,9 @@ def test_the_line_of_every_pipeline_takes_a_target_and_gives_it_back(service: Se
 def test_the_ceiling_moves_by_the_scale_subresource(service: Service) -> None:
     page = (HOW_TO / "autoscale.md").read_text()
     service.kubectl("apply", "-f", str(ROOT / "examples" / "uboot-pool.yaml"))
-    scale, pause, _certificate, remove = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    scale, pause, _certificate, remove = re.findall(
+        r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    )
     assert service.run("bash", "-euc", scale).stdout.endswith("8")
 
     def members() -> str:

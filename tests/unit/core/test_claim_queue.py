@@ -186,6 +186,28 @@ def test_preemption_ends_the_cheapest_holders_that_suffice_and_no_more() -> None
     assert isinstance(found["d"], Wait)
 
 
+def test_a_claim_ends_others_for_what_is_not_promised_to_claims_before_it() -> None:
+    """The simulator found a claim that ended no one, for a device that was promised already."""
+    inventory = using(
+        lab(*(device(f"d{number}", kind="x") for number in range(3))),
+        held("d1", "cheap"),
+        held("d2", "dear"),
+    )
+    old = EPOCH - HOUR
+    holders = {
+        "cheap": Holder(name="cheap", since=old, preemptible=True),
+        "dear": Holder(name="dear", since=old, preemptible=True, priority=1),
+    }
+    found = ask(
+        inventory,
+        waiting("c", 2, priority=5, age_s=60),
+        waiting("d", priority=5),
+        holders=holders,
+    )
+    assert found["c"] == Preempt(claim="c", holders=("cheap",), devices=("d0", "d1"))
+    assert found["d"] == Preempt(claim="d", holders=("dear",), devices=("d2",))
+
+
 @pytest.mark.parametrize(
     "holder",
     [

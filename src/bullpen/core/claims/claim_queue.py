@@ -423,6 +423,8 @@ class _Pass:
 
         A holder ends with all its devices: a part of a claim is of no use to it.
         """
+        # Devices that were promised to claims before it are not free for this one.
+        usable &= ~(self._ledger_without(set()).unused & ~self._ledger.unused)
         victims = sorted(
             self._victims(claim, terms), key=lambda h: (h.priority, self._now - h.since, h.name)
         )
@@ -437,6 +439,9 @@ class _Pass:
             rest = [other for other in chosen if other is not victim]
             if self._starts_without(claim, terms, usable, rest):
                 chosen = rest
+        if not chosen:
+            # What it needs was promised to claims before it, as a counter may be.
+            return None
         names = {victim.name for victim in chosen}
         self._ended |= names
         answer = self._ask(claim, terms, self._ledger_without(names), usable)
