@@ -128,6 +128,11 @@ async def until_agents(host: SshHost, count: int) -> None:
     await asyncio.to_thread(eventually, lambda: len(host.agents()) == count, seconds=60)
 
 
+async def until_gone(host: SshHost, instance: Instance) -> None:
+    """The last process may end a moment after its agent."""
+    await asyncio.to_thread(eventually, lambda: host.process_of(instance.key) is None, seconds=60)
+
+
 def is_running(found: Instance) -> bool:
     return found.phase is InstancePhase.RUNNING
 
@@ -212,7 +217,7 @@ async def test_a_host_that_nobody_reaches_ends_its_machines_and_its_agent(
         await bench.hosts.close()
         for host in bench.found.hosts.values():
             await until_agents(host, 0)
-            assert host.process_of(running.key) is None
+            await until_gone(host, running)
 
 
 async def test_another_python_is_refused_by_its_version(tmp_path: Path) -> None:
