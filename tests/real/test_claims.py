@@ -110,20 +110,22 @@ spec: {devices: [{name: seat-0}, {name: seat-1}]}
 def test_a_claim_for_licences_alone_runs_a_command_and_has_nothing_to_connect_to(
     service: Service,
 ) -> None:
-    alice = service.create_client("alice")
+    licensee = service.create_client("licensee")
     service.kubectl("apply", "-f", "-", input=LICENCES)
-    asked = ("--client-config", str(alice), "--request", "my-seat=licence,count=2")
+    asked = ("--client-config", str(licensee), "--request", "my-seat=licence,count=2")
     script = "echo $JMP_DEVICE_MY_SEAT $JMP_DEVICE_MY_SEAT_2 $JUMPSTARTER_HOST; exit 7"
     ran = service.bullpen("claim", "run", *asked, "--", "sh", "-c", script, check=False)
     assert ran.returncode == 7, ran.stderr
     assert ran.stdout.split() == ["licences/seat-0", "licences/seat-1"]
     service.bullpen("claim", "create", "seats", *asked)
     for target in ("seats", "seats/my-seat"):
-        command = ("claim", "shell", target, "--client-config", str(alice), "--", "true")
+        command = ("claim", "shell", target, "--client-config", str(licensee), "--", "true")
         refused = service.bullpen(*command, check=False)
         assert refused.returncode != 0
         assert "only devices without an exporter: licences/seat-0" in refused.stderr
         assert "Traceback" not in refused.stderr
+    service.bullpen("claim", "release", "seats", "--client-config", str(licensee))
+    service.kubectl("delete", "-f", "-", input=LICENCES)
 
 
 def test_a_claim_that_ends_ends_the_command(service: Service) -> None:
