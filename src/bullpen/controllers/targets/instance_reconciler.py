@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import assert_never
 
 from bullpen.api.kinds.core import Secret
@@ -46,6 +47,9 @@ WORKERS = 256
 LANE_MAX = 16
 """Members of one pool that are removed concurrently, and as many that are not."""
 
+
+BEHIND_LOOK = timedelta(seconds=2)
+"""How soon it is looked again whether an instance has an owner that a view had not seen."""
 
 WARNED_MAX = 1_000
 """Owners of which it is remembered what they were told; beyond it one may be told again."""
@@ -113,8 +117,7 @@ class InstanceReconciler:
         elif found is None and self._views[VirtualTarget].get(*key) is not None:
             return Outcome()
         if found is None or not ours:
-            await self._remove_orphans(key)
-            return Outcome()
+            return await self._remove_orphans(key)
         return await self._tend(found)
 
     def _warn(self, exporter: Exporter) -> None:
@@ -136,12 +139,28 @@ class InstanceReconciler:
             return self._views[VirtualTarget].get(*key_of(exporter))
         return self._blueprints.owner(exporter)
 
-    async def _remove_orphans(self, key: Key) -> None:
-        """Remove the instances of a name that has no member here."""
+    async def _remove_orphans(self, key: Key) -> Outcome:
+        """Remove the instances of a name that has no member here.
+
+        A process that hung, or is not the leader any more, may not have seen the member yet, and a
+        lease may be on it. So the API itself is asked before.
+        """
         seen = Observed(instances=self._instance_view.holders(key))
-        for step in instances.next_steps(None, seen, now=self._clock.now()):
+        steps = instances.next_steps(None, seen, now=self._clock.now())
+        if steps and self._views.exporters.get(*key) is None and await self._exists(key):
+            return Outcome(wake_at=self._clock.now() + BEHIND_LOOK)
+        for step in steps:
             assert isinstance(step, Delete)
             await self._delete(key, step)
+        return Outcome()
+
+    async def _exists(self, key: Key) -> bool:
+        """Whether the API has an Exporter or a VirtualTarget of this name."""
+        for kind in (Exporter, VirtualTarget):
+            with contextlib.suppress(NotFound):
+                await self._objects.get(kind, *key)
+                return True
+        return False
 
     async def _tend(self, member: Exporter) -> Outcome:
         profile, token = self._profile(member), self._blueprints.token(member)
