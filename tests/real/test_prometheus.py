@@ -11,6 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ class Prometheus:
             ) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+                return None  # it listens already, and its storage is not open yet
             raise AssertionError(f"{query}: {error.read().decode()}") from None
         except OSError:
             return None
