@@ -59,6 +59,10 @@ class InstanceView:
         self._denied: dict[str, tuple[Key, Backing]] = {}
         """By uid, why a requested instance does not exist."""
 
+        self._begun: dict[str, int] = {}
+        self._applied: dict[str, int] = {}
+        """By provisioner, how many lists were begun, and the number of the last one applied."""
+
         self._touched: dict[str, set[Key]] = {}
         """By provisioner, the instances that changed while it was being listed."""
 
@@ -69,6 +73,7 @@ class InstanceView:
         """By uid, what was left out of the last listing: its name, and since when."""
 
         self._listeners: list[Callable[[Key], None]] = []
+        self._listers: list[Callable[[str], None]] = []
 
     def listen(self, listener: Callable[[Key], None]) -> None:
         """Call ``listener`` for every instance that appears, changes, vanishes or is denied."""
@@ -84,6 +89,23 @@ class InstanceView:
     def is_listed(self, provisioner: str) -> bool:
         """Whether the provisioner has listed its instances."""
         return provisioner in self._seen
+
+    def lists_begun(self, provisioner: str) -> int:
+        """How many lists of a provisioner were begun so far."""
+        return self._begun.get(provisioner, 0)
+
+    def is_listed_after(self, provisioner: str, lists: int) -> bool:
+        """Whether a list was applied that began after this many; if not, asks for one."""
+        if self._applied.get(provisioner, 0) > lists:
+            return True
+        if self.lists_begun(provisioner) <= lists:
+            for lister in self._listers:
+                lister(provisioner)
+        return False
+
+    def listen_for_lists(self, lister: Callable[[str], None]) -> None:
+        """Call ``lister`` with each provisioner of which a new list is needed."""
+        self._listers.append(lister)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -233,10 +255,12 @@ class InstanceView:
 
     def look(self, provisioner: str) -> None:
         """A provisioner is about to be listed."""
+        self._begun[provisioner] = self.lists_begun(provisioner) + 1
         self._touched[provisioner] = set()
 
     def replace(self, provisioner: str, listed: Iterable[Instance]) -> None:
         """Apply a list that was started with ``look``, except where newer facts are known."""
+        self._applied[provisioner] = self.lists_begun(provisioner)
         before = self._seen.get(provisioner, {})
         newer = self._touched.get(provisioner, set())
         after = {instance.key: instance for instance in listed if instance.key not in newer}
@@ -301,7 +325,8 @@ class InstanceViewReconciler:
 
 
 def watch_provisioners(instance_view: InstanceView, add: Callable[[str], None]) -> None:
-    """List every provisioner once, and again whenever it reports a change."""
+    """List every provisioner once, and again whenever it reports a change or a list is needed."""
+    instance_view.listen_for_lists(add)
     for name, provisioner in instance_view.provisioners.items():
         add(name)
         provisioner.listen(lambda _, name=name: add(name))  # type: ignore[misc]

@@ -72,6 +72,10 @@ class TargetReconciler:
         self._changes: dict[Key, tuple[str, str]] = {}
         """The last change of disks of each running machine, and why it refused it."""
 
+        self._starts: dict[Key, tuple[str, int, int]] = {}
+        """The uid and the last start known of each target, and how many lists of its provisioner
+        had begun before that start was seen here; a start of our own needs no list."""
+
         self._clock = clock
         self._events = events
 
@@ -79,6 +83,7 @@ class TargetReconciler:
         target = self._targets.get(*key)
         if target is None:
             self._changes.pop(key, None)
+            self._starts.pop(key, None)
             return Outcome()
         now = self._clock.now()
         seen = self._observe(target)
@@ -110,6 +115,7 @@ class TargetReconciler:
         uid = exporter.metadata.uid if exporter is not None else ""
         holders = self._instance_view.holders(key)
         token = self._blueprints.token(exporter) if exporter is not None else ""
+        instance = next((found for found in holders if found.owner_uid == uid), None)
         change, why = self._changes.get(key, ("", ""))
         made = blueprint.profile
         tried = made is not None and change == lasting_targets.disks_wanted(made, target)
@@ -118,16 +124,31 @@ class TargetReconciler:
             profile=blueprint.profile,
             problem=blueprint.problem,
             exporter=exporter,
-            instance=next((found for found in holders if found.owner_uid == uid), None),
+            instance=instance,
             strangers=tuple(found for found in holders if found.owner_uid != uid),
             denied=self._instance_view.denied(exporter) if exporter is not None else None,
             available=provisioner in self._instance_view.provisioners,
-            listed=self._instance_view.is_listed(provisioner),
+            listed=self._instance_view.is_listed(provisioner)
+            and (instance is not None or self._is_absence_current(target, provisioner)),
             startable=bool(token) and exporter is not None and bool(exporter.status.endpoint),
             disks=attached,
             tried=tried,
             refused=why if tried else "",
         )
+
+    def _is_absence_current(self, target: VirtualTarget, provisioner: str) -> bool:
+        """Whether a list without its machine is newer than its last start.
+
+        Another process may have started it while this one hung, and the status arrives here
+        before the next list does.
+        """
+        if not target.status.starts or provisioner not in self._instance_view.provisioners:
+            return True
+        key, start = key_of(target), (target.metadata.uid, target.status.starts)
+        known = self._starts.get(key)
+        if known is None or known[:2] != start:
+            known = self._starts[key] = *start, self._instance_view.lists_begun(provisioner)
+        return self._instance_view.is_listed_after(provisioner, known[2])
 
     async def _say(self, seen: TargetView, verdict: Verdict) -> VirtualTarget:
         """Write the status, on the version that was decided on."""
@@ -193,6 +214,7 @@ class TargetReconciler:
         token = self._blueprints.token(exporter)
         spec = self._blueprints.spec(exporter, made, token)
         provisioner = self._instance_view.provisioners[made.provisioner]
+        self._starts[key_of(seen.target)] = seen.target.metadata.uid, seen.target.status.starts, -1
         self._instance_view.asked(exporter, token)
         try:
             self._instance_view.put(await provisioner.ensure(spec))
