@@ -3,7 +3,8 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 T ?= tests
-PYTEST := $(BIN)/pytest -q
+RERUNS ?=
+PYTEST := $(BIN)/pytest -q $(RERUNS)
 
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
