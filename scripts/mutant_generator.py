@@ -41,6 +41,7 @@ class Place:
     """Below ``src/bullpen``."""
 
     line: int
+    last_line: int
     operator: str
     start: int
     end: int
@@ -78,6 +79,7 @@ def _places_of(source: bytes, file: str) -> Iterator[Place]:
             yield Place(
                 file=file,
                 line=node.lineno,
+                last_line=node.end_lineno,
                 operator=operator,
                 start=starts[node.lineno - 1] + node.col_offset,
                 end=starts[node.end_lineno - 1] + node.end_col_offset,

@@ -53,8 +53,12 @@ async def test_in_a_cluster_only_our_own_and_those_with_a_lab_have_it() -> None:
         assert await there(home.objects, "default")
         with pytest.raises(NotFound):
             await home.objects.get(ConfigMap, "lab", NAME)
+        await home.objects.create(Namespace(metadata=ObjectMeta(name="empty")))
         await home.objects.create(Client(metadata=ObjectMeta(name="me", namespace="lab")))
         assert await there(home.objects, "lab")
+        # Namespaces have their turn in the order in which they came.
+        with pytest.raises(NotFound):
+            await home.objects.get(ConfigMap, "empty", NAME)
 
 
 async def test_what_somebody_changes_is_put_right() -> None:
