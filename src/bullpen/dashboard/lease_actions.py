@@ -22,6 +22,7 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.audit.events import Target
 from bullpen.core.leases import lifecycle
+from bullpen.dashboard.client_calls import ClientCalls
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.people import Person
 from bullpen.dashboard.recording import Recorder
@@ -31,9 +32,8 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import parse_labels
 from bullpen.registry.options import PatchType
-from bullpen.services.claims import ClaimEdit, Claims
+from bullpen.services.claims import ClaimEdit
 from bullpen.services.lease_requests import Edit, LeaseRequest, label_selector
-from bullpen.services.leases import Leases
 
 DEFAULT_DURATION = "30m"
 
@@ -64,8 +64,7 @@ def decoded(body: bytes, kind: type[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseActions:
-    leases: Leases
-    claims: Claims
+    client_calls: ClientCalls
     object_requests: ObjectRequests
     recorder: Recorder
     clock: Clock
@@ -79,8 +78,8 @@ class LeaseActions:
             asked = LeaseRequest(
                 selector=wanted.selector, exporter=wanted.exporter, duration=duration, tags={}
             )
-            created = await self.leases.create(client, asked)
-            return self._answer(request, person, created, status=201)
+            name = await self.client_calls.create_lease(person, client, asked)
+            return self._answer(request, person, Lease, wanted.namespace, name, status=201)
         document = self._document(wanted, duration)
         return await self.object_requests.respond(
             _request(request, "POST", _path(Lease, wanted.namespace), encode(document)), person
@@ -115,32 +114,34 @@ class LeaseActions:
         if client is None:
             return await self._patch(request, person, lease, _lease_spec(change))
         edit = Edit(duration=_duration_of(change), client=change.client or None)
-        changed = await self.leases.update(client, name, edit)
-        return self._answer(request, person, changed)
+        await self.client_calls.update_lease(person, client, name, edit)
+        return self._answer(request, person, Lease, namespace, name)
 
     async def update_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
         change = _change(request.body)
-        client = person.client(claim.metadata.namespace, claim.spec.client_ref.name)
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        client = person.client(namespace, claim.spec.client_ref.name)
         if client is None:
             return await self._patch(request, person, claim, _spec(change))
         edit = ClaimEdit(duration=_duration_of(change), client=change.client or None)
-        changed = await self.claims.update(client, claim.metadata.name, edit)
-        return self._answer(request, person, changed)
+        await self.client_calls.update_claim(person, client, name, edit)
+        return self._answer(request, person, DeviceClaim, namespace, name)
 
     async def release(self, request: Request, person: Person, lease: Lease) -> Response:
         namespace, name = lease.metadata.namespace, lease.metadata.name
         client = person.client(namespace, lifecycle.holder(lease))
         if client is None:
             return await self._patch(request, person, lease, {"release": True})
-        await self.leases.release(client, name, idempotent=True)
-        return self._answer(request, person, lease)
+        await self.client_calls.release_lease(person, client, name)
+        return self._answer(request, person, Lease, namespace, name)
 
     async def release_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
-        client = person.client(claim.metadata.namespace, claim.spec.client_ref.name)
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        client = person.client(namespace, claim.spec.client_ref.name)
         if client is None:
             return await self._patch(request, person, claim, {"release": True})
-        released = await self.claims.release(client, claim.metadata.name)
-        return self._answer(request, person, released)
+        await self.client_calls.release_claim(person, client, name)
+        return self._answer(request, person, DeviceClaim, namespace, name)
 
     async def _patch(
         self, request: Request, person: Person, found: Lease | DeviceClaim, spec: Document
@@ -154,16 +155,17 @@ class LeaseActions:
         self,
         request: Request,
         person: Person,
-        found: Lease | DeviceClaim,
+        kind: type[Kind],
+        namespace: str,
+        name: str,
         *,
         status: int = 200,
     ) -> Response:
         """The response to what a person did as a client, which is recorded here."""
-        meta = found.metadata
         response = json_response(
-            {"metadata": {"name": meta.name, "namespace": meta.namespace}}, status=status
+            {"metadata": {"name": name, "namespace": namespace}}, status=status
         )
-        target = target_of(type(found), meta.namespace, meta.name)
+        target = target_of(kind, namespace, name)
         self.recorder.record(request, person, response, target=target)
         return response
 
