@@ -81,6 +81,9 @@ class Rights:
     router_trust: ClientConfig
     """How consoles reach the routers: an authority, and a token for each dial."""
 
+    in_cluster: bool = False
+    """Whether the API server and the controller are other processes."""
+
 
 class DashboardParts:
     """What the dashboard needs before the views are read, and the rest of it."""
@@ -135,6 +138,7 @@ class DashboardParts:
             code_flow=self._code_flow,
             clock=shown.clock,
             version=__version__,
+            in_cluster=rights.in_cluster,
         )
         return Dashboard(parts)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from bullpen.api import codec
 from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.deviceclaim import DeviceClaimSpec
+from bullpen.api.paths import Document
 from bullpen.dashboard.people import Person
 from bullpen.services.claims import ClaimEdit, Claims
 from bullpen.services.dialing import Call, Switchboard
@@ -29,10 +31,8 @@ class ClientCalls(Protocol):
     async def release_lease(self, person: Person, client: Client, name: str) -> None:
         """Nothing happens if it has ended."""
 
-    async def create_claim(
-        self, person: Person, client: Client, name: str, spec: DeviceClaimSpec
-    ) -> str:
-        """Its name, which is chosen if none is given."""
+    async def create_claim(self, person: Person, client: Client, name: str, spec: Document) -> str:
+        """Its name, which is chosen if none is given; ``spec`` is that of a DeviceClaim."""
 
     async def update_claim(
         self, person: Person, client: Client, name: str, edit: ClaimEdit
@@ -61,10 +61,10 @@ class LocalClientCalls:
     async def release_lease(self, person: Person, client: Client, name: str) -> None:
         await self.leases.release(client, name, idempotent=True)
 
-    async def create_claim(
-        self, person: Person, client: Client, name: str, spec: DeviceClaimSpec
-    ) -> str:
-        return (await self.claims.create(client, name, spec)).metadata.name
+    async def create_claim(self, person: Person, client: Client, name: str, spec: Document) -> str:
+        asked = {**spec, "clientRef": {"name": client.metadata.name}}
+        decoded = codec.decode(DeviceClaimSpec, asked)
+        return (await self.claims.create(client, name, decoded)).metadata.name
 
     async def update_claim(
         self, person: Person, client: Client, name: str, edit: ClaimEdit

@@ -76,6 +76,7 @@ class Parts:
 
     clock: Clock
     version: str
+    in_cluster: bool
 
 
 class Dashboard:
@@ -89,6 +90,7 @@ class Dashboard:
             recorder=parts.recorder,
             code_flow=parts.code_flow,
             version=parts.version,
+            in_cluster=parts.in_cluster,
         )
         self._console_requests = ConsoleRequests(
             views=parts.views,

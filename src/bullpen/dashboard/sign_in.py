@@ -39,6 +39,7 @@ class SignIn:
     recorder: Recorder
     code_flow: CodeFlow | None
     version: str
+    in_cluster: bool = False
     new_secret: Callable[[], str] = random_secret
 
     # Who sends a request
@@ -124,6 +125,7 @@ class SignIn:
         clients = self.code_flow.clients if self.code_flow is not None else ()
         return {
             "user": None,
+            "cluster": self.in_cluster,
             "issuers": [
                 {"name": urlsplit(client.issuer).netloc, "path": f"{ISSUERS}{index}"}
                 for index, client in enumerate(clients)

@@ -121,6 +121,25 @@ CLUSTER_SCOPED: dict[str, Grants] = {
 }
 """Rights to kinds without a namespace."""
 
+DASHBOARD: Grants = {
+    (JUMPSTARTER, "clients"): LOOK,
+    (JUMPSTARTER, "exporters"): LOOK,
+    # Ended leases are read one by one.
+    (JUMPSTARTER, "leases"): READ,
+    (DEVICE, "deviceclaims"): LOOK,
+    (VIRTUAL, "exportersets"): LOOK,
+    (VIRTUAL, "providerconfigs"): LOOK,
+    (VIRTUAL, "virtualtargetpools"): LOOK,
+}
+"""Rights of the dashboard in the namespaces of labs. It writes nothing and reads no Secret:
+people act with their own tokens."""
+
+DASHBOARD_ASKS: Grants = {
+    ("authentication.k8s.io", "tokenreviews"): ("create",),
+    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
+}
+"""Who a person is, and what they may do."""
+
 PROCESSES = tuple(LAB)
 SEE_NAMESPACES = ("controller", "provisioner")
 
@@ -168,6 +187,23 @@ def pods_in_lab(values: Values) -> list[Document]:
 
 def pods_in_cluster(values: Values) -> list[Document]:
     return [_binding(values, "pods", cluster=True)]
+
+
+def dashboard_in_lab(values: Values) -> list[Document]:
+    return [
+        _account(values, "dashboard", "dashboard"),
+        *_granted(values, "dashboard", _rules(DASHBOARD), "lab", cluster=False),
+        *_granted(values, "dashboard", _rules(DASHBOARD_ASKS), "people", cluster=True),
+    ]
+
+
+def dashboard_in_cluster(values: Values) -> list[Document]:
+    return [
+        _account(values, "dashboard", "dashboard"),
+        *_granted(
+            values, "dashboard", _rules({**DASHBOARD, **DASHBOARD_ASKS}), "lab", cluster=True
+        ),
+    ]
 
 
 def _own(values: Values) -> str:
