@@ -32,7 +32,7 @@ from support.dashboard_world import (
     client_token,
 )
 
-NOBODY = {"user": None, "cluster": False, "issuers": []}
+NOBODY: dict[str, object] = {"user": None, "cluster": False, "issuers": []}
 """The session of a browser that is not signed in."""
 
 LEASES = "objects/apis/jumpstarter.dev/v1alpha1/namespaces/default/leases"
