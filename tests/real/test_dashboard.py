@@ -21,7 +21,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Locator, expect
 
-from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
+from support.browser import NARROW, WAIT_MS, WIDE, Person, Relay, chromium
 from support.oidc_server import ForeignProvider, running_foreign_provider
 from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
@@ -264,7 +264,39 @@ def test_a_claim_says_why_it_waits_and_is_extended_and_released(
                 person.page.screenshot(path=tmp_path / f"claim-{look is None}.png")
             claim.get_by_role("button", name="Release").click()
             expect(claim).to_have_count(0)
+            claimed_with_the_form(person, tmp_path)
     assert not person.errors
+
+
+def claimed_with_the_form(person: Person, pictures: Path) -> None:
+    """The form says what a claim would get while it is filled in, and makes it."""
+    page = person.page
+    page.get_by_role("button", name="Claim several targets").click()
+    form = page.get_by_role("region", name="New claim")
+    first = form.get_by_role("group", name="Request 1")
+    first.get_by_label("Class").fill("board")
+    expect(form).to_contain_text("dut gets board-1", timeout=BOOT_MS)
+    first.get_by_label("Count").fill("2")
+    expect(form).to_contain_text("Nothing in this lab can serve it")
+    assert not person.serious_problems()
+    page.screenshot(path=pictures / "claim-form-narrow.png", full_page=True)
+    first.get_by_label("Count").fill("1")
+    form.get_by_role("button", name="Add a request").click()
+    second = form.get_by_role("group", name="Request 2")
+    second.get_by_label("Name").fill("peer")
+    second.get_by_label("Class").fill("can-node")
+    second.get_by_label("Labels").fill("site=brno")
+    form.get_by_label("All with the same").fill("site")
+    form.get_by_label("Name of the claim").fill("formed")
+    expect(form).to_contain_text("peer gets node-1", timeout=BOOT_MS)
+    page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    page.screenshot(path=pictures / "claim-form.png", full_page=True)
+    form.get_by_role("button", name="Claim", exact=True).click()
+    claim = page.get_by_role("article", name="Claim formed")
+    expect(claim).to_contain_text("Active", timeout=BOOT_MS)
+    expect(claim.get_by_role("link", name="board-1", exact=True)).to_be_visible()
+    claim.get_by_role("button", name="Release").click()
+    expect(claim).to_have_count(0)
 
 
 def test_a_page_is_correct_again_after_its_connection_was_lost(

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bullpen.api.kinds.client import Client
+from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.apiserver.asgi import Asgi
 from bullpen.apiserver.authentication import OidcTokens
 from bullpen.app import process
@@ -76,7 +77,7 @@ async def run(settings: ClusterDashboardSettings, *, announce: Callable[[str], N
         ClusterObjectRequests(find_access(settings.join, clock, anonymous=True)) as requests,
     ):
         here.health.wait_for("the first list of the lab")
-        views = Views(here.objects, retry=sources.retry, kinds=(Client, *SHOWN))
+        views = Views(here.objects, retry=sources.retry, kinds=(Client, DeviceClass, *SHOWN))
         outside = outside_tokens(config, clock)
         parts = DashboardParts(
             Shown(

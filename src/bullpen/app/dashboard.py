@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bullpen import __version__
+from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.objects import Objects
 from bullpen.apiserver.authentication import Authenticator
 from bullpen.apiserver.service import ApiService
@@ -20,6 +21,7 @@ from bullpen.controllers.leases.lease_counter import LeaseCounter
 from bullpen.controllers.views import Views
 from bullpen.core.rbac.authorization import Attributes, User
 from bullpen.dashboard.audit_trail import AuditTrail
+from bullpen.dashboard.claim_form import ClaimForm
 from bullpen.dashboard.client_calls import ClientCalls, LocalClientCalls
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.ended_leases import EndedLeases
@@ -111,18 +113,29 @@ class DashboardParts:
             views, shown.objects, retention=shown.retention, clock=clock
         )
         self._audit_trail = audit_trail
+        views[DeviceClass]  # offered by the form of a claim
 
     def dashboard(self, rights: Rights) -> Dashboard:
         shown = self._shown
         recorder = Recorder(rights.audit, clock=shown.clock, ids=shown.ids)
+        people = People(shown.views, rights.allows, rights.authenticators)
         parts = Parts(
             views=shown.views,
             ended_leases=self._ended_leases,
             object_requests=rights.object_requests,
-            people=People(shown.views, rights.allows, rights.authenticators),
+            people=people,
             sessions=self.sessions,
             feed=self._feed,
             leases=LeaseActions(
+                client_calls=rights.client_calls,
+                object_requests=rights.object_requests,
+                recorder=recorder,
+                clock=shown.clock,
+                ids=shown.ids,
+            ),
+            claim_form=ClaimForm(
+                views=shown.views,
+                people=people,
                 client_calls=rights.client_calls,
                 object_requests=rights.object_requests,
                 recorder=recorder,

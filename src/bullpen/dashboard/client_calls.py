@@ -7,7 +7,8 @@ claim``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import timedelta
+from typing import Any, Protocol
 
 from bullpen.api import codec
 from bullpen.api.kinds.client import Client
@@ -16,12 +17,13 @@ from bullpen.api.paths import Document
 from bullpen.dashboard.people import Person
 from bullpen.services.claims import ClaimEdit, Claims
 from bullpen.services.dialing import Call, Switchboard
+from bullpen.services.grpc.claims import schedule_message
 from bullpen.services.lease_requests import Edit, LeaseRequest
 from bullpen.services.leases import Leases
 
 
 class ClientCalls(Protocol):
-    """Calls of a client that ``person`` is or, for ``dial``, may act as."""
+    """Calls of a client that ``person`` is or, for ``schedule`` and ``dial``, may act as."""
 
     async def create_lease(self, person: Person, client: Client, wanted: LeaseRequest) -> str:
         """Its name."""
@@ -39,6 +41,9 @@ class ClientCalls(Protocol):
     ) -> None: ...
 
     async def release_claim(self, person: Person, client: Client, name: str) -> None: ...
+
+    async def schedule(self, person: Person, client: Client, spec: Document) -> Any:
+        """What a claim would get now, as a ``ScheduleResponse``. Nothing is created."""
 
     async def dial(self, person: Person, client: Client, lease: str) -> Call:
         """A stream to the exporter of a lease that the client holds."""
@@ -62,9 +67,7 @@ class LocalClientCalls:
         await self.leases.release(client, name, idempotent=True)
 
     async def create_claim(self, person: Person, client: Client, name: str, spec: Document) -> str:
-        asked = {**spec, "clientRef": {"name": client.metadata.name}}
-        decoded = codec.decode(DeviceClaimSpec, asked)
-        return (await self.claims.create(client, name, decoded)).metadata.name
+        return (await self.claims.create(client, name, _decoded(client, spec))).metadata.name
 
     async def update_claim(
         self, person: Person, client: Client, name: str, edit: ClaimEdit
@@ -74,5 +77,13 @@ class LocalClientCalls:
     async def release_claim(self, person: Person, client: Client, name: str) -> None:
         await self.claims.release(client, name)
 
+    async def schedule(self, person: Person, client: Client, spec: Document) -> Any:
+        found = await self.claims.schedule(client, _decoded(client, spec), waited=timedelta(0))
+        return schedule_message(found)
+
     async def dial(self, person: Person, client: Client, lease: str) -> Call:
         return await self.switchboard.dial(client, lease)
+
+
+def _decoded(client: Client, spec: Document) -> DeviceClaimSpec:
+    return codec.decode(DeviceClaimSpec, {**spec, "clientRef": {"name": client.metadata.name}})

@@ -106,19 +106,26 @@ class ControllerCalls:
         with self._errors():
             await self._claims(person, client).release(name)
 
+    async def schedule(self, person: Person, client: Client, spec: Document) -> Any:
+        connection = self._connection(client, await self._token(person, client))
+        with self._errors():
+            return await Claims(connection).schedule(spec_message(spec))
+
     async def dial(self, person: Person, client: Client, lease: str) -> Call:
-        meta = client.metadata
-        if person.client(meta.namespace, meta.name) is not None:
-            token = person.token
-        else:
-            token = await self._read_token(person, client)
-        connection = self._connection(client, token)
+        connection = self._connection(client, await self._token(person, client))
         request = jumpstarter_pb2.DialRequest(lease_name=lease)
         with self._errors():
             answer = await connection.controller.Dial(
                 request, metadata=connection.caller, timeout=CALL_SECONDS_MAX
             )
         return Call(answer.router_endpoint, answer.router_token)
+
+    async def _token(self, person: Person, client: Client) -> str:
+        """The token with which a person acts as a client."""
+        meta = client.metadata
+        if person.client(meta.namespace, meta.name) is not None:
+            return person.token
+        return await self._read_token(person, client)
 
     async def _read_token(self, person: Person, client: Client) -> str:
         """The token of a client of others, if the person may read it."""

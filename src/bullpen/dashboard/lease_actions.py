@@ -72,31 +72,27 @@ class LeaseActions:
 
     async def create(self, request: Request, person: Person) -> Response:
         wanted: Wanted = decoded(request.body, Wanted)
-        duration = _duration(wanted.duration)
+        duration = duration_of(wanted.duration)
         client = person.client(wanted.namespace, wanted.client)
         if client is not None:
             asked = LeaseRequest(
                 selector=wanted.selector, exporter=wanted.exporter, duration=duration, tags={}
             )
             name = await self.client_calls.create_lease(person, client, asked)
-            return self._answer(request, person, Lease, wanted.namespace, name, status=201)
+            return answered(
+                self.recorder, request, person, Lease, wanted.namespace, name, status=201
+            )
         document = self._document(wanted, duration)
         return await self.object_requests.respond(
-            _request(request, "POST", _path(Lease, wanted.namespace), encode(document)), person
+            object_request(request, "POST", object_path(Lease, wanted.namespace), encode(document)),
+            person,
         )
 
     def _document(self, wanted: Wanted, duration: timedelta) -> Document:
-        selector = label_selector(parse_labels(wanted.selector))
         spec: Document = {
             "clientRef": {"name": wanted.client},
             "duration": durations.text(duration),
-            "selector": {
-                "matchLabels": dict(selector.match_labels),
-                "matchExpressions": [
-                    {"key": each.key, "operator": each.operator, "values": list(each.values)}
-                    for each in selector.match_expressions
-                ],
-            },
+            "selector": selector_document(wanted.selector),
         }
         if wanted.exporter:
             spec["exporterRef"] = {"name": wanted.exporter}
@@ -115,7 +111,7 @@ class LeaseActions:
             return await self._patch(request, person, lease, _lease_spec(change))
         edit = Edit(duration=_duration_of(change), client=change.client or None)
         await self.client_calls.update_lease(person, client, name, edit)
-        return self._answer(request, person, Lease, namespace, name)
+        return answered(self.recorder, request, person, Lease, namespace, name)
 
     async def update_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
         change = _change(request.body)
@@ -125,7 +121,7 @@ class LeaseActions:
             return await self._patch(request, person, claim, _spec(change))
         edit = ClaimEdit(duration=_duration_of(change), client=change.client or None)
         await self.client_calls.update_claim(person, client, name, edit)
-        return self._answer(request, person, DeviceClaim, namespace, name)
+        return answered(self.recorder, request, person, DeviceClaim, namespace, name)
 
     async def release(self, request: Request, person: Person, lease: Lease) -> Response:
         namespace, name = lease.metadata.namespace, lease.metadata.name
@@ -133,7 +129,7 @@ class LeaseActions:
         if client is None:
             return await self._patch(request, person, lease, {"release": True})
         await self.client_calls.release_lease(person, client, name)
-        return self._answer(request, person, Lease, namespace, name)
+        return answered(self.recorder, request, person, Lease, namespace, name)
 
     async def release_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
         namespace, name = claim.metadata.namespace, claim.metadata.name
@@ -141,33 +137,43 @@ class LeaseActions:
         if client is None:
             return await self._patch(request, person, claim, {"release": True})
         await self.client_calls.release_claim(person, client, name)
-        return self._answer(request, person, DeviceClaim, namespace, name)
+        return answered(self.recorder, request, person, DeviceClaim, namespace, name)
 
     async def _patch(
         self, request: Request, person: Person, found: Lease | DeviceClaim, spec: Document
     ) -> Response:
-        path = f"{_path(type(found), found.metadata.namespace)}/{found.metadata.name}"
+        path = f"{object_path(type(found), found.metadata.namespace)}/{found.metadata.name}"
         headers = {**request.headers, "content-type": PatchType.MERGE.value}
-        patch = _request(request, "PATCH", path, encode({"spec": spec}), headers)
+        patch = object_request(request, "PATCH", path, encode({"spec": spec}), headers)
         return await self.object_requests.respond(patch, person)
 
-    def _answer(
-        self,
-        request: Request,
-        person: Person,
-        kind: type[Kind],
-        namespace: str,
-        name: str,
-        *,
-        status: int = 200,
-    ) -> Response:
-        """The response to what a person did as a client, which is recorded here."""
-        response = json_response(
-            {"metadata": {"name": name, "namespace": namespace}}, status=status
-        )
-        target = target_of(kind, namespace, name)
-        self.recorder.record(request, person, response, target=target)
-        return response
+
+def answered(
+    recorder: Recorder,
+    request: Request,
+    person: Person,
+    kind: type[Kind],
+    namespace: str,
+    name: str,
+    *,
+    status: int = 200,
+) -> Response:
+    """The response to what a person did as a client, which is recorded here."""
+    response = json_response({"metadata": {"name": name, "namespace": namespace}}, status=status)
+    recorder.record(request, person, response, target=target_of(kind, namespace, name))
+    return response
+
+
+def selector_document(text: str) -> Document:
+    """A selector of labels as objects have it. Raises ``BadRequest``."""
+    selector = label_selector(parse_labels(text))
+    return {
+        "matchLabels": dict(selector.match_labels),
+        "matchExpressions": [
+            {"key": each.key, "operator": each.operator, "values": list(each.values)}
+            for each in selector.match_expressions
+        ],
+    }
 
 
 def target_of(kind: type[Kind], namespace: str, name: str) -> Target:
@@ -190,7 +196,7 @@ def _change(body: bytes) -> Change:
 
 
 def _duration_of(change: Change) -> timedelta | None:
-    return _duration(change.duration) if change.duration else None
+    return duration_of(change.duration) if change.duration else None
 
 
 def _spec(change: Change) -> Document:
@@ -205,7 +211,8 @@ def _lease_spec(change: Change) -> Document:
     return {**_spec(change), "endTime": None} if change.duration else _spec(change)
 
 
-def _duration(text: str) -> timedelta:
+def duration_of(text: str) -> timedelta:
+    """The length of a lease or claim. Raises ``BadRequest``."""
     try:
         found = durations.parse(text)
     except ValueError as error:
@@ -215,19 +222,20 @@ def _duration(text: str) -> timedelta:
     return found
 
 
-def _path(kind: type[Kind], namespace: str) -> str:
+def object_path(kind: type[Kind], namespace: str) -> str:
     if not namespace or "/" in namespace:
         raise BadRequest(f"say in which namespace the {kind.kind} is")
     return f"/apis/{kind.api_version}/namespaces/{namespace}/{RESOURCES.of(kind).plural}"
 
 
-def _request(
+def object_request(
     request: Request,
     method: str,
     path: str,
     body: bytes,
     headers: dict[str, str] | None = None,
 ) -> Request:
+    """A request to the API server, in the course of one to the dashboard."""
     return Request(
         method=method,
         path=path,

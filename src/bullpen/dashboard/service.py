@@ -21,6 +21,7 @@ from bullpen.core.exporters.target_state import TargetState, target_state
 from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import audit_trail, protection, rows
 from bullpen.dashboard.audit_trail import AuditTrail
+from bullpen.dashboard.claim_form import ClaimForm
 from bullpen.dashboard.client_calls import ClientCalls
 from bullpen.dashboard.console_requests import ConsoleRequests
 from bullpen.dashboard.consoles import Consoles
@@ -65,6 +66,7 @@ class Parts:
     sessions: Sessions
     feed: Feed
     leases: LeaseActions
+    claim_form: ClaimForm
     consoles: Consoles
     history: History
     audit_trail: AuditTrail
@@ -171,6 +173,8 @@ class Dashboard:
                 return await self._matches(request, person)
             case ["history", namespace, kind, name]:
                 return await self._history_of(request, person, namespace, f"{kind}/{name}")
+            case ["classes"]:
+                return await self._parts.claim_form.classes(person)
             case ["timeline"]:
                 return await self._timeline(request, person)
             case ["audit"]:
@@ -194,6 +198,10 @@ class Dashboard:
                 return self._sign_in.sign_out(request, person)
             case "POST", ["consoles", namespace, name, *what]:
                 return await self._console_requests.use(request, person, (namespace, name), what)
+            case "POST", ["claims"]:
+                return await self._parts.claim_form.create(request, person)
+            case "POST", ["claims", "preview"]:
+                return await self._parts.claim_form.preview(request, person)
             case "PATCH" | "DELETE", ["claims", namespace, name]:
                 return await self._claim(request, person, namespace, name)
             case _, ["leases", *key]:

@@ -134,11 +134,13 @@ DASHBOARD: Grants = {
 """Rights of the dashboard in the namespaces of labs. It writes nothing and reads no Secret:
 people act with their own tokens."""
 
-DASHBOARD_ASKS: Grants = {
+DASHBOARD_CLUSTER_SCOPED: Grants = {
+    (DEVICE, "deviceclasses"): LOOK,
+    # Who a person is, and what they may do.
     ("authentication.k8s.io", "tokenreviews"): ("create",),
     ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
 }
-"""Who a person is, and what they may do."""
+"""Rights of the dashboard to kinds without a namespace."""
 
 PROCESSES = tuple(LAB)
 SEE_NAMESPACES = ("controller", "provisioner")
@@ -193,16 +195,15 @@ def dashboard_in_lab(values: Values) -> list[Document]:
     return [
         _account(values, "dashboard", "dashboard"),
         *_granted(values, "dashboard", _rules(DASHBOARD), "lab", cluster=False),
-        *_granted(values, "dashboard", _rules(DASHBOARD_ASKS), "people", cluster=True),
+        *_granted(values, "dashboard", _rules(DASHBOARD_CLUSTER_SCOPED), "people", cluster=True),
     ]
 
 
 def dashboard_in_cluster(values: Values) -> list[Document]:
+    rules = _rules({**DASHBOARD, **DASHBOARD_CLUSTER_SCOPED})
     return [
         _account(values, "dashboard", "dashboard"),
-        *_granted(
-            values, "dashboard", _rules({**DASHBOARD, **DASHBOARD_ASKS}), "lab", cluster=True
-        ),
+        *_granted(values, "dashboard", rules, "lab", cluster=True),
     ]
 
 

@@ -328,6 +328,7 @@ def test_one_lab_needs_few_rights_outside_its_namespace() -> None:
             assert document["kind"] == "ClusterRoleBinding" or document["rules"] == [
                 tokens,
                 reviews,
+                classes,
             ]
         elif document["kind"] == "ClusterRole":
             decides_claims = "controller" in document["metadata"]["name"]
