@@ -526,6 +526,31 @@ def test_an_image_is_flashed_and_the_screen_is_shown(
     assert [error for error in person.errors if "/flash" not in error] == []
 
 
+def test_a_target_without_a_serial_port_is_flashed(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    image = tmp_path / "image.raw"
+    image.write_bytes(b"x" * 1_000)
+    storage = {"type": "jumpstarter_driver_opendal.driver.MockFlasher"}
+    board = lab.create_exporter("silent", {"kind": "silent"}, export={"storage": storage})
+    with lab.exporter(board):
+        person.sign_in(lab, token_of(lab.create_client("silent-user")))
+        page = person.page
+        person.visit("Leases")
+        page.get_by_label("Labels").fill("kind=silent")
+        page.get_by_role("button", name="Lease and open the console").click()
+        page.get_by_text("This target has no serial port").wait_for(timeout=BOOT_MS)
+        flash = page.get_by_role("region", name="Flash an image")
+        flash.get_by_label("Image").set_input_files(image)
+        flash.get_by_role("button", name="Flash the image").click()
+        expect(flash).to_contain_text("image.raw is flashed", timeout=BOOT_MS)
+        assert page.get_by_role("button", name="Power on").count() == 0
+        page.screenshot(path=tmp_path / "silent.png")
+        page.get_by_role("button", name="Release").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+    assert not person.errors
+
+
 def brightest(vnc: Locator) -> int:
     """The brightest value in the picture; 0 while it is black."""
     found: int = vnc.locator("canvas").evaluate(
