@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import pty
 import re
-import select
-import signal
 import ssl
-import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +16,7 @@ import yaml
 from playwright.sync_api import Browser, Locator, expect
 
 from support.browser import NARROW, WAIT_MS, WIDE, Person, Relay, chromium
+from support.newcomer import BOOT_MS, types_at_a_prompt
 from support.oidc_server import ForeignProvider, running_foreign_provider
 from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
@@ -32,8 +27,6 @@ pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
 CLAIM = POOL.with_name("claim.yaml")
 PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Hosts", "Events", "Audit")
-LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
-BOOT_MS = 90_000
 GROUP = "jumpstarter.dev/v1alpha1"
 CONNECTIONS = 8
 
@@ -90,38 +83,8 @@ def test_a_newcomer_types_at_a_u_boot_prompt_after_one_click(
     tmp_path: Path, person: Person
 ) -> None:
     """``bullpen up`` in a terminal prints a link; opening it and one click lead to the prompt."""
-    near, far = pty.openpty()
-    command = [str(BIN / "bullpen"), "up", "--data", str(tmp_path / "d"), "--port-base", "0"]
-    service = subprocess.Popen([*command, "-f", str(POOL)], stdout=far, stderr=far)
-    os.close(far)
-    try:
-        page = person.page
-        page.goto(printed_link(near))
-        page.get_by_text("2 warm").wait_for(timeout=BOOT_MS)
-        assert "link=" not in page.url
-        page.get_by_role("button", name="Open a console on uboot").click()
-        expect(screen(person)).to_contain_text("=>", timeout=BOOT_MS)
-        page.keyboard.type("echo 6 times 7 is $? and so on\n")
-        expect(screen(person)).to_contain_text("6 times 7 is 0 and so on")
-        page.screenshot(path=tmp_path / "console.png")
-        page.get_by_role("button", name="Release").click()
-        page.get_by_role("heading", name="Overview").wait_for()
-        assert not person.errors
-    finally:
-        service.send_signal(signal.SIGTERM)
-        service.wait(60)
-        os.close(near)
-
-
-def printed_link(terminal: int) -> str:
-    printed, deadline = "", time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 1.0)[0]:
-            printed += os.read(terminal, 4096).decode()
-        found = LINK.search(printed)
-        if found is not None and printed.endswith("\n"):
-            return found[0]
-    raise AssertionError(f"no link was printed:\n{printed}")
+    command = (BIN / "bullpen", "up", "--data", tmp_path / "d", "--port-base", "0", "-f", POOL)
+    types_at_a_prompt(person, command, tmp_path)
 
 
 def test_a_log_gets_no_link(lab: Service) -> None:
