@@ -44,7 +44,7 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "clients/status"): ("update",),
         (JUMPSTARTER, "exporters"): (*READ, "update"),
         (JUMPSTARTER, "exporters/status"): ("update",),
-        (DEVICE, "deviceclaims"): (*READ, "delete"),
+        (DEVICE, "deviceclaims"): (*READ, "create", "update", "delete"),
         (DEVICE, "deviceclaims/status"): ("update",),
         (DEVICE, "devicepools"): READ,
         (DEVICE, "devicepools/status"): ("update",),
