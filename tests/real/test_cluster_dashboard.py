@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, expect
 
 from support.browser import WAIT_MS, Person, chromium
 from support.cluster_lab import ClusterLab, Process, stand_in
+from support.oidc_server import Provider, running_provider
 from support.real_service import eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
@@ -46,6 +47,8 @@ class DashboardLab:
     address: str
     alice: str
     """The Jumpstarter token of the client that exists."""
+
+    issuer: Provider
 
     def account(self, name: str, *rules: dict[str, Any]) -> str:
         """The token of a service account that may do this in the namespace, and nothing else."""
@@ -76,8 +79,16 @@ SEES = rule("jumpstarter.dev", "exporters leases", *LOOK)
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardLab]:
+def issuer() -> Iterator[Provider]:
+    with running_provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, issuer: Provider) -> Iterator[DashboardLab]:
     directory = tmp_path_factory.mktemp("cluster")
+    settings = directory / "config.yaml"
+    settings.write_text(yaml.safe_dump({"oidc": [{"issuer": issuer.address}]}))
     with stand_in(directory / "control-plane") as kubeconfig:
         cluster = ClusterLab(directory / "lab", kubeconfig)
         try:
@@ -87,7 +98,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardLab]:
             rights = [item for item in rights if "-proxy" not in item["metadata"]["name"]]
             cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(rights))
             cluster.accounts = True
-            cluster.controller("controller")
+            cluster.controller("controller", "--config", str(settings))
             cluster.leader()
             router = cluster.router("router-1")
             eventually(lambda: router.ready, what="the router")
@@ -103,14 +114,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardLab]:
             dashboard = cluster.launch(
                 "dashboard", "dashboard", "serve", "--port", "0",
                 "--endpoint", f"127.0.0.1:{cluster.port}", "--service-ca", str(authority),
-                "--watch-namespace", "default",
+                "--watch-namespace", "default", "--config", str(settings),
             )  # fmt: skip
             eventually(lambda: dashboard.ready, seconds=30, what="the dashboard")
             address = re.search(r"https://\S+/dashboard/", dashboard.role)
             assert address is not None, dashboard.role
             with cluster.exporter(board):
                 token = str(yaml.safe_load(client.read_text())["token"])
-                yield DashboardLab(cluster, dashboard, address[0], token)
+                yield DashboardLab(cluster, dashboard, address[0], token, issuer)
             assert dashboard.end() == 0, dashboard.log.read_text()
         finally:
             cluster.end_all()
@@ -234,6 +245,75 @@ def test_a_person_who_may_read_the_token_of_a_client_may_use_its_console(
     assert keeper.session["own"] == []
     assert keeper.first_event(f"consoles/default/{name}", "open")
     assert alice.call("DELETE", f"leases/default/{name}")[0] == 200
+
+
+def test_a_client_extends_a_lease_and_claims_through_the_controller(lab: DashboardLab) -> None:
+    group = "device.jumpstarter.dev/v1alpha1"
+    spec = {"selectors": [{"labels": {"matchLabels": {"board": "x"}}}]}
+    board = {"apiVersion": group, "kind": "DeviceClass", "metadata": {"name": "board"}}
+    lab.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump({**board, "spec": spec}))
+    alice = Page(lab, lab.alice)
+    eventually(lambda: alice.call("GET", "classes")[1] == {"classes": ["board"]}, what="the class")
+    wanted = {
+        "namespace": "default",
+        "client": "alice",
+        "name": "bench",
+        "requests": [{"name": "dut", "class": "board"}],
+    }
+
+    def preview() -> dict[str, Any]:
+        status, found = alice.call("POST", "claims/preview", wanted)
+        assert status == 200, found
+        return found
+
+    eventually(lambda: preview()["verdict"] == "Satisfied", seconds=30, what="a free board")
+    assert preview()["members"][0]["device"] == "board"
+    status, made = alice.call("POST", "claims", wanted)
+    assert status == 201, made
+    status, refusal = alice.call("POST", "claims", wanted)
+    assert (status, refusal["reason"]) == (409, "AlreadyExists")
+    assert alice.call("PATCH", "claims/default/bench", {"duration": "2h"})[0] == 200
+    found: Any = lab.cluster.get("deviceclaim", "bench")["spec"]
+    assert (found["clientRef"], found["duration"]) == ({"name": "alice"}, "2h0m0s")
+    assert alice.call("DELETE", "claims/default/bench")[0] == 200
+
+    lease = {"namespace": "default", "client": "alice", "selector": "board=x"}
+    status, made = alice.call("POST", "leases", lease)
+    assert status == 201, made
+    path = f"leases/default/{made['metadata']['name']}"
+    assert alice.call("PATCH", path, {"duration": "3h"})[0] == 200
+
+    def refused() -> bool:
+        status, refusal = alice.call("PATCH", path, {"client": "nobody"})
+        return status == 400 and "there is no client nobody" in refusal["message"]
+
+    # Before it has a target, a lease cannot be transferred at all.
+    eventually(refused, seconds=30, what="a lease with a target")
+    assert alice.call("DELETE", path)[0] == 200
+
+
+def test_a_user_of_an_issuer_is_the_client_that_names_them(lab: DashboardLab) -> None:
+    client = {
+        "apiVersion": "jumpstarter.dev/v1alpha1",
+        "kind": "Client",
+        "metadata": {"name": "al", "namespace": "default"},
+        "spec": {"username": "oidc:alice"},
+    }
+    lab.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(client))
+    eventually(
+        lambda: (
+            Page(lab, lab.issuer.token("alice")).session["own"] == [{"ns": "default", "name": "al"}]
+        ),
+        what="the client",
+    )
+    page = Page(lab, lab.issuer.token("alice"))
+    assert page.session["user"] == "oidc:alice"
+    wanted = {"namespace": "default", "client": "al", "selector": "board=x"}
+    status, made = page.call("POST", "leases", wanted)
+    assert status == 201, made
+    assert page.call("DELETE", f"leases/default/{made['metadata']['name']}")[0] == 200
+    stranger = Page(lab, lab.issuer.token("mallory"))
+    assert (stranger.sees(), stranger.session["clients"]) == (0, [])
 
 
 def test_a_withdrawn_right_and_a_deleted_client_count_soon(lab: DashboardLab) -> None:

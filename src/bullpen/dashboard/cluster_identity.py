@@ -72,11 +72,11 @@ class ClusterRights:
 
     def __init__(self, objects: Objects, clock: Clock) -> None:
         self._objects = objects
-        self._answers: Answers[tuple[str, str, tuple[str, ...], Attributes], bool] = Answers(clock)
+        self._answers: Answers[Hashable, bool] = Answers(clock)
 
     async def allows(self, user: User, wanted: Attributes) -> bool:
         return await self._answers.get(
-            (user.name, user.uid, user.groups, wanted),
+            (user.name, user.uid, user.groups, tuple(sorted(user.extra.items())), wanted),
             lambda: reviews.allows(self._objects, user, wanted),
         )
 
