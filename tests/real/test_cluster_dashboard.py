@@ -203,6 +203,24 @@ def test_a_client_leases_a_board_and_types_at_its_console_in_the_browser(
         person.close()
 
 
+def test_people_with_a_role_in_one_namespace_have_its_events(
+    lab: DashboardLab, browser: Browser, tmp_path: Path
+) -> None:
+    token = lab.account("reader", SEES, rule("", "events", *LOOK))
+    person = Person(browser)
+    try:
+        person.sign_in_at(lab.address, token)
+        person.visit("Targets")
+        person.page.get_by_role("link", name="board", exact=True).wait_for()
+        person.visit("Events")
+        person.page.get_by_text("Lease/").first.wait_for()
+        person.page.screenshot(path=tmp_path / "events.png")
+        # The browser reports the first request, for the events of all namespaces.
+        assert all("403" in error for error in person.errors)
+    finally:
+        person.close()
+
+
 def test_rbac_of_the_cluster_decides_what_people_see_and_change(lab: DashboardLab) -> None:
     alice = Page(lab, lab.alice)
     wanted = {"namespace": "default", "client": "alice", "selector": "board=x"}
