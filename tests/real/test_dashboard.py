@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import ssl
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -512,6 +513,44 @@ def test_a_target_without_a_serial_port_is_flashed(
         page.get_by_role("button", name="Release").click()
         page.get_by_role("heading", name="Overview").wait_for()
     assert not person.errors
+
+
+def test_a_screen_with_a_password_is_shown_to_who_knows_it(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    number = free_port_base() - 5900
+    network = "jumpstarter_driver_network.driver.TcpNetwork"
+    screen_driver = {"type": network, "config": {"host": "127.0.0.1", "port": 5900 + number}}
+    board = lab.create_exporter("secret", {"kind": "secret"}, export={"vnc": screen_driver})
+    machine = subprocess.Popen(
+        [
+            *("qemu-system-x86_64", "-S", "-object", "secret,id=word,data=pass-123"),
+            *("-vnc", f"127.0.0.1:{number},password-secret=word"),
+        ]
+    )
+    try:
+        with lab.exporter(board):
+            person.sign_in(lab, token_of(lab.create_client("looker")))
+            page = person.page
+            person.visit("Leases")
+            page.get_by_label("Labels").fill("kind=secret")
+            page.get_by_role("button", name="Lease and open the console").click()
+            vnc = page.get_by_role("region", name="Screen")
+            vnc.get_by_label("Password of the screen").fill("wrong")
+            vnc.get_by_role("button", name="Connect", exact=True).click()
+            vnc.get_by_text("The screen refused the password").wait_for()
+            vnc.get_by_role("button", name="Connect again").click()
+            vnc.get_by_label("Password of the screen").fill("pass-123")
+            assert not person.serious_problems()
+            page.screenshot(path=tmp_path / "password.png")
+            vnc.get_by_role("button", name="Connect", exact=True).click()
+            expect(vnc).to_contain_text("Connected", timeout=BOOT_MS)
+            eventually(lambda: brightest(vnc) > 0, seconds=60, what="a picture on the screen")
+            page.get_by_role("button", name="Release").click()
+            page.get_by_role("heading", name="Overview").wait_for()
+    finally:
+        machine.terminate()
+        machine.wait(10)
 
 
 def brightest(vnc: Locator) -> int:
