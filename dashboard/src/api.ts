@@ -24,6 +24,14 @@ export interface Issuer {
   path: string;
 }
 
+/** Somebody who is not signed in. */
+export interface Visitor {
+  user: null;
+  issuers: Issuer[];
+  /** Whether the objects are in a Kubernetes cluster. */
+  cluster: boolean;
+}
+
 export const API = "/dashboard/api/";
 
 let csrf = "";
@@ -98,10 +106,10 @@ function kept(session: Session): Session {
   return session;
 }
 
-/** The session of this browser; the issuers to sign in at if it has none. */
-export async function currentSession(): Promise<Session | Issuer[]> {
-  const found = await get<Session | { user: null; issuers: Issuer[] }>("session");
-  return found.user === null ? found.issuers : kept(found);
+/** The session of this browser, or how to get one. */
+export async function currentSession(): Promise<Session | Visitor> {
+  const found = await get<Session | Visitor>("session");
+  return found.user === null ? found : kept(found);
 }
 
 export async function signInWithToken(token: string): Promise<Session> {

@@ -9,6 +9,8 @@ export interface History {
   figures: string[];
   from: number;
   to: number;
+  /** When sampling began, if nothing older can be known; null if it survives restarts. */
+  since: number | null;
   /** A time, then the figures from that time on. */
   points: number[][];
   /** Of the last day. */
@@ -131,6 +133,12 @@ export function PoolChart(props: {
         <span>{range === "day" ? "24 h ago" : "31 days ago"}</span>
         <span>now</span>
       </div>
+      {history?.since != null && (
+        <p class="quiet">
+          Sizes and waits since {new Date(1000 * history.since).toLocaleString()}: this dashboard started
+          then, and does not keep them across restarts.
+        </p>
+      )}
     </figure>
   );
 }

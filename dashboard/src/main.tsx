@@ -73,7 +73,7 @@ function App(): JSX.Element {
       try {
         const refused = problemOfAddress();
         const found = (await linkedSession()) ?? (await currentSession());
-        if (Array.isArray(found)) setProblem(refused);
+        if (found.user === null) setProblem(refused);
         else start(found);
       } catch (error) {
         setSession(null);

@@ -20,7 +20,7 @@ from test_pod_pools import PodWorld
 from bullpen.api import codec
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.core import CoordinationLease, Namespace, Secret
-from bullpen.api.kinds.deviceclaim import DeviceClaim
+from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceClaimSpec
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.devicepool import DevicePool
 from bullpen.api.kinds.exporterset import ExporterSet
@@ -54,6 +54,7 @@ from bullpen.core.leases.sessions import Session
 from bullpen.errors import Conflict
 from bullpen.install import rbac
 from bullpen.placements.pod.claim_storage import ClaimStorage
+from bullpen.services.claims import ClaimEdit
 from bullpen.services.lease_requests import LeaseRequest
 from bullpen.sim.keys import cheap_keys
 from support.lab_world import SETTINGS, LabWorld
@@ -73,6 +74,7 @@ PROCESSES = {
     "bullpen.controllers.exporters.presence_reconciler": ("controller",),
     "bullpen.controllers.leases.session_recorder": ("controller", "router"),
     "bullpen.services.callers": ("controller",),
+    "bullpen.services.claims": ("controller",),
     "bullpen.services.exporters": ("controller",),
     "bullpen.services.leases": ("controller",),
     "bullpen.controllers.pools.exporterset_reconciler": ("provisioner",),
@@ -318,10 +320,10 @@ def _tell_of_claims(used: dict[str, set[Right]]) -> None:
             for name, device_class in (("dut", "any"), ("seat", "licence"))
         ]
         spec = {"clientRef": {"name": "alice"}, "requests": asked, "duration": "1h"}
-        meta = {"name": "c", "namespace": "default"}
         async with world.player():
-            claim = codec.decode(DeviceClaim, {"metadata": meta, "spec": spec})
-            await world.objects.create(claim)
+            claims, client = world.claim_service, world.client()
+            await claims.create(client, "c", codec.decode(DeviceClaimSpec, spec))
+            await claims.update(client, "c", ClaimEdit(duration=timedelta(minutes=30)))
             found = world.views[DeviceClaim]
             await world.until(lambda: [c.status.members for c in found.all()] not in ([], [()]))
             (lease,) = world.views.leases.all()

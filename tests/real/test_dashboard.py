@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import pty
 import re
-import select
-import signal
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +16,8 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Locator, expect
 
-from support.browser import NARROW, WAIT_MS, Person, Relay, chromium
+from support.browser import NARROW, WAIT_MS, WIDE, Person, Relay, chromium
+from support.newcomer import BOOT_MS, types_at_a_prompt
 from support.oidc_server import ForeignProvider, running_foreign_provider
 from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
@@ -32,8 +28,6 @@ pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
 CLAIM = POOL.with_name("claim.yaml")
 PAGES = ("Targets", "Leases", "Queue", "Timeline", "Pools", "Hosts", "Events", "Audit")
-LINK = re.compile(r"https://\S+/dashboard/#link=[\w-]+")
-BOOT_MS = 90_000
 GROUP = "jumpstarter.dev/v1alpha1"
 CONNECTIONS = 8
 
@@ -90,38 +84,8 @@ def test_a_newcomer_types_at_a_u_boot_prompt_after_one_click(
     tmp_path: Path, person: Person
 ) -> None:
     """``bullpen up`` in a terminal prints a link; opening it and one click lead to the prompt."""
-    near, far = pty.openpty()
-    command = [str(BIN / "bullpen"), "up", "--data", str(tmp_path / "d"), "--port-base", "0"]
-    service = subprocess.Popen([*command, "-f", str(POOL)], stdout=far, stderr=far)
-    os.close(far)
-    try:
-        page = person.page
-        page.goto(printed_link(near))
-        page.get_by_text("2 warm").wait_for(timeout=BOOT_MS)
-        assert "link=" not in page.url
-        page.get_by_role("button", name="Open a console on uboot").click()
-        expect(screen(person)).to_contain_text("=>", timeout=BOOT_MS)
-        page.keyboard.type("echo 6 times 7 is $? and so on\n")
-        expect(screen(person)).to_contain_text("6 times 7 is 0 and so on")
-        page.screenshot(path=tmp_path / "console.png")
-        page.get_by_role("button", name="Release").click()
-        page.get_by_role("heading", name="Overview").wait_for()
-        assert not person.errors
-    finally:
-        service.send_signal(signal.SIGTERM)
-        service.wait(60)
-        os.close(near)
-
-
-def printed_link(terminal: int) -> str:
-    printed, deadline = "", time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 1.0)[0]:
-            printed += os.read(terminal, 4096).decode()
-        found = LINK.search(printed)
-        if found is not None and printed.endswith("\n"):
-            return found[0]
-    raise AssertionError(f"no link was printed:\n{printed}")
+    command = (BIN / "bullpen", "up", "--data", tmp_path / "d", "--port-base", "0", "-f", POOL)
+    types_at_a_prompt(person, command, tmp_path)
 
 
 def test_a_log_gets_no_link(lab: Service) -> None:
@@ -264,7 +228,39 @@ def test_a_claim_says_why_it_waits_and_is_extended_and_released(
                 person.page.screenshot(path=tmp_path / f"claim-{look is None}.png")
             claim.get_by_role("button", name="Release").click()
             expect(claim).to_have_count(0)
+            claimed_with_the_form(person, tmp_path)
     assert not person.errors
+
+
+def claimed_with_the_form(person: Person, pictures: Path) -> None:
+    """The form says what a claim would get while it is filled in, and makes it."""
+    page = person.page
+    page.get_by_role("button", name="Claim several targets").click()
+    form = page.get_by_role("region", name="New claim")
+    first = form.get_by_role("group", name="Request 1")
+    first.get_by_label("Class").fill("board")
+    expect(form).to_contain_text("dut gets board-1", timeout=BOOT_MS)
+    first.get_by_label("Count").fill("2")
+    expect(form).to_contain_text("Nothing in this lab can serve it")
+    assert not person.serious_problems()
+    page.screenshot(path=pictures / "claim-form-narrow.png", full_page=True)
+    first.get_by_label("Count").fill("1")
+    form.get_by_role("button", name="Add a request").click()
+    second = form.get_by_role("group", name="Request 2")
+    second.get_by_label("Name").fill("peer")
+    second.get_by_label("Class").fill("can-node")
+    second.get_by_label("Labels").fill("site=brno")
+    form.get_by_label("All with the same").fill("site")
+    form.get_by_label("Name of the claim").fill("formed")
+    expect(form).to_contain_text("peer gets node-1", timeout=BOOT_MS)
+    page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    page.screenshot(path=pictures / "claim-form.png", full_page=True)
+    form.get_by_role("button", name="Claim", exact=True).click()
+    claim = page.get_by_role("article", name="Claim formed")
+    expect(claim).to_contain_text("Active", timeout=BOOT_MS)
+    expect(claim.get_by_role("link", name="board-1", exact=True)).to_be_visible()
+    claim.get_by_role("button", name="Release").click()
+    expect(claim).to_have_count(0)
 
 
 def test_a_page_is_correct_again_after_its_connection_was_lost(
@@ -492,6 +488,69 @@ def test_an_image_is_flashed_and_the_screen_is_shown(
     page.get_by_role("heading", name="Overview").wait_for()
     # The browser reports the three answers that refuse an image.
     assert [error for error in person.errors if "/flash" not in error] == []
+
+
+def test_a_target_without_a_serial_port_is_flashed(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    image = tmp_path / "image.raw"
+    image.write_bytes(b"x" * 1_000)
+    storage = {"type": "jumpstarter_driver_opendal.driver.MockFlasher"}
+    board = lab.create_exporter("silent", {"kind": "silent"}, export={"storage": storage})
+    with lab.exporter(board):
+        person.sign_in(lab, token_of(lab.create_client("silent-user")))
+        page = person.page
+        person.visit("Leases")
+        page.get_by_label("Labels").fill("kind=silent")
+        page.get_by_role("button", name="Lease and open the console").click()
+        page.get_by_text("This target has no serial port").wait_for(timeout=BOOT_MS)
+        flash = page.get_by_role("region", name="Flash an image")
+        flash.get_by_label("Image").set_input_files(image)
+        flash.get_by_role("button", name="Flash the image").click()
+        expect(flash).to_contain_text("image.raw is flashed", timeout=BOOT_MS)
+        assert page.get_by_role("button", name="Power on").count() == 0
+        page.screenshot(path=tmp_path / "silent.png")
+        page.get_by_role("button", name="Release").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+    assert not person.errors
+
+
+def test_a_screen_with_a_password_is_shown_to_who_knows_it(
+    lab: Service, person: Person, tmp_path: Path
+) -> None:
+    number = free_port_base() - 5900
+    network = "jumpstarter_driver_network.driver.TcpNetwork"
+    screen_driver = {"type": network, "config": {"host": "127.0.0.1", "port": 5900 + number}}
+    board = lab.create_exporter("secret", {"kind": "secret"}, export={"vnc": screen_driver})
+    machine = subprocess.Popen(
+        [
+            *("qemu-system-x86_64", "-S", "-object", "secret,id=word,data=pass-123"),
+            *("-vnc", f"127.0.0.1:{number},password-secret=word"),
+        ]
+    )
+    try:
+        with lab.exporter(board):
+            person.sign_in(lab, token_of(lab.create_client("looker")))
+            page = person.page
+            person.visit("Leases")
+            page.get_by_label("Labels").fill("kind=secret")
+            page.get_by_role("button", name="Lease and open the console").click()
+            vnc = page.get_by_role("region", name="Screen")
+            vnc.get_by_label("Password of the screen").fill("wrong")
+            vnc.get_by_role("button", name="Connect", exact=True).click()
+            vnc.get_by_text("The screen refused the password").wait_for()
+            vnc.get_by_role("button", name="Connect again").click()
+            vnc.get_by_label("Password of the screen").fill("pass-123")
+            assert not person.serious_problems()
+            page.screenshot(path=tmp_path / "password.png")
+            vnc.get_by_role("button", name="Connect", exact=True).click()
+            expect(vnc).to_contain_text("Connected", timeout=BOOT_MS)
+            eventually(lambda: brightest(vnc) > 0, seconds=60, what="a picture on the screen")
+            page.get_by_role("button", name="Release").click()
+            page.get_by_role("heading", name="Overview").wait_for()
+    finally:
+        machine.terminate()
+        machine.wait(10)
 
 
 def brightest(vnc: Locator) -> int:

@@ -68,7 +68,10 @@ class Person:
         self.page.get_by_role("heading", name="Overview").wait_for()
 
     def sign_in(self, service: Service, token: str) -> None:
-        self.page.goto(service.endpoints["dashboard"])
+        self.sign_in_at(service.endpoints["dashboard"], token)
+
+    def sign_in_at(self, address: str, token: str) -> None:
+        self.page.goto(address)
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Sign in").click()
         self.page.get_by_role("heading", name="Overview").wait_for()

@@ -20,7 +20,7 @@ from bullpen.apiserver.authentication import TokenTable
 from bullpen.apiserver.http import Request, Response, parse_query
 from bullpen.apiserver.service import ApiService
 from bullpen.app import controllers
-from bullpen.app.dashboard import DashboardParts
+from bullpen.app.dashboard import DashboardParts, Shown, front_door
 from bullpen.app.initial_objects import ensure_policy
 from bullpen.app.lab import Lab, LabSettings
 from bullpen.app.services import Services
@@ -28,6 +28,7 @@ from bullpen.app.sources import Sources
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
 from bullpen.core.rbac.bootstrap_policy import VIEW_USER
+from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.front_door import FrontDoor
 from bullpen.dashboard.sessions import Sessions
 from bullpen.errors import LabError
@@ -160,7 +161,9 @@ class DashboardWorld:
             self.sources,
             keys=cheap_keys(self.clock),
         )
-        services, parts = Services.of(lab), DashboardParts(lab)
+        services = Services.of(lab)
+        trail = AuditTrail(None, self.clock)
+        parts = DashboardParts(Shown.of(lab), audit_trail=trail)
         access = lab.access_index
         self.authenticators = (TokenTable(self.users),)
         api = ApiService(
@@ -174,7 +177,7 @@ class DashboardWorld:
         )
         lab.routers.set_local(Router("router:1", lambda: 0))
         self.lab, self.sessions = lab, parts.sessions
-        self.front = parts.front_door(api, services, self.authenticators, self.audit)
+        self.front = front_door(parts, lab, api, services, self.authenticators, self.audit)
         running = (
             controllers.exporters,
             controllers.leases,

@@ -33,6 +33,7 @@ from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
+from bullpen.services.claims import Claims
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.grpc.claims import ClaimServicer
@@ -75,6 +76,7 @@ class LabWorld:
     exporters: Exporters
     switchboard: Switchboard
     claims: ClaimServicer
+    claim_service: Claims
     sessions: SessionRecorder
 
     def __init__(self) -> None:
@@ -124,6 +126,7 @@ class LabWorld:
         services = Services.of(lab)
         self.leases, self.exporters = services.leases, services.exporters
         self.switchboard, self.claims = services.switchboard, services.claim_calls
+        self.claim_service = services.claims
         lab.routers.set_local(Router("router:1", lambda: 0))
         async with lab.running(CONTROLLERS):
             yield

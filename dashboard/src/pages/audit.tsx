@@ -48,10 +48,13 @@ export function Audit(): JSX.Element {
   const { query } = usePlace();
   const text = query.get("q") ?? "";
   const [events, setEvents] = useState<AuditEvent[] | null>(null);
+  const [elsewhere, setElsewhere] = useState("");
   const [problem, setProblem] = useState("");
   const load = async (): Promise<void> => {
     try {
-      setEvents((await get<{ events: AuditEvent[] }>("audit")).events);
+      const found = await get<{ events: AuditEvent[]; elsewhere: string }>("audit");
+      setEvents(found.events);
+      setElsewhere(found.elsewhere);
       setProblem("");
     } catch (error) {
       setProblem(said(error));
@@ -85,7 +88,8 @@ export function Audit(): JSX.Element {
           {problem}
         </p>
       )}
-      {events && !rows.length && <Empty>There are none.</Empty>}
+      {elsewhere && <p>{elsewhere}</p>}
+      {events && !rows.length && !elsewhere && <Empty>There are none.</Empty>}
       <VirtualTable label="Audit events" columns={COLUMNS} rows={rows} rowKey={(row) => row.id} />
     </div>
   );

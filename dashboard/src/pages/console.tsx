@@ -13,7 +13,7 @@ import { FlashPanel } from "./flash";
 const SCROLLBACK_LINES = 10_000;
 const RETRY_MS = 2_000;
 
-type Ability = "power" | "flash" | "screen";
+type Ability = "serial" | "power" | "flash" | "screen";
 type State = "connecting" | "open" | "closed" | "lost";
 
 const WORDS: Record<State, string> = {
@@ -127,6 +127,7 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
   const [attempt, setAttempt] = useState(0);
   const [has, setHas] = useState<Ability[]>([]);
   const [panel, setPanel] = useState<Ability | "">("");
+  const silent = state === "open" && !has.includes("serial");
   const toggle = (wanted: Ability): void => setPanel(panel === wanted ? "" : wanted);
   const path = `consoles/${encodeURIComponent(ns)}/${encodeURIComponent(name)}`;
   const power = (action: string): Promise<unknown> => write("POST", `${path}/power`, { action });
@@ -157,12 +158,18 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
     source.addEventListener("state", (event) => {
       const found = JSON.parse(event.data) as { state: State; message: string; has: Ability[] };
       setState(found.state);
-      if (found.has.length) setHas(found.has);
+      if (found.state === "open") {
+        setHas(found.has);
+        // Without a console, what there is instead is what one came for.
+        const instead = (["screen", "flash"] as const).find((each) => found.has.includes(each));
+        if (!found.has.includes("serial") && instead) setPanel((shown) => shown || instead);
+      }
       setMessage(found.message);
       if (found.state === "closed") source.close();
       if (found.state === "open" && powerFirst.current) {
         powerFirst.current = false;
         setQuery({ power: "" });
+        if (!found.has.includes("power")) return;
         power("on").catch((error: unknown) => setMessage(said(error)));
       }
     });
@@ -188,9 +195,13 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
         <span role="status">
           <Badge kind={KINDS[state]}>{WORDS[state]}</Badge>
         </span>
-        <Action run={() => power("on").then(() => undefined)}>Power on</Action>
-        <Action run={() => power("off").then(() => undefined)}>Power off</Action>
-        <Action run={() => power("cycle").then(() => undefined)}>Power cycle</Action>
+        {(state !== "open" || has.includes("power")) && (
+          <>
+            <Action run={() => power("on").then(() => undefined)}>Power on</Action>
+            <Action run={() => power("off").then(() => undefined)}>Power off</Action>
+            <Action run={() => power("cycle").then(() => undefined)}>Power cycle</Action>
+          </>
+        )}
         {has.includes("flash") && (
           <button aria-expanded={panel === "flash"} onClick={() => toggle("flash")}>
             Flash
@@ -224,7 +235,13 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
       )}
       {panel === "flash" && <FlashPanel path={path} />}
       {panel === "screen" && <LazyScreen path={path} />}
-      <div class="screen">
+      {silent && (
+        <Empty>
+          This target has no serial port{has.length ? "" : ", and nothing else that a page can use"}. For
+          its other drivers, use <code>j</code> in <code>bullpen shell</code>.
+        </Empty>
+      )}
+      <div class="screen" hidden={silent}>
         <div class="screen-fit" ref={box} />
       </div>
     </div>

@@ -1,7 +1,8 @@
 // What happened: Kubernetes Events, newest first.
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { get } from "../api";
+import { get, Refused } from "../api";
+import { lab } from "../lab";
 import { Action, Badge, type Column, Empty, said, useTicking, VirtualTable, When } from "../parts";
 import { setQuery, usePlace } from "../router";
 
@@ -18,6 +19,7 @@ interface KubernetesEvent {
 }
 
 const EVENTS_MAX = 1_000;
+const NAMESPACES_MAX = 20;
 const REFRESH_MS = 5_000;
 
 function time(event: KubernetesEvent): string {
@@ -44,6 +46,28 @@ const COLUMNS: Column<KubernetesEvent>[] = [
   },
 ];
 
+async function eventsOf(place: string): Promise<KubernetesEvent[]> {
+  const path = `objects/api/v1/${place}events?limit=${EVENTS_MAX}`;
+  return (await get<{ items: KubernetesEvent[] }>(path)).items;
+}
+
+/** Of all namespaces or, for people without that right, of each namespace that they see. */
+async function visibleEvents(): Promise<KubernetesEvent[]> {
+  try {
+    return await eventsOf("");
+  } catch (error) {
+    const rows = [...lab.target.values(), ...lab.lease.values(), ...lab.pool.values()];
+    const names = [...new Set(rows.map((row) => row.ns))].sort().slice(0, NAMESPACES_MAX);
+    if (!(error instanceof Refused) || error.status !== 403 || !names.length) throw error;
+    const places = names.map((name) => eventsOf(`namespaces/${encodeURIComponent(name)}/`));
+    const found = await Promise.allSettled(places);
+    const allowed = found.filter((each) => each.status === "fulfilled");
+    const [refused] = found.filter((each) => each.status === "rejected");
+    if (!allowed.length && refused) throw refused.reason;
+    return allowed.flatMap((each) => each.value);
+  }
+}
+
 export function Events(): JSX.Element {
   useTicking();
   const { query } = usePlace();
@@ -52,9 +76,7 @@ export function Events(): JSX.Element {
   const [problem, setProblem] = useState("");
   const load = async (): Promise<void> => {
     try {
-      const path = `objects/api/v1/events?limit=${EVENTS_MAX}`;
-      const found = await get<{ items: KubernetesEvent[] }>(path);
-      setEvents(found.items);
+      setEvents(await visibleEvents());
       setProblem("");
     } catch (error) {
       setProblem(said(error));

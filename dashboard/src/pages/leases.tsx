@@ -6,6 +6,7 @@ import { type Claim, type Lab, type Lease, type TargetState, useLab } from "../l
 import { endOf, extend, isMine, leasesAndClaims, openConsole, release, takeLease, transfer } from "../leasing";
 import { Action, Badge, duration, Empty, Field, said, State, TargetLink, useTicking, When } from "../parts";
 import { href, usePlace } from "../router";
+import { NewClaim } from "./new-claim";
 
 interface Matches {
   total: number;
@@ -42,6 +43,7 @@ export function useMatches(ns: string, selector: string): { found: Matches | nul
 
 export function Leases({ session }: { session: Session }): JSX.Element {
   const lab = useLab();
+  const [claiming, setClaiming] = useState(false);
   useTicking();
   const all = leasesAndClaims().sort((a, b) => b.created.localeCompare(a.created));
   // A user who is no client leases as the first one offered.
@@ -51,7 +53,11 @@ export function Leases({ session }: { session: Session }): JSX.Element {
   return (
     <>
       <h1>Leases</h1>
-      <NewLease session={session} />
+      {claiming ? (
+        <NewClaim session={session} onClose={() => setClaiming(false)} />
+      ) : (
+        <NewLease session={session} onClaim={() => setClaiming(true)} />
+      )}
       <datalist id="clients">
         {session.clients.map((client) => (
           <option value={client.name} key={`${client.ns}/${client.name}`} />
@@ -72,7 +78,8 @@ export function Leases({ session }: { session: Session }): JSX.Element {
   );
 }
 
-function NewLease({ session }: { session: Session }): JSX.Element | null {
+function NewLease(props: { session: Session; onClaim: () => void }): JSX.Element | null {
+  const { session } = props;
   const { query } = usePlace();
   const [chosen, setChosen] = useState(0);
   const [selector, setSelector] = useState(query.get("selector") ?? "");
@@ -150,8 +157,8 @@ function NewLease({ session }: { session: Session }): JSX.Element | null {
           Lease
         </Action>
       </div>
-      <p class="hint">
-        For several targets at once, all or none: <code>bullpen claim create</code>
+      <p>
+        <button onClick={props.onClaim}>Claim several targets at once…</button>
       </p>
     </section>
   );

@@ -127,9 +127,9 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
   );
 }
 
-/** Seconds, exact enough for waits and starts. Times of leases are whole seconds. */
+/** Seconds, exact enough for waits and starts. */
 function short(seconds: number): string {
-  if (seconds < 1) return "under 1 s";
+  if (seconds < 1) return `${Math.max(1, Math.round(1000 * seconds))} ms`;
   return seconds < 60 ? `${seconds.toFixed(1)} s` : duration(seconds);
 }
 

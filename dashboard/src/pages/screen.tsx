@@ -4,7 +4,7 @@ import RFB from "@novnc/novnc";
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { API, Refused, writeBytes } from "../api";
-import { Badge, said } from "../parts";
+import { Badge, Field, said } from "../parts";
 
 /** Looks to noVNC like the data channel of WebRTC. */
 class Channel {
@@ -96,6 +96,7 @@ export function ScreenPanel({ path }: { path: string }): JSX.Element {
   const [state, setState] = useState<State>("connecting");
   const [problem, setProblem] = useState("");
   const [attempt, setAttempt] = useState(0);
+  const [asked, setAsked] = useState(false);
   useEffect(() => {
     if (!box.current) return;
     setState("connecting");
@@ -105,11 +106,21 @@ export function ScreenPanel({ path }: { path: string }): JSX.Element {
     screen.scaleViewport = true;
     screen.background = "#0d1117";
     screen.addEventListener("connect", () => setState("open"));
-    screen.addEventListener("disconnect", () => setState("closed"));
-    screen.addEventListener("credentialsrequired", () => {
-      setProblem("The screen asks for a password, which the dashboard does not send.");
+    screen.addEventListener("disconnect", () => {
+      setAsked(false);
+      setState("closed");
+    });
+    screen.addEventListener("credentialsrequired", ({ detail }) => {
+      if (detail.types.every((type) => type === "password")) {
+        setAsked(true);
+        return;
+      }
+      setProblem("The screen asks for more than a password, which is not supported.");
       screen.disconnect();
     });
+    screen.addEventListener("securityfailure", ({ detail }) =>
+      setProblem(`The screen refused the password${detail.reason ? `: ${detail.reason}` : ""}.`),
+    );
     vnc.current = screen;
     return () => {
       vnc.current = null;
@@ -135,7 +146,44 @@ export function ScreenPanel({ path }: { path: string }): JSX.Element {
           {problem}
         </p>
       )}
+      {asked && (
+        <Password
+          onGiven={(password) => {
+            setAsked(false);
+            vnc.current?.sendCredentials({ password });
+          }}
+        />
+      )}
       <div class="vnc-box" ref={box} />
     </section>
+  );
+}
+
+/** Asks for the password of a VNC server, which is sent to it and kept nowhere. */
+function Password({ onGiven }: { onGiven: (password: string) => void }): JSX.Element {
+  const [password, setPassword] = useState("");
+  return (
+    <form
+      class="form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        onGiven(password);
+      }}
+    >
+      <Field label="Password of the screen" hint="VNC uses its first eight characters">
+        {(id) => (
+          <input
+            id={id}
+            type="password"
+            autocomplete="off"
+            value={password}
+            onInput={(event) => setPassword(event.currentTarget.value)}
+          />
+        )}
+      </Field>
+      <div>
+        <button class="primary">Connect</button>
+      </div>
+    </form>
   );
 }

@@ -1,17 +1,17 @@
 // Signing in: with the link that `bullpen up` prints, with a token, or at an outside issuer.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { currentSession, type Issuer, type Session, signInWithToken } from "../api";
+import { currentSession, type Session, signInWithToken, type Visitor } from "../api";
 import { Field, said } from "../parts";
 
 export function SignIn(props: { problem: string; onSignedIn: (session: Session) => void }): JSX.Element {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState(props.problem);
   const [busy, setBusy] = useState(false);
-  const [issuers, setIssuers] = useState<Issuer[]>([]);
+  const [visitor, setVisitor] = useState<Visitor | null>(null);
   useEffect(() => {
     currentSession()
-      .then((found) => setIssuers(Array.isArray(found) ? found : []))
+      .then((found) => setVisitor(found.user === null ? found : null))
       .catch((error: unknown) => setProblem(said(error)));
   }, []);
   const submit = async (event: Event): Promise<void> => {
@@ -35,17 +35,24 @@ export function SignIn(props: { problem: string; onSignedIn: (session: Session) 
             {problem}
           </p>
         )}
-        {issuers.map((issuer) => (
+        {visitor?.issuers.map((issuer) => (
           <p key={issuer.path}>
             <a class="button primary" href={issuer.path}>
               Sign in with {issuer.name}
             </a>
           </p>
         ))}
-        <p>
-          Open the link that <code>bullpen dashboard</code> prints on the machine of the service, or
-          paste a token.
-        </p>
+        {visitor?.cluster ? (
+          <p>
+            Paste a token: of a <code>jmp</code> client, to lease targets, or of the cluster, such as{" "}
+            <code>kubectl create token ACCOUNT</code> prints, for what its roles allow.
+          </p>
+        ) : (
+          <p>
+            Open the link that <code>bullpen dashboard</code> prints on the machine of the service, or
+            paste a token.
+          </p>
+        )}
         <form onSubmit={(event) => void submit(event)}>
           <Field label="Token" hint="Of a jmp client config (token:) or of a kubeconfig (token:)">
             {(id) => (

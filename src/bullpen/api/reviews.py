@@ -39,8 +39,9 @@ class SubjectAccessReviewSpec(Struct):
     groups: tuple[str, ...] = field(
         default=(), metadata=about("Groups of the user.", list_type="atomic")
     )
-    extra: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, metadata=about("What else the authenticator said.")
+    # Not ``extra``: a Struct keeps its unknown fields there.
+    extras: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, metadata=about("What else the authenticator said.", name="extra")
     )
     resource_attributes: ResourceAttributes = field(
         default=ResourceAttributes(), metadata=about("The request in question.")
@@ -80,8 +81,9 @@ class UserInfo(Struct):
     groups: tuple[str, ...] = field(
         default=(), metadata=about("Groups of the user.", list_type="atomic")
     )
-    extra: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, metadata=about("What else the authenticator said.")
+    # Not ``extra``: a Struct keeps its unknown fields there.
+    extras: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, metadata=about("What else the authenticator said.", name="extra")
     )
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bullpen.api.fields import Kind
 from bullpen.app.health import Health
 from bullpen.app.httpserver import bind, serving
 from bullpen.cluster import kubeconfig
-from bullpen.cluster.kubeconfig import Access, Surroundings
+from bullpen.cluster.kubeconfig import Access, Surroundings, Token
 from bullpen.cluster.leader_label import LeaderLabel
 from bullpen.cluster.leadership import Leadership
 from bullpen.cluster.objects import ClusterObjects, Scope
@@ -141,17 +141,23 @@ def taken_port(host: str, port: int) -> socket.socket:
         raise Refused(f"{host}:{port} cannot be used: {error.strerror}; choose another") from None
 
 
-def find_access(settings: JoinSettings, clock: Clock) -> Access:
-    """The API server to use; found as kubectl does, but a Pod uses its own cluster."""
+def find_access(settings: JoinSettings, clock: Clock, *, anonymous: bool = False) -> Access:
+    """The API server to use; found as kubectl does, but a Pod uses its own cluster.
+
+    ``anonymous`` leaves out our own credentials, for requests with those of others.
+    """
     environment = os.environ
     surroundings = Surroundings(environment=environment, clock=clock)
     named = settings.kubeconfig or _first_file(environment)
     if named is None and kubeconfig.is_inside(environment):
-        return kubeconfig.load_in_cluster(environment)
+        inside = kubeconfig.load_in_cluster(environment)
+        return replace(inside, credentials=Token()) if anonymous else inside
     path = named or Path.home() / ".kube" / "config"
     if not path.exists():
         raise Refused(f"{path} does not exist; name a cluster with --kubeconfig or $KUBECONFIG")
-    return kubeconfig.load(path, context=settings.context, surroundings=surroundings)
+    return kubeconfig.load(
+        path, context=settings.context, surroundings=surroundings, anonymous=anonymous
+    )
 
 
 def _first_file(environment: Mapping[str, str]) -> Path | None:

@@ -24,7 +24,7 @@ from bullpen.apiserver.authentication import (
 from bullpen.apiserver.service import ApiService
 from bullpen.app import controllers, process
 from bullpen.app.config import Config
-from bullpen.app.dashboard import DashboardParts
+from bullpen.app.dashboard import DashboardParts, Shown, front_door
 from bullpen.app.httpserver import bind, serving
 from bullpen.app.initial_objects import FIELD_MANAGER, create_initial_objects
 from bullpen.app.lab import Keys, Lab, LabSettings
@@ -40,6 +40,7 @@ from bullpen.app.tracing import LeaseTraces, TracingSettings, tracing
 from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
+from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.pages import PREFIX
 from bullpen.dashboard.sessions import Sessions
 from bullpen.datadir import backups, certificates, credentials, keys, lab_identity
@@ -139,10 +140,12 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         lab = await process.make_lab(placement, plugged, endpoints)
         services, access = Services.of(lab), lab.access_index
         dashboard = DashboardParts(
-            lab,
-            layout.history,
-            layout.audit if process.audit is not None else None,
-            code_flow(settings.config, process.keys.outside, sources.clock),
+            Shown.of(lab),
+            history=layout.history,
+            audit_trail=AuditTrail(
+                layout.audit if process.audit is not None else None, sources.clock
+            ),
+            code_flow=code_flow(settings.config, process.keys.outside, sources.clock),
         )
         loads = pool_loads(lab) if process.scaler is not None else None
         lab.attach_router(process.router, endpoints["router"])
@@ -376,7 +379,9 @@ class _Process:
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
             service.metrics.collectors.register(AuditMetrics(self.audit))
-        served = dashboard.front_door(service, services, authenticators, self.audit or NoAudit())
+        served = front_door(
+            dashboard, lab, service, services, authenticators, self.audit or NoAudit()
+        )
         await self.stack.enter_async_context(
             serving(
                 Asgi(served),

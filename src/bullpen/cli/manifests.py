@@ -17,6 +17,12 @@ _PACKAGE = Path(bullpen.__file__).parent
 _PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
 
 
+def examples() -> list[str]:
+    """The names of the manifests among the examples, without their suffix."""
+    place = next((place for place in _PLACES if place.is_dir()), None)
+    return sorted(path.stem for path in place.glob("*.yaml")) if place is not None else []
+
+
 def example(name: str) -> Path:
     """The example file of that name. Raises ``NotFound``."""
     for place in _PLACES:

@@ -21,6 +21,13 @@ from bullpen.cli.process_options import traced, tracing_from
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Apply this manifest once the service is running. May be repeated.",
 )
+@click.option(
+    "--example",
+    "chosen",
+    multiple=True,
+    metavar="NAME",
+    help="Apply an example that comes with Bullpen, such as uboot-pool. May be repeated.",
+)
 @data_option
 @click.option(
     "--listen",
@@ -53,6 +60,7 @@ from bullpen.cli.process_options import traced, tracing_from
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def up(
     manifests: tuple[Path, ...],
+    chosen: tuple[str, ...],
     data: Path | None,
     listen: str,
     endpoint: str,
@@ -68,17 +76,26 @@ def up(
     from bullpen.app.embedded import Settings
     from bullpen.app.up import up as run
 
+    applied = (*manifests, *(_example(name) for name in chosen))
     process.configure_logs(verbose=verbose)
     settings = Settings(
         data=data or default_data_directory(),
         listen=listen,
         endpoint=endpoint,
         port_base=port_base,
-        manifests=manifests,
+        manifests=applied,
         tracing=tracing_from(tracing_endpoint, tracing_ratio),
         config=load(config),
     )
     run(settings, announce=_announce)
+
+
+def _example(name: str) -> Path:
+    from bullpen.cli.manifests import example, examples
+
+    if name not in examples():
+        raise click.UsageError(f"there is no example {name!r}; there are {', '.join(examples())}")
+    return example(f"{name}.yaml")
 
 
 def _announce(endpoints: Document, applied: list[str]) -> None:

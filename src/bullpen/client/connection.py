@@ -44,13 +44,16 @@ def secure_channel(config: ClientConfig, endpoint: str, token: str) -> grpc.aio.
 class Connection:
     """The channel to the controller, with its services. A context manager."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, shared: grpc.aio.Channel | None = None) -> None:
+        """``shared``: a channel that several clients use, each with its token in every call."""
         self.config = config
-        self._channel = secure_channel(config, config.endpoint, config.token)
+        self._channel = shared or secure_channel(config, config.endpoint, config.token)
+        token = (("authorization", f"Bearer {config.token}"),) if shared is not None else ()
         self.caller = (
             ("jumpstarter-kind", "Client"),
             ("jumpstarter-namespace", config.namespace),
             ("jumpstarter-name", config.name),
+            *token,
         )
         """Metadata of every call."""
 

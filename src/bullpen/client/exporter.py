@@ -99,9 +99,13 @@ class Exporter:
         """Hold a connection open, which tells the service that the lease is in use."""
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
-                async for _ in self._exporter.LogStream(Empty()):
-                    pass
+                await self.held()
             await asyncio.sleep(LOOK_SECONDS_MAX)
+
+    async def held(self) -> None:
+        """Hold one connection open until it ends. Raises ``AioRpcError`` if it is lost."""
+        async for _ in self._exporter.LogStream(Empty()):
+            pass
 
     async def drivers(self) -> tuple[DriverReport, ...]:
         with our_errors("the exporter"):

@@ -66,7 +66,13 @@ class Tunnel:
             async with secure_channel(self._config, endpoint, token) as channel:
                 stream = router_pb2_grpc.RouterServiceStub(channel).Stream()
                 await passed(reader, writer, stream)
-        except (LabError, grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+        except (
+            LabError,
+            grpc.aio.AioRpcError,
+            asyncio.InvalidStateError,  # a write after the stream was cut
+            TimeoutError,
+            OSError,
+        ) as error:
             # The caller sees a closed connection, and Jumpstarter's tools try again.
             log.debug("connection to the exporter ended: %s", error)
         finally:

@@ -216,17 +216,25 @@ def _status(answer: bytes) -> Mapping[str, Any]:
     return status
 
 
-def load(path: Path, *, context: str = "", surroundings: Surroundings | None = None) -> Access:
+def load(
+    path: Path,
+    *,
+    context: str = "",
+    surroundings: Surroundings | None = None,
+    anonymous: bool = False,
+) -> Access:
     """A context of a kubeconfig, the current one unless named.
 
-    Plug-ins are run only if ``surroundings`` are given. Raises ``Refused`` naming what is
-    missing.
+    Plug-ins are run only if ``surroundings`` are given. ``anonymous`` leaves out its user, also
+    from TLS handshakes: an API server takes a client certificate before a token. Raises
+    ``Refused`` naming what is missing.
     """
     try:
         config = yaml.load(path.read_bytes())
         chosen = _named(config, "contexts", context or config["current-context"])["context"]
         cluster = _named(config, "clusters", chosen["cluster"])["cluster"]
-        user = _named(config, "users", chosen["user"])["user"] if chosen.get("user") else {}
+        named = chosen.get("user") and not anonymous
+        user = _named(config, "users", chosen["user"])["user"] if named else {}
         tls = _tls(cluster, user, path.parent)
         return Access(
             server=cluster["server"],

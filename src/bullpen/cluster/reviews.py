@@ -19,7 +19,7 @@ async def allows(objects: Objects, user: User, request: Attributes) -> bool:
         user=user.name,
         uid=user.uid,
         groups=user.groups,
-        extra=user.extra,
+        extras=user.extra,
         resource_attributes=ResourceAttributes(
             verb=request.verb,
             group=request.group,
@@ -38,4 +38,4 @@ async def user_of_token(objects: Objects, token: str) -> User | None:
     if not answer.status.authenticated:
         return None
     found = answer.status.user
-    return User(name=found.username, uid=found.uid, groups=found.groups, extra=found.extra)
+    return User(name=found.username, uid=found.uid, groups=found.groups, extra=found.extras)

@@ -6,6 +6,9 @@ The kinds that most parts read have a name here. Any other kind is looked up by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from bullpen.api.fields import Kind
 from bullpen.api.kinds.accesspolicy import ExporterAccessPolicy
 from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.core import ConfigMap, CoordinationLease, Namespace, Secret
@@ -15,24 +18,73 @@ from bullpen.api.kinds.lease import Lease
 from bullpen.api.kinds.virtualtargetclass import VirtualTargetClass
 from bullpen.api.objects import Objects
 from bullpen.errors import NotFound
-from bullpen.runtime.informer import Informers
+from bullpen.runtime.informer import Informer, Informers
 from bullpen.runtime.loop import Retry
+
+NAMED: tuple[type[Kind], ...] = (
+    Client,
+    Exporter,
+    Lease,
+    ExporterAccessPolicy,
+    Secret,
+    ExporterSet,
+    VirtualTargetClass,
+    Namespace,
+    ConfigMap,
+    CoordinationLease,
+)
+"""The kinds that most parts read, and that have a view in every process with controllers."""
 
 
 class Views(Informers):
-    def __init__(self, objects: Objects, *, retry: Retry) -> None:
+    def __init__(
+        self, objects: Objects, *, retry: Retry, kinds: Iterable[type[Kind]] = NAMED
+    ) -> None:
+        """``kinds`` have a view from the start; a process without rights to some names fewer."""
         super().__init__(objects, retry=retry)
         self._objects = objects
-        self.clients = self[Client]
-        self.exporters = self[Exporter]
-        self.leases = self[Lease]
-        self.policies = self[ExporterAccessPolicy]
-        self.secrets = self[Secret]
-        self.sets = self[ExporterSet]
-        self.classes = self[VirtualTargetClass]
-        self.namespaces = self[Namespace]
-        self.configmaps = self[ConfigMap]
-        self.coordination = self[CoordinationLease]
+        for kind in kinds:
+            self[kind]
+
+    @property
+    def clients(self) -> Informer[Client]:
+        return self[Client]
+
+    @property
+    def exporters(self) -> Informer[Exporter]:
+        return self[Exporter]
+
+    @property
+    def leases(self) -> Informer[Lease]:
+        return self[Lease]
+
+    @property
+    def policies(self) -> Informer[ExporterAccessPolicy]:
+        return self[ExporterAccessPolicy]
+
+    @property
+    def secrets(self) -> Informer[Secret]:
+        return self[Secret]
+
+    @property
+    def sets(self) -> Informer[ExporterSet]:
+        return self[ExporterSet]
+
+    @property
+    def classes(self) -> Informer[VirtualTargetClass]:
+        return self[VirtualTargetClass]
+
+    @property
+    def namespaces(self) -> Informer[Namespace]:
+        return self[Namespace]
+
+    @property
+    def configmaps(self) -> Informer[ConfigMap]:
+        return self[ConfigMap]
+
+    @property
+    def coordination(self) -> Informer[CoordinationLease]:
+        return self[CoordinationLease]
 
     async def find_lease(self, namespace: str, name: str) -> Lease:
         """The lease, open or ended: the view holds only the open ones. Raises ``NotFound``."""

@@ -21,9 +21,10 @@ RIGHT = Attributes(verb="list", group="audit.k8s.io", resource="events")
 
 
 class AuditTrail:
-    def __init__(self, directory: Path | None, clock: Clock) -> None:
-        """``directory`` is None if nothing is recorded."""
+    def __init__(self, directory: Path | None, clock: Clock, *, elsewhere: str = "") -> None:
+        """``directory`` is None if nothing is recorded; ``elsewhere`` says who records."""
         self._directory = directory
+        self.elsewhere = elsewhere
         self._clock = clock
         self._reading = asyncio.Lock()
         """One reader at a time: the files may be large."""

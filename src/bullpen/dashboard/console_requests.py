@@ -15,12 +15,13 @@ from bullpen.api.kinds.lease import Lease
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.controllers.views import Views
 from bullpen.core.leases import lifecycle
+from bullpen.dashboard.client_calls import ClientCalls
 from bullpen.dashboard.consoles import Console, Consoles
 from bullpen.dashboard.lease_actions import decoded, target_of
 from bullpen.dashboard.people import People, Person
 from bullpen.dashboard.recording import Recorder
 from bullpen.errors import Forbidden, LabError, NotFound
-from bullpen.services.dialing import Call, Switchboard
+from bullpen.services.dialing import Call
 
 SCREEN_HEADER = "x-bullpen-screen"
 """Identifies the connection to a screen, for input to it."""
@@ -45,7 +46,7 @@ class ConsoleRequests:
     views: Views
     people: People
     consoles: Consoles
-    switchboard: Switchboard
+    client_calls: ClientCalls
     recorder: Recorder
     still: Callable[[Person], Awaitable[Person | None]]
     """The person as they are now; None once they are signed out."""
@@ -58,7 +59,8 @@ class ConsoleRequests:
         await self._holder(person, key)
 
         async def dial() -> Call:
-            return await self.switchboard.dial(await self._holder(person, key), key[1])
+            client = await self._holder(person, key)
+            return await self.client_calls.dial(person, client, key[1])
 
         opened = self.consoles.find(key) is None
         last = request.headers.get("last-event-id", "")
@@ -137,7 +139,7 @@ class ConsoleRequests:
         if lease.status.ended:
             raise NotFound(f"lease {key[1]} has ended")
         client = self.views.clients.get(key[0], name)
-        if client is None or not self.people.may_act_as(person, key[0], name):
+        if client is None or not await self.people.may_act_as(person, key[0], name):
             raise Forbidden(f"lease {key[1]} belongs to {name}, and you may not act as {name}")
         return client
 

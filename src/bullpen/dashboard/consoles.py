@@ -92,7 +92,10 @@ class _Target:
 
 
 class Console:
-    """One lease's serial port. Runs while somebody looks, and a while longer."""
+    """One lease's target: its serial port, if it has one, and what is used beside it.
+
+    Runs while somebody looks, and a while longer.
+    """
 
     def __init__(self, config: ClientConfig, dial: Dialled, ids: Ids, *, epoch: str) -> None:
         """``epoch`` tells positions in its output from those of an earlier console."""
@@ -136,9 +139,13 @@ class Console:
             drivers = await exporter.drivers()
             self._target.set_result(_Target(exporter, drivers))
             try:
-                async with exporter.stream(serial_of(drivers)) as stream:
+                if _has(serial_of, drivers):
+                    async with exporter.stream(serial_of(drivers)) as stream:
+                        self._became("open", "")
+                        await self._pass(stream)
+                else:
                     self._became("open", "")
-                    await self._pass(stream)
+                    await exporter.held()
             finally:
                 for task in self._running:
                     task.cancel()
@@ -176,6 +183,8 @@ class Console:
         """Send input; raises ``TooManyRequests`` if the target takes none."""
         if self.state == "closed":
             raise Unavailable(f"the console is closed: {self.message}")
+        if self.state == "open" and "serial" not in self._abilities():
+            raise NotFound("the target has no serial port to type at")
         if self._waiting_bytes + len(data) > INPUT_BYTES_MAX:
             raise TooManyRequests("the target does not take input fast enough; wait and try again")
         self._waiting_bytes += len(data)
@@ -255,7 +264,7 @@ class Console:
         task.add_done_callback(done)
 
     def _abilities(self) -> list[str]:
-        """What the target can do besides its console."""
+        """What the target has."""
         if not self._target.done() or self._target.cancelled():
             return []
         drivers = self._target.result().drivers
@@ -307,7 +316,12 @@ class Console:
                 await self._news.wait()
 
 
-_ABILITIES = (("power", power_of), ("flash", flasher_of), ("screen", screen_of))
+_ABILITIES = (
+    ("serial", serial_of),
+    ("power", power_of),
+    ("flash", flasher_of),
+    ("screen", screen_of),
+)
 
 
 def _has(

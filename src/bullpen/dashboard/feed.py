@@ -24,6 +24,7 @@ from bullpen.controllers.views import Views
 from bullpen.dashboard import rows
 from bullpen.dashboard.people import Scope
 from bullpen.dashboard.rows import CLAIM, LEASE, POOL, PROVIDER, TARGET, Row
+from bullpen.errors import Unavailable
 from bullpen.kit.clock import Clock
 from bullpen.runtime.informer import key_of
 
@@ -135,7 +136,10 @@ class Feed:
         position: int | None = None
         shown = ""
         while not self._closed:
-            scope = await reader.scope()
+            try:
+                scope = await reader.scope()
+            except Unavailable:
+                return  # the browser comes back by itself, and continues where it was
             if scope is None:
                 yield event("signed-out", {})
                 return

@@ -65,12 +65,14 @@ class History:
         counter: LeaseCounter,
         *,
         clock: Clock,
-        save: Callable[[bytes], None],
+        save: Callable[[bytes], None] | None,
     ) -> None:
+        """``save`` is None if nothing is kept across restarts."""
         self._views = views
         self._pools = views[VirtualTargetPool]
         self._clock = clock
         self._save = save
+        self._began = clock.now()
         self._kept: dict[Key, _Pool] = {}
         """Longest without a sample first."""
 
@@ -92,6 +94,8 @@ class History:
 
     def _keep(self, content: bytes) -> None:
         """Save it. A full disk costs history, and nothing else."""
+        if self._save is None:
+            return
         try:
             self._save(content)
         except Refused as error:
@@ -131,6 +135,7 @@ class History:
             "figures": FIGURES,
             "from": (now - resolution.span).timestamp(),
             "to": now.timestamp(),
+            "since": None if self._save is not None else self._began.timestamp(),
             "points": [[moment.timestamp(), *values] for moment, values in points],
         }
 

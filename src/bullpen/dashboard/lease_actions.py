@@ -22,6 +22,7 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.audit.events import Target
 from bullpen.core.leases import lifecycle
+from bullpen.dashboard.client_calls import ClientCalls
 from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.people import Person
 from bullpen.dashboard.recording import Recorder
@@ -31,9 +32,8 @@ from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import parse_labels
 from bullpen.registry.options import PatchType
-from bullpen.services.claims import ClaimEdit, Claims
+from bullpen.services.claims import ClaimEdit
 from bullpen.services.lease_requests import Edit, LeaseRequest, label_selector
-from bullpen.services.leases import Leases
 
 DEFAULT_DURATION = "30m"
 
@@ -64,8 +64,7 @@ def decoded(body: bytes, kind: type[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseActions:
-    leases: Leases
-    claims: Claims
+    client_calls: ClientCalls
     object_requests: ObjectRequests
     recorder: Recorder
     clock: Clock
@@ -73,31 +72,27 @@ class LeaseActions:
 
     async def create(self, request: Request, person: Person) -> Response:
         wanted: Wanted = decoded(request.body, Wanted)
-        duration = _duration(wanted.duration)
+        duration = duration_of(wanted.duration)
         client = person.client(wanted.namespace, wanted.client)
         if client is not None:
             asked = LeaseRequest(
                 selector=wanted.selector, exporter=wanted.exporter, duration=duration, tags={}
             )
-            created = await self.leases.create(client, asked)
-            return self._answer(request, person, created, status=201)
+            name = await self.client_calls.create_lease(person, client, asked)
+            return answered(
+                self.recorder, request, person, Lease, wanted.namespace, name, status=201
+            )
         document = self._document(wanted, duration)
         return await self.object_requests.respond(
-            _request(request, "POST", _path(Lease, wanted.namespace), encode(document)), person
+            object_request(request, "POST", object_path(Lease, wanted.namespace), encode(document)),
+            person,
         )
 
     def _document(self, wanted: Wanted, duration: timedelta) -> Document:
-        selector = label_selector(parse_labels(wanted.selector))
         spec: Document = {
             "clientRef": {"name": wanted.client},
             "duration": durations.text(duration),
-            "selector": {
-                "matchLabels": dict(selector.match_labels),
-                "matchExpressions": [
-                    {"key": each.key, "operator": each.operator, "values": list(each.values)}
-                    for each in selector.match_expressions
-                ],
-            },
+            "selector": selector_document(wanted.selector),
         }
         if wanted.exporter:
             spec["exporterRef"] = {"name": wanted.exporter}
@@ -115,57 +110,70 @@ class LeaseActions:
         if client is None:
             return await self._patch(request, person, lease, _lease_spec(change))
         edit = Edit(duration=_duration_of(change), client=change.client or None)
-        changed = await self.leases.update(client, name, edit)
-        return self._answer(request, person, changed)
+        await self.client_calls.update_lease(person, client, name, edit)
+        return answered(self.recorder, request, person, Lease, namespace, name)
 
     async def update_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
         change = _change(request.body)
-        client = person.client(claim.metadata.namespace, claim.spec.client_ref.name)
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        client = person.client(namespace, claim.spec.client_ref.name)
         if client is None:
             return await self._patch(request, person, claim, _spec(change))
         edit = ClaimEdit(duration=_duration_of(change), client=change.client or None)
-        changed = await self.claims.update(client, claim.metadata.name, edit)
-        return self._answer(request, person, changed)
+        await self.client_calls.update_claim(person, client, name, edit)
+        return answered(self.recorder, request, person, DeviceClaim, namespace, name)
 
     async def release(self, request: Request, person: Person, lease: Lease) -> Response:
         namespace, name = lease.metadata.namespace, lease.metadata.name
         client = person.client(namespace, lifecycle.holder(lease))
         if client is None:
             return await self._patch(request, person, lease, {"release": True})
-        await self.leases.release(client, name, idempotent=True)
-        return self._answer(request, person, lease)
+        await self.client_calls.release_lease(person, client, name)
+        return answered(self.recorder, request, person, Lease, namespace, name)
 
     async def release_claim(self, request: Request, person: Person, claim: DeviceClaim) -> Response:
-        client = person.client(claim.metadata.namespace, claim.spec.client_ref.name)
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        client = person.client(namespace, claim.spec.client_ref.name)
         if client is None:
             return await self._patch(request, person, claim, {"release": True})
-        released = await self.claims.release(client, claim.metadata.name)
-        return self._answer(request, person, released)
+        await self.client_calls.release_claim(person, client, name)
+        return answered(self.recorder, request, person, DeviceClaim, namespace, name)
 
     async def _patch(
         self, request: Request, person: Person, found: Lease | DeviceClaim, spec: Document
     ) -> Response:
-        path = f"{_path(type(found), found.metadata.namespace)}/{found.metadata.name}"
+        path = f"{object_path(type(found), found.metadata.namespace)}/{found.metadata.name}"
         headers = {**request.headers, "content-type": PatchType.MERGE.value}
-        patch = _request(request, "PATCH", path, encode({"spec": spec}), headers)
+        patch = object_request(request, "PATCH", path, encode({"spec": spec}), headers)
         return await self.object_requests.respond(patch, person)
 
-    def _answer(
-        self,
-        request: Request,
-        person: Person,
-        found: Lease | DeviceClaim,
-        *,
-        status: int = 200,
-    ) -> Response:
-        """The response to what a person did as a client, which is recorded here."""
-        meta = found.metadata
-        response = json_response(
-            {"metadata": {"name": meta.name, "namespace": meta.namespace}}, status=status
-        )
-        target = target_of(type(found), meta.namespace, meta.name)
-        self.recorder.record(request, person, response, target=target)
-        return response
+
+def answered(
+    recorder: Recorder,
+    request: Request,
+    person: Person,
+    kind: type[Kind],
+    namespace: str,
+    name: str,
+    *,
+    status: int = 200,
+) -> Response:
+    """The response to what a person did as a client, which is recorded here."""
+    response = json_response({"metadata": {"name": name, "namespace": namespace}}, status=status)
+    recorder.record(request, person, response, target=target_of(kind, namespace, name))
+    return response
+
+
+def selector_document(text: str) -> Document:
+    """A selector of labels as objects have it. Raises ``BadRequest``."""
+    selector = label_selector(parse_labels(text))
+    return {
+        "matchLabels": dict(selector.match_labels),
+        "matchExpressions": [
+            {"key": each.key, "operator": each.operator, "values": list(each.values)}
+            for each in selector.match_expressions
+        ],
+    }
 
 
 def target_of(kind: type[Kind], namespace: str, name: str) -> Target:
@@ -188,7 +196,7 @@ def _change(body: bytes) -> Change:
 
 
 def _duration_of(change: Change) -> timedelta | None:
-    return _duration(change.duration) if change.duration else None
+    return duration_of(change.duration) if change.duration else None
 
 
 def _spec(change: Change) -> Document:
@@ -203,7 +211,8 @@ def _lease_spec(change: Change) -> Document:
     return {**_spec(change), "endTime": None} if change.duration else _spec(change)
 
 
-def _duration(text: str) -> timedelta:
+def duration_of(text: str) -> timedelta:
+    """The length of a lease or claim. Raises ``BadRequest``."""
     try:
         found = durations.parse(text)
     except ValueError as error:
@@ -213,19 +222,20 @@ def _duration(text: str) -> timedelta:
     return found
 
 
-def _path(kind: type[Kind], namespace: str) -> str:
+def object_path(kind: type[Kind], namespace: str) -> str:
     if not namespace or "/" in namespace:
         raise BadRequest(f"say in which namespace the {kind.kind} is")
     return f"/apis/{kind.api_version}/namespaces/{namespace}/{RESOURCES.of(kind).plural}"
 
 
-def _request(
+def object_request(
     request: Request,
     method: str,
     path: str,
     body: bytes,
     headers: dict[str, str] | None = None,
 ) -> Request:
+    """A request to the API server, in the course of one to the dashboard."""
     return Request(
         method=method,
         path=path,

@@ -21,6 +21,8 @@ from bullpen.core.exporters.target_state import TargetState, target_state
 from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import audit_trail, protection, rows
 from bullpen.dashboard.audit_trail import AuditTrail
+from bullpen.dashboard.claim_form import ClaimForm
+from bullpen.dashboard.client_calls import ClientCalls
 from bullpen.dashboard.console_requests import ConsoleRequests
 from bullpen.dashboard.consoles import Consoles
 from bullpen.dashboard.ended_leases import EndedLeases
@@ -38,7 +40,6 @@ from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unau
 from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
 from bullpen.kit.selectors import parse_labels
-from bullpen.services.dialing import Switchboard
 
 log = logging.getLogger("bullpen.dashboard")
 
@@ -65,10 +66,11 @@ class Parts:
     sessions: Sessions
     feed: Feed
     leases: LeaseActions
+    claim_form: ClaimForm
     consoles: Consoles
     history: History
     audit_trail: AuditTrail
-    switchboard: Switchboard
+    client_calls: ClientCalls
     recorder: Recorder
     pages: Pages
     code_flow: CodeFlow | None
@@ -76,6 +78,7 @@ class Parts:
 
     clock: Clock
     version: str
+    in_cluster: bool
 
 
 class Dashboard:
@@ -89,12 +92,13 @@ class Dashboard:
             recorder=parts.recorder,
             code_flow=parts.code_flow,
             version=parts.version,
+            in_cluster=parts.in_cluster,
         )
         self._console_requests = ConsoleRequests(
             views=parts.views,
             people=parts.people,
             consoles=parts.consoles,
-            switchboard=parts.switchboard,
+            client_calls=parts.client_calls,
             recorder=parts.recorder,
             still=self._sign_in.still,
             seen_lease=self._seen_lease,
@@ -162,13 +166,15 @@ class Dashboard:
     async def _read(self, request: Request, person: Person, names: list[str]) -> Response:
         match names:
             case ["session"]:
-                return json_response(self._sign_in.whoami(person, session_of(person)))
+                return json_response(await self._sign_in.whoami(person, session_of(person)))
             case ["stream"]:
                 return self._stream(request, person)
             case ["matches"]:
-                return self._matches(request, person)
+                return await self._matches(request, person)
             case ["history", namespace, kind, name]:
-                return self._history_of(request, person, namespace, f"{kind}/{name}")
+                return await self._history_of(request, person, namespace, f"{kind}/{name}")
+            case ["classes"]:
+                return await self._parts.claim_form.classes(person)
             case ["timeline"]:
                 return await self._timeline(request, person)
             case ["audit"]:
@@ -185,13 +191,17 @@ class Dashboard:
     async def _act(self, request: Request, person: Person, names: list[str]) -> Response:
         match request.method, names:
             case "POST", ["session"]:
-                return self._sign_in.start(request, person)
+                return await self._sign_in.start(request, person)
             case "POST", ["links"]:
                 return self._sign_in.link(request, person)
             case "DELETE", ["session"]:
                 return self._sign_in.sign_out(request, person)
             case "POST", ["consoles", namespace, name, *what]:
                 return await self._console_requests.use(request, person, (namespace, name), what)
+            case "POST", ["claims"]:
+                return await self._parts.claim_form.create(request, person)
+            case "POST", ["claims", "preview"]:
+                return await self._parts.claim_form.preview(request, person)
             case "PATCH" | "DELETE", ["claims", namespace, name]:
                 return await self._claim(request, person, namespace, name)
             case _, ["leases", *key]:
@@ -219,16 +229,16 @@ class Dashboard:
             current = await self._sign_in.still(person)
             if current is None:
                 return None
-            known = clock.steady(), people.scope(current)
+            known = clock.steady(), await people.scope(current)
             return known[1]
 
         reader = Reader(scope=scope, last_event_id=request.headers.get("last-event-id", ""))
         return events(self._parts.feed.stream(reader))
 
-    def _matches(self, request: Request, person: Person) -> Response:
+    async def _matches(self, request: Request, person: Person) -> Response:
         """Which targets and pools a selector means, with the matcher that leases use."""
         namespace = request.query.get("namespace", "")
-        scope = self._parts.people.scope(person)
+        scope = await self._parts.people.scope(person)
         matcher = Matcher(selector=parse_labels(request.query.get("selector", "")))
         found: list[Row] = []
         total = free = 0
@@ -243,21 +253,26 @@ class Dashboard:
                     found.append({"name": exporter.metadata.name, "state": state})
         return json_response({"total": total, "free": free, "targets": found})
 
-    def _history_of(self, request: Request, person: Person, namespace: str, name: str) -> Response:
-        if not self._parts.people.scope(person).sees(POOL, namespace):
+    async def _history_of(
+        self, request: Request, person: Person, namespace: str, name: str
+    ) -> Response:
+        scope = await self._parts.people.scope(person)
+        if not scope.sees(POOL, namespace):
             raise NotFound(f"there is no pool {name} in namespace {namespace}")
         month = request.query.get("range", "") == "month"
         return json_response(self._parts.history.of(namespace, name, month=month))
 
     async def _audit(self, request: Request, person: Person) -> Response:
-        if not self._parts.people.may(person, audit_trail.RIGHT):
+        if not await self._parts.people.may(person, audit_trail.RIGHT):
             raise Forbidden("you may not read the audit log: list events.audit.k8s.io")
         who, what = request.query.get("who", ""), request.query.get("what", "")
-        return json_response({"events": await self._parts.audit_trail.recent(who, what)})
+        trail = self._parts.audit_trail
+        events = await trail.recent(who, what)
+        return json_response({"events": events, "elsewhere": trail.elsewhere})
 
     async def _target(self, person: Person, namespace: str, name: str) -> Response:
         parts = self._parts
-        scope = parts.people.scope(person)
+        scope = await parts.people.scope(person)
         exporter = parts.views.exporters.get(namespace, name)
         if exporter is None or not scope.sees(TARGET, namespace):
             raise NotFound(f"there is no target {name} in namespace {namespace}")
@@ -273,7 +288,8 @@ class Dashboard:
     async def _timeline(self, request: Request, person: Person) -> Response:
         """The newest leases of a namespace that have or had a target, oldest first."""
         namespace = request.query.get("namespace", "")
-        if not self._parts.people.scope(person).sees(LEASE, namespace):
+        scope = await self._parts.people.scope(person)
+        if not scope.sees(LEASE, namespace):
             raise NotFound(f"there is no namespace {namespace} whose leases you may see")
         found = await self._parts.ended_leases.of(namespace)
         found += [each for each in self._parts.views.leases.all(namespace) if _held(each)]
@@ -294,14 +310,16 @@ class Dashboard:
 
     async def _claim(self, request: Request, person: Person, namespace: str, name: str) -> Response:
         claim = self._parts.views[DeviceClaim].get(namespace, name)
-        if claim is None or not self._parts.people.scope(person).sees(CLAIM, namespace):
+        scope = await self._parts.people.scope(person)
+        if claim is None or not scope.sees(CLAIM, namespace):
             raise NotFound(f"there is no claim {name} in namespace {namespace}")
         actions = self._parts.leases
         act = actions.update_claim if request.method == "PATCH" else actions.release_claim
         return await act(request, person, claim)
 
     async def _seen_lease(self, person: Person, namespace: str, name: str) -> Lease:
-        if not self._parts.people.scope(person).sees(LEASE, namespace):
+        scope = await self._parts.people.scope(person)
+        if not scope.sees(LEASE, namespace):
             raise NotFound(f"there is no lease {name} in namespace {namespace}")
         return await self._parts.views.find_lease(namespace, name)
 

@@ -39,6 +39,7 @@ class SignIn:
     recorder: Recorder
     code_flow: CodeFlow | None
     version: str
+    in_cluster: bool = False
     new_secret: Callable[[], str] = random_secret
 
     # Who sends a request
@@ -94,12 +95,12 @@ class SignIn:
 
     # Sessions and links
 
-    def start(self, request: Request, person: Person) -> Response:
+    async def start(self, request: Request, person: Person) -> Response:
         protection.check_origin(request.headers)
         secret, session = self.sessions.start(person.token)
         name = protection.cookie_name(request.headers.get("host", ""))
         response = json_response(
-            self.whoami(person, session),
+            await self.whoami(person, session),
             status=201,
             headers=(protection.set_cookie(name, secret),),
         )
@@ -124,14 +125,15 @@ class SignIn:
         clients = self.code_flow.clients if self.code_flow is not None else ()
         return {
             "user": None,
+            "cluster": self.in_cluster,
             "issuers": [
                 {"name": urlsplit(client.issuer).netloc, "path": f"{ISSUERS}{index}"}
                 for index, client in enumerate(clients)
             ],
         }
 
-    def whoami(self, person: Person, session: Session) -> Document:
-        scope = self.people.scope(person)
+    async def whoami(self, person: Person, session: Session) -> Document:
+        scope = await self.people.scope(person)
         return {
             "user": _shown_name(person),
             "csrf": session.csrf,
@@ -139,13 +141,13 @@ class SignIn:
             "version": self.version,
             "clients": [
                 {"ns": client.metadata.namespace, "name": client.metadata.name}
-                for client in self.people.acting_clients(person)
+                for client in await self.people.acting_clients(person)
             ],
             "own": [
                 {"ns": client.metadata.namespace, "name": client.metadata.name}
                 for client in person.clients
             ],
-            "audit": self.people.may(person, audit_trail.RIGHT),
+            "audit": await self.people.may(person, audit_trail.RIGHT),
             "pools": scope.sees_any(POOL),
             "providers": scope.sees_any(PROVIDER),
         }

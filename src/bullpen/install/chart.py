@@ -36,6 +36,9 @@ COMMENTS = {
     "tracing": "endpoint is an OpenTelemetry collector for traces of leases; empty: none.",
     "controller": "endpoint is host:port as clients and exporters reach it; empty for inside only.",
     "router": "endpoint may contain $(BULLPEN_ROUTER_NAME), such as bullpen-router-0.",
+    "dashboard": "image replaces the image of its process. tlsSecret is a Secret with tls.crt "
+    "and tls.key; without one it uses cert-manager's certificate, or makes one. oidcSecret is a "
+    "Secret that is mounted at /etc/bullpen-oidc, for oidc[].dashboard.clientSecretFile.",
     "provisioners": "Each gets a Deployment and a service account of its own. image replaces the "
     "image of its process; one without pods runs nothing in the cluster.",
     "provisioner": "Settings of all provisioners.",
@@ -54,6 +57,12 @@ The controller is at {{ $.Values.controller.endpoint | default (printf "bullpen-
   kubectl -n {{ .Release.Namespace }} get pods
   kubectl -n {{ .Release.Namespace }} apply -f examples/uboot-pool.yaml
   jmp admin create client me -n {{ .Release.Namespace }} --save
+{{- if $.Values.dashboard.enabled }}
+
+The dashboard is at https://localhost:8443 after
+
+  kubectl -n {{ .Release.Namespace }} port-forward service/bullpen-dashboard 8443:443
+{{- end }}
 """  # noqa: E501
 
 

@@ -9,6 +9,7 @@ from bullpen.api.resources import RESOURCES
 from bullpen.apiserver.routes import SUBRESOURCES
 from bullpen.install.values import (
     API,
+    DASHBOARD,
     GRPC,
     HTTP,
     LOGIN,
@@ -35,6 +36,20 @@ def services(values: Values) -> list[Document]:
     router = _service(values, "router", {"router": ROUTER})
     router["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return [controller, router]
+
+
+def dashboard_service(values: Values) -> list[Document]:
+    """The dashboard, at the usual port of HTTPS."""
+    service = _service(values, "dashboard", {"https": DASHBOARD})
+    service["metadata"]["annotations"] = values.get("dashboard.service.annotations")
+    service["spec"]["type"] = values.get("dashboard.service.type")
+    (port,) = service["spec"]["ports"]
+    port["port"] = 443
+    return [service]
+
+
+def dashboard_policy(values: Values) -> list[Document]:
+    return [_reachable_at(values, "dashboard", (HTTP, DASHBOARD))]
 
 
 def api_service(values: Values) -> list[Document]:
@@ -98,24 +113,22 @@ def policies(values: Values) -> list[Document]:
         "router": (HTTP, ROUTER),
         "provisioner": (HTTP,),
     }
-    found = [
-        _policy(
-            values,
-            process,
-            selector(process),
-            {
-                "policyTypes": ["Ingress"],
-                "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in allowed]}],
-            },
-        )
-        for process, allowed in ports.items()
-    ]
+    found = [_reachable_at(values, process, allowed) for process, allowed in ports.items()]
     target = {
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [],
         "egress": values.get("networkPolicies.targetEgress"),
     }
     return [*found, _policy(values, "target", {MANAGED_BY: MANAGER}, target)]
+
+
+def _reachable_at(values: Values, process: str, ports: tuple[int, ...]) -> Document:
+    """A process accepts connections at these ports only."""
+    rules = {
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
+    }
+    return _policy(values, process, selector(process), rules)
 
 
 def _policy(values: Values, name: str, labels: Document, rules: Document) -> Document:
@@ -171,7 +184,11 @@ def given_issuer(values: Values) -> list[Document]:
 
 def _certificate(values: Values, issuer: object) -> Document:
     inside = f"{values.namespace}.svc"
-    names = (f"{name_of('controller')}.{inside}", f"*.{name_of('router')}.{inside}")
+    names = (
+        f"{name_of('controller')}.{inside}",
+        f"*.{name_of('router')}.{inside}",
+        f"{name_of('dashboard')}.{inside}",
+    )
     spec = {
         "secretName": TLS_SECRET,
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},

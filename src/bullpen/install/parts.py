@@ -37,6 +37,23 @@ PARTS = (
     Part(name="config", build=workloads.config),
     Part(name="controller", build=workloads.controller),
     Part(name="router", build=workloads.router),
+    Part(name="dashboard", build=workloads.dashboard, when=("dashboard.enabled",)),
+    Part(name="dashboard-service", build=network.dashboard_service, when=("dashboard.enabled",)),
+    Part(
+        name="dashboard-policy",
+        build=network.dashboard_policy,
+        when=("dashboard.enabled", "networkPolicies.enabled"),
+    ),
+    Part(
+        name="dashboard-rights-lab",
+        build=rbac.dashboard_in_lab,
+        when=("dashboard.enabled", "!allNamespaces"),
+    ),
+    Part(
+        name="dashboard-rights-cluster",
+        build=rbac.dashboard_in_cluster,
+        when=("dashboard.enabled", "allNamespaces"),
+    ),
     Part(name="provisioners", build=workloads.provisioner, each="provisioners"),
     Part(name="provisioners-rights", build=rbac.provisioner, each="provisioners"),
     Part(

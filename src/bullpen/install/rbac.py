@@ -44,7 +44,7 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "clients/status"): ("update",),
         (JUMPSTARTER, "exporters"): (*READ, "update"),
         (JUMPSTARTER, "exporters/status"): ("update",),
-        (DEVICE, "deviceclaims"): (*READ, "delete"),
+        (DEVICE, "deviceclaims"): (*READ, "create", "update", "delete"),
         (DEVICE, "deviceclaims/status"): ("update",),
         (DEVICE, "devicepools"): READ,
         (DEVICE, "devicepools/status"): ("update",),
@@ -121,6 +121,27 @@ CLUSTER_SCOPED: dict[str, Grants] = {
 }
 """Rights to kinds without a namespace."""
 
+DASHBOARD: Grants = {
+    (JUMPSTARTER, "clients"): LOOK,
+    (JUMPSTARTER, "exporters"): LOOK,
+    # Ended leases are read one by one.
+    (JUMPSTARTER, "leases"): READ,
+    (DEVICE, "deviceclaims"): LOOK,
+    (VIRTUAL, "exportersets"): LOOK,
+    (VIRTUAL, "providerconfigs"): LOOK,
+    (VIRTUAL, "virtualtargetpools"): LOOK,
+}
+"""Rights of the dashboard in the namespaces of labs. It writes nothing and reads no Secret:
+people act with their own tokens."""
+
+DASHBOARD_CLUSTER_SCOPED: Grants = {
+    (DEVICE, "deviceclasses"): LOOK,
+    # Who a person is, and what they may do.
+    ("authentication.k8s.io", "tokenreviews"): ("create",),
+    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
+}
+"""Rights of the dashboard to kinds without a namespace."""
+
 PROCESSES = tuple(LAB)
 SEE_NAMESPACES = ("controller", "provisioner")
 
@@ -168,6 +189,22 @@ def pods_in_lab(values: Values) -> list[Document]:
 
 def pods_in_cluster(values: Values) -> list[Document]:
     return [_binding(values, "pods", cluster=True)]
+
+
+def dashboard_in_lab(values: Values) -> list[Document]:
+    return [
+        _account(values, "dashboard", "dashboard"),
+        *_granted(values, "dashboard", _rules(DASHBOARD), "lab", cluster=False),
+        *_granted(values, "dashboard", _rules(DASHBOARD_CLUSTER_SCOPED), "people", cluster=True),
+    ]
+
+
+def dashboard_in_cluster(values: Values) -> list[Document]:
+    rules = _rules({**DASHBOARD, **DASHBOARD_CLUSTER_SCOPED})
+    return [
+        _account(values, "dashboard", "dashboard"),
+        *_granted(values, "dashboard", rules, "lab", cluster=True),
+    ]
 
 
 def _own(values: Values) -> str:

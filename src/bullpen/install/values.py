@@ -73,6 +73,17 @@ DEFAULTS: Document = {
         "tolerations": [],
         "affinity": {},
     },
+    "dashboard": {
+        "enabled": True,
+        "image": "",
+        "tlsSecret": "",
+        "oidcSecret": "",
+        "service": {"type": "ClusterIP", "annotations": {}},
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "nodeSelector": {},
+        "tolerations": [],
+        "affinity": {},
+    },
     "provisioners": provisioners(),
     "provisioner": {
         "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "1Gi"}},
@@ -95,6 +106,7 @@ _TYPES = {bool: "boolean", int: "integer", str: "string"}
 _MARKED = re.compile(r"@@\{(.*?)\}@@")
 _WHOLE = re.compile(r"'@@\{((?:[^'@]|'')*?)\}@@'")
 HTTP, GRPC, ROUTER, SCALER, LOGIN, API = 8080, 8082, 8083, 8085, 8086, 8443
+DASHBOARD = 8443
 
 
 def schema() -> Document:

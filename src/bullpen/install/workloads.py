@@ -1,4 +1,5 @@
-"""The processes: controller and provisioners with a standby each, routers with stable names.
+"""The processes: controller and provisioners with a standby each, routers with stable names,
+one dashboard.
 
 A standby is Ready. The leader labels its own Pod, and its Service selects that label. In a
 rollout the new replicas first start and stand by, then the old ones are stopped together: the
@@ -10,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from bullpen.api.paths import Document
+from bullpen.controllers import authority
 from bullpen.install.values import (
     API,
+    DASHBOARD,
     GRPC,
     HTTP,
     LOGIN,
@@ -28,6 +31,8 @@ CONFIG = "/etc/bullpen/config.yaml"
 TLS = "/etc/bullpen-tls"
 TLS_SECRET = "bullpen-tls"
 SCALER_CA = "/etc/bullpen-scaler"
+SERVICE_CA = "/etc/bullpen-ca"
+OIDC = "/etc/bullpen-oidc"
 
 STOP_SECONDS = 30
 """Time from the stop signal to the kill."""
@@ -79,9 +84,7 @@ def controller(values: Values) -> list[Document]:
         grace=STOP_SECONDS,
     )
     secret = _or(values, "externalScaler.clientCASecret", "bullpen-scaler-ca")
-    deployment["spec"]["template"]["spec"]["volumes"].append(
-        {"name": "scaler", "secret": {"secretName": secret, "optional": True}}
-    )
+    deployment["spec"]["template"]["spec"]["volumes"].append(_secret("scaler", secret))
     return [deployment]
 
 
@@ -114,6 +117,53 @@ def provisioner(values: Values) -> list[Document]:
             grace=STOP_SECONDS,
         )
     ]
+
+
+def dashboard(values: Values) -> list[Document]:
+    """One replica: who is signed in is known to one process."""
+    container = _container(
+        values,
+        "dashboard",
+        "dashboard serve",
+        env=[
+            _variable("BULLPEN_ENDPOINT", controller_endpoint(values)),
+            _variable("BULLPEN_SERVICE_CA", f"{SERVICE_CA}/{authority.KEY}"),
+            _variable("BULLPEN_CONFIG", CONFIG),
+            *(
+                _variable(
+                    f"BULLPEN_TLS_{name}",
+                    values.either(
+                        "dashboard.tlsSecret",
+                        f"{TLS}/{file}",
+                        values.either("certManager.enabled", f"{TLS}/{file}", ""),
+                    ),
+                )
+                for name, file in (("CERT", "tls.crt"), ("KEY", "tls.key"))
+            ),
+        ],
+        ports={"https": DASHBOARD},
+    )
+    container["image"] = _or(values, "dashboard.image", _image(values))
+    container["volumeMounts"] += [
+        {"name": "service-ca", "mountPath": SERVICE_CA, "readOnly": True},
+        {"name": "oidc", "mountPath": OIDC, "readOnly": True},
+    ]
+    deployment = _deployment(
+        values, "dashboard", "dashboard", container, replicas=1, grace=STOP_SECONDS
+    )
+    spec = deployment["spec"]["template"]["spec"]
+    spec["volumes"] = [
+        *(volume for volume in spec["volumes"] if volume["name"] != "tls"),
+        _secret("tls", _or(values, "dashboard.tlsSecret", TLS_SECRET)),
+        _secret("oidc", _or(values, "dashboard.oidcSecret", "bullpen-oidc")),
+        # Written by the controller; the Pod waits for it.
+        {"name": "service-ca", "configMap": {"name": authority.NAME}},
+    ]
+    return [deployment]
+
+
+def _secret(volume: str, name: Any) -> Document:
+    return {"name": volume, "secret": {"secretName": name, "optional": True}}
 
 
 def router(values: Values) -> list[Document]:
@@ -234,7 +284,7 @@ def _container(
         "name": process,
         "image": _image(values),
         "imagePullPolicy": values.get("image.pullPolicy"),
-        "args": [command],
+        "args": command.split(),
         "env": [
             _variable("BULLPEN_NAMESPACE", values.namespace),
             _variable("BULLPEN_WATCH_NAMESPACE", watched),

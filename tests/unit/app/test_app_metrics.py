@@ -63,6 +63,43 @@ def exposed() -> Iterator[Metric]:
     yield from RouterMetrics(SimpleNamespace(joined=0, passed=lambda: (0, 0))).collect()  # type: ignore[arg-type]
 
 
+def test_a_wait_of_milliseconds_is_counted_as_one() -> None:
+    """Times of leases are whole seconds, by which every warm lease waited 0 s or 1 s."""
+    clock = VirtualClock()
+    changed: list[Any] = []
+    views = SimpleNamespace(
+        leases=SimpleNamespace(listen=changed.append),
+        exporters=SimpleNamespace(get=lambda *key: None),
+    )
+    counter = LeaseCounter(views, clock=clock)  # type: ignore[arg-type]
+    waits: list[float] = []
+    counter.listen(
+        lambda counted: (
+            waits.append(counted.figure.waited.total_seconds())
+            if isinstance(counted.figure, Assigned)
+            else None
+        )
+    )
+    (tell,) = changed
+    begun = clock.now()
+    requested = lease(created=begun)
+    assigned = lease(replace(ACTIVE, begin_time=begun + SECOND), created=begun)
+    tell(None, requested)
+    clock.advance(timedelta(milliseconds=4))
+    tell(requested, assigned)
+    assert waits == [0.004]
+    # A booked lease waits from its begin, which somebody chose.
+    later = begun + timedelta(hours=1)
+    booked = replace(requested, spec=replace(requested.spec, begin_time=later))
+    tell(None, booked)
+    clock.advance(timedelta(hours=1))
+    tell(booked, replace(assigned, spec=booked.spec))
+    assert waits == [0.004, 0.004]
+    # Of one that was assigned when it was first seen, only its own times are known.
+    tell(None, assigned)
+    assert waits == [0.004, 0.004, 1.0]
+
+
 def test_the_reference_has_every_metric_with_its_type_and_text() -> None:
     found = {
         (f"{m.name}_total" if m.type == "counter" else m.name, m.type, m.documentation)

@@ -32,6 +32,9 @@ from support.dashboard_world import (
     client_token,
 )
 
+NOBODY: dict[str, object] = {"user": None, "cluster": False, "issuers": []}
+"""The session of a browser that is not signed in."""
+
 LEASES = "objects/apis/jumpstarter.dev/v1alpha1/namespaces/default/leases"
 
 
@@ -114,7 +117,11 @@ def test_a_session_ends_with_the_token_it_was_made_from() -> None:
             assert (await events.next())[0] == "snapshot"
             world.authenticators[0]._users.clear()  # the token is revoked
             assert (await events.next())[0] == "signed-out"
-        assert (await browser.call("GET", "session")).document == {"user": None, "issuers": []}
+        assert (await browser.call("GET", "session")).document == {
+            "user": None,
+            "cluster": False,
+            "issuers": [],
+        }
         assert (await browser.call("GET", "matches")).status == 401
 
     told(story)
@@ -124,7 +131,11 @@ def test_signing_out_ends_the_session_at_the_server() -> None:
     async def story(world: DashboardWorld) -> None:
         browser = await world.browser(ADMIN_TOKEN)
         assert (await browser.call("DELETE", "session")).status == 200
-        assert (await browser.call("GET", "session")).document == {"user": None, "issuers": []}
+        assert (await browser.call("GET", "session")).document == {
+            "user": None,
+            "cluster": False,
+            "issuers": [],
+        }
         assert (await browser.call("GET", "matches")).status == 401
 
     told(story)

@@ -151,6 +151,7 @@ async def test_there_are_no_other_issuers(path: str) -> None:
 async def test_a_page_is_told_at_which_issuers_it_can_sign_in() -> None:
     assert World().sign_in.nobody() == {
         "user": None,
+        "cluster": False,
         "issuers": [{"name": "login.example.com", "path": "/dashboard/oidc/0"}],
     }
 

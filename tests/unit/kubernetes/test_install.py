@@ -64,6 +64,11 @@ CHOICES: dict[str, dict[str, Any]] = {
                 "image": "registry.example/with-ssh:1.2.3",
             },
         ],
+        "dashboard": {
+            "image": "registry.example/dashboard:1.2.3",
+            "oidcSecret": "issuer",
+            "service": {"type": "LoadBalancer", "annotations": {"example.com/ip": "10.0.0.2"}},
+        },
         "certManager": {"enabled": True, "dnsNames": ["grpc.lab.example", "*.lab.example"]},
         "networkPolicies": {"targetEgress": [{"to": [{"namespaceSelector": {}}]}]},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -72,9 +77,11 @@ CHOICES: dict[str, dict[str, Any]] = {
         "controller": {"replicas": 1},
         "router": {"replicas": 1},
         "provisioners": [],
+        "dashboard": {"enabled": False},
         "networkPolicies": {"enabled": False},
         "podDisruptionBudgets": {"enabled": False},
     },
+    "a dashboard with a certificate of its own": {"dashboard": {"tlsSecret": "dashboard-tls"}},
     "an issuer that is there": {
         "certManager": {
             "enabled": True,
@@ -190,10 +197,13 @@ def test_every_command_understands_the_variables_it_is_given(
     (file := tmp_path / "file").write_text("{}")
     for spec in pod_specs(name):
         (container,) = spec["containers"]
-        (argument,) = container["args"]
         context = click.Context(cli)
-        found = cli.get_command(context, argument)
-        assert found is not None
+        found: click.Command = cli
+        for argument in container["args"]:
+            assert isinstance(found, click.Group)
+            command_found = found.get_command(context, argument)
+            assert command_found is not None
+            found = command_found
         known = {param.envvar for param in found.params}
         for variable in container["env"]:
             assert variable["name"] in known
@@ -203,6 +213,8 @@ def test_every_command_understands_the_variables_it_is_given(
         parsed = found.make_context(argument, [], parent=context).params
         assert parsed["watch_namespace"] == ("" if CHOICES[name].get("allNamespaces") else "lab")
         tls = bool(CHOICES[name].get("certManager"))
+        if container["name"] == "dashboard":
+            tls = tls or bool(CHOICES[name].get("dashboard", {}).get("tlsSecret"))
         assert "tls_cert" not in parsed or bool(parsed["tls_cert"]) == tls
         for variable in container["env"]:
             monkeypatch.delenv(variable["name"])
@@ -312,6 +324,12 @@ def test_one_lab_needs_few_rights_outside_its_namespace() -> None:
         elif document["metadata"]["name"] == "lab-bullpen-pools-edit":
             (rule,) = document["rules"]
             assert rule["apiGroups"] == ["subresources.virtualtarget.jumpstarter.dev"]
+        elif document["metadata"]["name"] == "lab-bullpen-dashboard-people":
+            assert document["kind"] == "ClusterRoleBinding" or document["rules"] == [
+                tokens,
+                reviews,
+                classes,
+            ]
         elif document["kind"] == "ClusterRole":
             decides_claims = "controller" in document["metadata"]["name"]
             assert document["rules"] == ([see, reviews, classes] if decides_claims else [see])
@@ -352,10 +370,34 @@ def test_a_provisioner_may_have_an_image_of_its_own() -> None:
     }
     assert images["bullpen-provisioner-bench"] == "registry.example/with-ssh:1.2.3"
     assert images["bullpen-provisioner-qemu"] == "registry.example/bullpen:1.2.3-a"
+    assert images["bullpen-dashboard"] == "registry.example/dashboard:1.2.3"
+
+
+def test_the_dashboard_reads_and_asks_and_may_do_nothing_else() -> None:
+    for name in ("nothing", "everything"):
+        granted = [
+            (resource, verb)
+            for document in objects(name)
+            if document["kind"] in ("Role", "ClusterRole")
+            and "bullpen-dashboard" in document["metadata"]["name"]
+            for rule in document["rules"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        ]
+        asks = {("tokenreviews", "create"), ("subjectaccessreviews", "create")}
+        assert asks < {*granted}
+        assert {verb for resource, verb in {*granted} - asks} == {"get", "list", "watch"}
+        assert "secrets" not in {resource for resource, _ in granted}
+
+
+def test_an_installation_without_a_dashboard_has_nothing_of_it() -> None:
+    assert "dashboard" in str(objects("nothing"))
+    left = [key(d) for d in objects("the least") if "dashboard" in d["metadata"]["name"]]
+    assert left == []
 
 
 def test_nobody_may_do_everything() -> None:
-    for grants in (*rbac.LAB.values(), *rbac.HOME.values()):
+    for grants in (*rbac.LAB.values(), *rbac.HOME.values(), rbac.DASHBOARD):
         for (group, resource), verbs in grants.items():
             assert "*" not in (group, resource, *verbs)
             assert resource != "pods/exec"

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.lease import Lease
 from bullpen.controllers.views import Views
-from bullpen.core.leases.lease_figures import Assigned, Figure, figures
+from bullpen.core.leases.lease_figures import (
+    Assigned,
+    Ended,
+    Figure,
+    Refused,
+    Requested,
+    figures,
+    measured_wait,
+)
 from bullpen.kit.clock import Clock
 
 
@@ -28,7 +37,11 @@ class LeaseCounter:
 
     def __init__(self, views: Views, *, clock: Clock) -> None:
         self._exporters = views.exporters
+        self._clock = clock
         self._since = clock.now()
+        self._requested: dict[str, timedelta] = {}
+        """When a lease that waits was seen first, by its uid, in steady time."""
+
         self._listeners: list[Callable[[Counted], None]] = []
         views.leases.listen(self._changed)
 
@@ -36,10 +49,27 @@ class LeaseCounter:
         self._listeners.append(listener)
 
     def _changed(self, old: Lease | None, new: Lease | None) -> None:
+        lease = new or old
+        assert lease is not None
+        uid = lease.metadata.uid
         if new is None:
+            self._requested.pop(uid, None)
             return
         for figure in figures(old, new, since=self._since):
-            self.count(new.metadata.namespace, new.metadata.uid, figure)
+            match figure:
+                case Requested():
+                    if new.status.begin_time is None:
+                        self._requested[uid] = self._clock.steady()
+                case Assigned():
+                    figure = replace(figure, waited=self._waited(new, figure.waited))
+                case Refused() | Ended():
+                    self._requested.pop(uid, None)
+            self.count(new.metadata.namespace, uid, figure)
+
+    def _waited(self, lease: Lease, recorded: timedelta) -> timedelta:
+        seen = self._requested.pop(lease.metadata.uid, None)
+        known_for = self._clock.steady() - seen if seen is not None else None
+        return measured_wait(lease, recorded, now=self._clock.now(), known_for=known_for)
 
     def count(self, namespace: str, lease_uid: str, figure: Figure) -> None:
         """Tell everything that listens."""

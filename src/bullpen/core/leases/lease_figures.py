@@ -28,6 +28,8 @@ class Refused:
 class Assigned:
     exporter: str
     waited: timedelta
+    """By the times of the lease, which are whole seconds."""
+
     at_once: bool
     """Whether an exporter was free, so that the lease never had to wait."""
 
@@ -70,6 +72,20 @@ def figures(old: Lease | None, new: Lease, *, since: datetime) -> Iterator[Figur
         found = conditions.get(status.conditions, "Ready")
         held = status.end_time - begin if begin is not None and status.end_time else None
         yield Ended(reason=found.reason if found is not None else "", held=held)
+
+
+def measured_wait(
+    lease: Lease, recorded: timedelta, *, now: datetime, known_for: timedelta | None
+) -> timedelta:
+    """How long a lease waited that was assigned now, finer than its times, which are whole seconds.
+
+    ``recorded`` is the wait by these times. ``known_for`` is how long this process has known the
+    request; None if it was assigned when it was first seen. A booked lease waits from its begin.
+    """
+    created, begins = lease.metadata.creation_timestamp, lifecycle.begins_at(lease.spec)
+    if created is not None and begins is not None and begins > created:
+        return max(now - begins, timedelta(0))
+    return recorded if known_for is None else known_for
 
 
 def _refusal(lease: Lease) -> str:
