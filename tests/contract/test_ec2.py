@@ -80,25 +80,33 @@ class Ec2:
         self.backend = backend_at(url)
         self.keys = self.provider.new_keys()
 
-    def order(self, name: str = "a", uid: str = "uid-1", **parameters: Any) -> Order:
-        profile = Profile(provisioner=NAME, parameters={**PARAMETERS, **parameters})
+    def order(
+        self, name: str = "a", uid: str = "uid-1", *, lasting: bool = False, **parameters: Any
+    ) -> Order:
+        given = {**PARAMETERS, **parameters}
+        profile = Profile(
+            provisioner=NAME, parameters=given, single_use=not lasting, lasting=lasting
+        )
         key = ("lab", name)
         token = client_token(self.backend.lab, key, uid)
         return Order(
             key=key, owner_uid=uid, token=token, profile=profile, expires=EXPIRES, keys=self.keys
         )
 
-    async def create(self, *args: str, **parameters: Any) -> Machine:
+    async def create(self, *args: Any, **parameters: Any) -> Machine:
         return await self.provider.create(self.backend, self.order(*args, **parameters))
 
     async def listed(self) -> tuple[Machine, ...]:
         return (await self.provider.list_machines(self.backend)).machines
 
     async def running(self) -> Machine:
+        return await self.until(MachineState.RUNNING)
+
+    async def until(self, state: MachineState) -> Machine:
         async with asyncio.timeout(30):
             while True:
                 (found,) = await self.listed()
-                if found.state is MachineState.RUNNING:
+                if found.state is state:
                     return found
 
 
@@ -192,6 +200,47 @@ async def test_a_renewed_instance_has_its_end_in_a_tag(ec2: Ec2) -> None:
     assert found.expires == EXPIRES
 
 
+async def test_a_lasting_instance_is_stopped_and_started_with_its_disks(ec2: Ec2) -> None:
+    made = await ec2.create(lasting=True)
+    assert made.lasting
+    first = await ec2.running()
+    for _ in range(2):
+        await ec2.provider.stop(ec2.backend, first)
+    stopped = await ec2.until(MachineState.STOPPED)
+    assert (stopped.id, stopped.hourly_cost, stopped.address) == (made.id, 0.0, "")
+    for _ in range(2):
+        await ec2.provider.start(ec2.backend, stopped)
+    again = await ec2.running()
+    assert (again.id, again.created) == (made.id, made.created)
+    assert again.address not in ("", first.address), "it has another address"
+
+    await ec2.provider.stop(ec2.backend, again)
+    await ec2.provider.delete(ec2.backend, again)
+    assert await ec2.listed() == ()
+    await ec2.provider.stop(ec2.backend, again)
+
+
+async def test_an_instance_that_may_hibernate_is_asked_to(ec2: Ec2) -> None:
+    await ec2.create(lasting=True, hibernate=True, rootVolume={"encrypted": True})
+    found = await ec2.running()
+    await ec2.provider.stop(ec2.backend, found)
+    await ec2.until(MachineState.STOPPED)
+    assert ec2.cloud.hibernated == [found.id]
+
+    await ec2.provider.start(ec2.backend, found)
+    again = await ec2.running()
+    ec2.cloud.faults.not_hibernating = True
+    await ec2.provider.stop(ec2.backend, again)
+    await ec2.until(MachineState.STOPPED)
+    assert ec2.cloud.hibernated == [found.id], "it was stopped instead"
+
+
+async def test_spot_instances_are_refused_for_lasting_targets(ec2: Ec2) -> None:
+    with pytest.raises(Refused, match="market: onDemand"):
+        await ec2.create(lasting=True, market="spot")
+    assert await ec2.listed() == ()
+
+
 async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> None:
     ec2.cloud.faults.full = {"t3.small"}
     with pytest.raises(NoCapacity, match="InsufficientInstanceCapacity"):
@@ -281,6 +330,18 @@ class Ec2World(AttendedWorld):
         self.restarted()
 
 
+class LastingEc2World(Ec2World):
+    parameters: ClassVar[Mapping[str, object]] = {
+        **Ec2World.parameters,
+        "hibernate": True,
+        "rootVolume": {"encrypted": True},
+    }
+
+    def __init__(self, seed: int, chance: random.Random) -> None:
+        super().__init__(seed, chance)
+        self.lasting, self.running = True, self.fake.running
+
+
 async def _answers(server: SshServer) -> bool:
     return True
 
@@ -291,3 +352,11 @@ def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled(
     kills, created = fault_run(Ec2World, rounds=ROUNDS)
     assert kills > ROUNDS / 2
     assert created > 2 * ROUNDS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_thousand_rounds_in_which_instances_stop_and_start_lose_no_disk() -> None:
+    kills, created = fault_run(LastingEc2World, rounds=ROUNDS)
+    assert kills > ROUNDS / 2
+    assert created > ROUNDS / 2

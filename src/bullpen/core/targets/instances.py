@@ -52,6 +52,9 @@ class InstancePhase(Enum):
     EXITED = auto()
     """No process of it runs. It stays listed, with its log, until it is removed."""
 
+    STOPPED = auto()
+    """Of a lasting target: no process of it runs, and its machine is kept until it is started."""
+
 
 class ExitReason(StrEnum):
     """Why an instance has exited; stable, for conditions and metrics."""
@@ -117,7 +120,7 @@ class Instance:
 
     @property
     def up(self) -> bool:
-        return self.phase is not InstancePhase.EXITED
+        return self.phase in (InstancePhase.BOOTING, InstancePhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

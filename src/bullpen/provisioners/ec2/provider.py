@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.ec2 import launch, machines
 from bullpen.provisioners.ec2.failures import ABSENT, ApiError, failure
 from bullpen.provisioners.ec2.machines import Described, SshServer
-from bullpen.provisioners.ec2.parameters import Ec2Account, Ec2Parameters, problems
+from bullpen.provisioners.ec2.parameters import Ec2Account, Ec2Parameters, Market, problems
 from bullpen.provisioners.ec2.user_data import HOST_KEY, HOST_PUBLIC, LOGIN_KEY, LOGIN_PUBLIC
 from bullpen.provisioners.provider import Backend, Order
 
@@ -52,6 +53,9 @@ UNANSWERED_MAX = 1000
 """Orders that are remembered; for an older one, a listing deletes the instance too many."""
 
 
+log = logging.getLogger("bullpen.provisioners")
+
+
 class Ec2Provider:
     """The API of EC2. ``connect`` and ``probe`` are the ways to AWS and to the instances."""
 
@@ -62,7 +66,7 @@ class Ec2Provider:
         self._connect = connect
         self._probe = probe
         self._reachable: dict[Key, frozenset[str]] = {}
-        """By backend, the running instances whose SSH server has answered."""
+        """By backend, the runs of instances in which the SSH server has answered."""
 
         self._unanswered: dict[str, int] = {}
         """By token of an order, which of its requests may have been carried out."""
@@ -126,7 +130,7 @@ class Ec2Provider:
         reachable = await self._reached(backend.key, described)
         alive = (each for each in described if machines.state_of(each) not in machines.ENDED)
         shown = (
-            machines.machine(each, reachable=each["InstanceId"] in reachable) for each in alive
+            machines.machine(each, reachable=machines.run_of(each) in reachable) for each in alive
         )
         gone = (e["InstanceId"] for e in described if machines.state_of(e) in machines.ENDED)
         return Inventory(
@@ -135,6 +139,8 @@ class Ec2Provider:
 
     async def create(self, backend: Backend, order: Order) -> Machine:
         wanted = parameters.read(Ec2Parameters, order.profile.parameters)
+        if order.profile.lasting and wanted.market is Market.SPOT:
+            raise Refused("a lasting target needs market: onDemand; spot instances keep no disks")
         image = await self._image(backend, wanted)
         choices = list(launch.requests(order, wanted, lab=backend.lab, image=image))
         first = self._unanswered.pop(order.token, 0)
@@ -170,6 +176,36 @@ class Ec2Provider:
             if error.code not in ABSENT:
                 raise failure(error) from None
 
+    async def stop(self, backend: Backend, machine: Machine) -> None:
+        """Stop it; one that was made to hibernate does so if EC2 lets it."""
+        described = await self._find(backend, machine)
+        if described is None:
+            return  # it has ended
+        stopped = {"InstanceIds": [machine.id]}
+        if machines.hibernates(described):
+            try:
+                await self._api(backend).call("stop_instances", **stopped, Hibernate=True)
+            except ApiError as error:
+                if not isinstance(failure(error), Refused):
+                    raise failure(error) from None
+                facts = {"key": machine.key, "instance": machine.id, "cause": str(error)}
+                log.info("an instance cannot hibernate and is stopped", extra=facts)
+            else:
+                return
+        await self._call(backend, "stop_instances", **stopped)
+
+    async def start(self, backend: Backend, machine: Machine) -> None:
+        await self._call(backend, "start_instances", InstanceIds=[machine.id])
+
+    async def _find(self, backend: Backend, machine: Machine) -> Described | None:
+        try:
+            answer = await self._api(backend).call("describe_instances", InstanceIds=[machine.id])
+        except ApiError as error:
+            if error.code in ABSENT:
+                return None
+            raise failure(error) from None
+        return next((e for found in answer["Reservations"] for e in found["Instances"]), None)
+
     async def _run(self, backend: Backend, order: Order, request: launch.Request) -> Machine:
         """Create an instance, or find the one that this order has. Raises ``ApiError``."""
         for attempt in range(ATTEMPTS_MAX):
@@ -200,8 +236,8 @@ class Ec2Provider:
         raise Unreachable(f"the listing has more than {PAGES_MAX} pages")
 
     async def _reached(self, key: Key, described: Iterable[Described]) -> frozenset[str]:
-        """The running instances whose SSH server answers now, or has answered before."""
-        running = {e["InstanceId"]: e for e in described if machines.state_of(e) == "running"}
+        """The runs of instances whose SSH server answers now, or has answered before."""
+        running = {machines.run_of(e): e for e in described if machines.state_of(e) == "running"}
         known = self._reachable.get(key, frozenset()) & running.keys()
         gate = asyncio.Semaphore(PROBES_MAX)
 
