@@ -253,6 +253,7 @@ def target_profile(
         single_use=False,
         keep=spec.recycle_strategy is TargetRecycleStrategy.KEEP,
         lasting=True,
+        boot_timeout=cls.boot_timeout,
         identity=identity,
         disks=tuple(_profile_disk(disk, attached) for disk in spec.disks),
         ca_bundle=cls.ca_bundle_config_map_ref,
