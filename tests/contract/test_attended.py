@@ -414,6 +414,36 @@ def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled(
     assert place > 30, "there are many places"
 
 
+@story()
+async def test_an_instance_says_why_its_exporter_is_granted_nothing(world: AttendedWorld) -> None:
+    world.provider.account(EAST).faults.boot_seconds = 12
+    world.want("a", "uid-1")
+    await world.work()
+    world.provider.refuses_grants = "no sessions for this user"
+    await asyncio.sleep(12)
+    with pytest.raises(Refused, match="no sessions"):
+        await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert (found.phase, found.detail) == (InstancePhase.BOOTING, "no sessions for this user")
+    world.provider.refuses_grants = ""
+    await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert found.phase is InstancePhase.RUNNING
+
+
+@story()
+async def test_an_exporter_is_granted_files_for_a_new_address_at_once(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    granted, (machine,) = world.placement.granted, world.provider.account(EAST).machines.values()
+    first = granted["lab", "a"]
+    await world.work()
+    assert granted["lab", "a"] == first
+    machine.address = "192.0.2.9"
+    await world.work()
+    assert granted["lab", "a"] != first
+
+
 def lasting(told: Story) -> Callable[[], None]:
     """Makes a test of a story about the machines of lasting targets."""
 

@@ -8,6 +8,7 @@ import getpass
 import random
 import shlex
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ import pytest
 from jumpstarter_driver_network.driver import TcpNetwork
 
 from bullpen.core.targets.backends import Machine, MachineState, client_token
+from bullpen.drivers import ec2 as drivers_ec2
 from bullpen.drivers.ssh import Ssh
 from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.provisioners.base import Profile
@@ -40,6 +42,7 @@ PARAMETERS: dict[str, Any] = {
     "ssh": {"user": getpass.getuser(), "port": SSH_PORT},
     "hourlyCost": "0.0208",
 }
+ROLE = {"arn": "arn:aws:iam::123456789012:role/bullpen", "externalId": "lab-1"}
 EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
 
 needs_sshd = pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
@@ -241,6 +244,57 @@ async def test_spot_instances_are_refused_for_lasting_targets(ec2: Ec2) -> None:
     assert await ec2.listed() == ()
 
 
+async def test_a_lessee_switches_the_instance_and_reads_its_console(
+    ec2: Ec2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a session of its own: neither the credentials of the account nor its other calls."""
+    monkeypatch.setattr(drivers_ec2, "LOOK_SECONDS", 0.05)
+    await ec2.create(control=True)
+    found = await ec2.running()
+    granted = (await ec2.provider.grant(ec2.backend, found))[drivers_ec2.GRANTED]
+    assert b"secret" not in granted.replace(b'"secret_key"', b"")
+    place = tmp_path / "granted"
+    place.write_bytes(granted)
+    at: dict[str, Any] = {"instance": found.id, "granted": str(place)}
+
+    power = drivers_ec2.Ec2Power(**at)  # type: ignore[abstract]
+    ec2.cloud.calls.clear()
+    await power.off()
+    (off,) = await ec2.listed()
+    assert (off.state, off.switchable, off.hourly_cost) == (MachineState.STOPPED, True, 0.0)
+    await power.on()
+    assert set(ec2.cloud.calls) == {"StopInstances", "StartInstances", "DescribeInstances"}
+    again = await ec2.running()
+    assert again.address != found.address
+    place.write_bytes((await ec2.provider.grant(ec2.backend, again))[drivers_ec2.GRANTED])
+    tcp = drivers_ec2.Ec2Tcp(host=found.address, port=SSH_PORT, granted=str(place))  # type: ignore[abstract]
+    assert await tcp.address() == f"tcp://{again.address}:{SSH_PORT}", "it follows the instance"
+
+    console = drivers_ec2.Ec2Console(**at)  # type: ignore[abstract]
+    assert b"Linux version" in await console.output()
+
+    await ec2.provider.delete(ec2.backend, again)
+    with pytest.raises(RuntimeError, match="cannot be switched"):
+        await drivers_ec2.Ec2Power(  # type: ignore[abstract]
+            **{**at, "instance": "i-0123456789abcdef0"}
+        ).on()
+
+
+async def test_only_controlled_instances_have_a_session(ec2: Ec2) -> None:
+    await ec2.create()
+    assert await ec2.provider.grant(ec2.backend, await ec2.running()) == {}
+    assert "GetFederationToken" not in ec2.cloud.calls
+
+
+async def test_a_role_is_assumed_again_for_one_instance(ec2: Ec2) -> None:
+    await ec2.create(control=True)
+    found = await ec2.running()
+    parameters = {**ec2.backend.parameters, "assumeRole": ROLE}
+    ec2.cloud.calls.clear()
+    assert await ec2.provider.grant(replace(ec2.backend, parameters=parameters), found)
+    assert ec2.cloud.calls == ["AssumeRole"]
+
+
 async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> None:
     ec2.cloud.faults.full = {"t3.small"}
     with pytest.raises(NoCapacity, match="InsufficientInstanceCapacity"):
@@ -301,12 +355,11 @@ async def test_instances_of_another_lab_are_not_listed(ec2: Ec2) -> None:
 
 
 async def test_a_role_is_assumed_for_all_calls(ec2: Ec2) -> None:
-    role = {"arn": "arn:aws:iam::123456789012:role/bullpen", "externalId": "lab-1"}
     assumed = Backend(
         key=ec2.backend.key,
         lab="bench",
         endpoint=ec2.backend.endpoint,
-        parameters={**ec2.backend.parameters, "assumeRole": role},
+        parameters={**ec2.backend.parameters, "assumeRole": ROLE},
         credentials=ec2.backend.credentials,
     )
     await ec2.provider.list_machines(assumed)

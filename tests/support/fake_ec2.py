@@ -122,6 +122,9 @@ class FakeCalls:
             raise ApiError("", "Connection was closed before we received a valid response")
         return answer
 
+    async def session(self, policy: str) -> Mapping[str, str]:
+        return {"AccessKeyId": "key", "SecretAccessKey": "secret", "SessionToken": "token"}
+
     def run_instances(self, sent: dict[str, Any]) -> Mapping[str, Any]:
         token = sent["ClientToken"]
         request = {name: value for name, value in sent.items() if name != "ClientToken"}

@@ -70,8 +70,8 @@ class AttendedProvisioner:
         self._waiting: dict[Key, str] = {}
         """By instance, why the exporter of its machine cannot be placed yet."""
 
-        self._granted: dict[Key, tuple[str, timedelta]] = {}
-        """By instance, the machine, and the steady time at which its exporter was granted files."""
+        self._granted: dict[Key, tuple[str, str, timedelta]] = {}
+        """By instance, the machine, its address, and the steady time of what it was granted."""
 
         self._retired: set[Key] = set()
         self._busy: dict[Key, asyncio.Lock] = {}
@@ -179,7 +179,7 @@ class AttendedProvisioner:
                 return backends.without_machine(exporter, confirmed=self._all_listed())
             if found is None:
                 found = await self._backends.create(await self._usable(spec, exporters), spec)
-            elif found.owner_uid == spec.owner_uid and found.resting and exporter is None:
+            elif _is_kept(found, spec) and exporter is None:
                 found = await self._started(found, spec)
             if found.owner_uid == spec.owner_uid:
                 self._specs[spec.key] = spec
@@ -304,7 +304,7 @@ class AttendedProvisioner:
                 files = await self._backends.grant(backend, machine)
                 if files:
                     await self._placement.grant(key, files)
-                self._granted[key] = (machine.id, self._clock.steady())
+                self._granted[key] = (machine.id, machine.address, self._clock.steady())
             return
         if spec is None or spec.owner_uid != machine.owner_uid:
             return
@@ -318,10 +318,14 @@ class AttendedProvisioner:
             else:
                 await self._backends.delete(backend, machine)
             return
-        granted = await self._backends.grant(backend, machine)
+        try:
+            granted = await self._backends.grant(backend, machine)
+        except (Unavailable, Refused) as error:
+            self._waiting[key] = error.message
+            raise
         try:
             await self._placement.start(self._workload(spec, machine, keys, granted))
-            self._granted[key] = (machine.id, self._clock.steady())
+            self._granted[key] = (machine.id, machine.address, self._clock.steady())
             self._waiting.pop(key, None)
         except Unavailable as error:
             # Tried again at the next listing; meanwhile the instance says so.
@@ -335,7 +339,9 @@ class AttendedProvisioner:
 
     def _is_grant_due(self, machine: Machine) -> bool:
         """Whether an exporter that runs needs newer files. After a restart it does."""
-        granted_to, when = self._granted.get(machine.key, ("", timedelta(0)))
+        granted_to, address, when = self._granted.get(machine.key, ("", "", timedelta(0)))
+        if machine.address not in ("", address):
+            return True
         return granted_to != machine.id or self._clock.steady() - when >= backends.GRANT_RENEWED
 
     def _workload(
@@ -437,3 +443,8 @@ class AttendedProvisioner:
     def _tell(self, key: Key) -> None:
         for listener in self._listeners:
             listener(key)
+
+
+def _is_kept(machine: Machine, spec: InstanceSpec) -> bool:
+    """Whether it is the stopped machine of this lasting target."""
+    return machine.lasting and machine.resting and machine.owner_uid == spec.owner_uid

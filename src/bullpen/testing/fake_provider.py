@@ -23,7 +23,7 @@ from bullpen.core.targets.backends import (
     Quota,
     settings_of,
 )
-from bullpen.errors import Cause, NoCapacity, TooManyRequests, Unreachable
+from bullpen.errors import Cause, NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.provider import Backend, Order
@@ -73,6 +73,7 @@ class FakeMachine:
     lasting: bool
     settings: str
     keys: Mapping[str, bytes] = field(repr=False)
+    address: str = "192.0.2.1"
     stopped: datetime | None = None
     shut_down: bool = False
     """It was stopped from inside."""
@@ -119,6 +120,9 @@ class FakeProvider:
         self.pause: Callable[[], Awaitable[None]] = _nothing
         """Awaited before and after every effect; a test ends its caller here."""
 
+        self.refuses_grants = ""
+        """Why exporters get no files; empty if they do."""
+
         self._clock = clock
         self._chance = chance
         self.made = 0
@@ -157,6 +161,8 @@ class FakeProvider:
 
     async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
         account = await self._reached(backend)
+        if self.refuses_grants:
+            raise Refused(self.refuses_grants)
         account.granted += 1
         await self._answer(account)
         return {"pass": f"{machine.id}, pass {account.granted}".encode()}
@@ -336,7 +342,7 @@ class FakeProvider:
             state=state,
             created=machine.created,
             started=machine.started,
-            address="192.0.2.1" if state is MachineState.RUNNING else "",
+            address=machine.address if state is MachineState.RUNNING else "",
             hourly_cost=HOURLY_COST if machine.stopped is None else 0.0,
             expires=machine.expires,
             lasting=machine.lasting,

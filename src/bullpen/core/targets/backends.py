@@ -85,6 +85,9 @@ class Machine:
     settings: str = ""
     """Identifies the parameters that it was created with; empty if the provider does not know."""
 
+    switchable: bool = False
+    """Its exporter can switch it, so while there is one, a stopped machine is only switched off."""
+
     shut_down: bool = False
     """It was stopped from inside."""
 
@@ -270,7 +273,7 @@ def expired(
     return tuple(
         machine
         for machine in alive
-        if not machine.resting
+        if not (machine.resting and machine.lasting)
         and (
             (limits.hours and (machine.started or machine.created) <= oldest)
             or (machine.expires is not None and machine.expires <= now and machine.id not in used)
@@ -286,7 +289,7 @@ def due_for_renewal(
     return tuple(
         machine
         for machine in listing.machines
-        if machine.state in alive
+        if (machine.state in alive or (machine.resting and machine.switchable))
         and machine.id in used
         and machine.expires is not None
         and machine.expires - now < RENEW_BEFORE
@@ -356,11 +359,13 @@ def instance(
     if machine.state in (MachineState.ENDING, MachineState.FAILED):
         detail = machine.detail or "the provider has ended its machine"
         return _exited(made, ExitReason.LOST, detail)
-    if machine.resting and own is not None:
+    if machine.resting and own is not None and not machine.switchable:
         reason = ExitReason.COMPLETED if machine.shut_down else ExitReason.LOST
         return _exited(made, reason, machine.detail or "its machine was stopped")
-    if machine.resting:
+    if machine.resting and own is None and machine.lasting:
         return replace(made, phase=InstancePhase.STOPPED)
+    if machine.resting and own is None:
+        return _exited(made, ExitReason.LOST, machine.detail or "its machine was stopped")
     if own is not None:
         return replace(made, phase=own.phase, detail=own.detail)
     if silent_for >= LOST_AFTER:

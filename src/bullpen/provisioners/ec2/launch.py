@@ -25,6 +25,9 @@ HOURLY_COST = f"{TAG_PREFIX}hourly-cost"
 LASTING = f"{TAG_PREFIX}lasting"
 """Of the machine of a lasting target: whether it is stopped or hibernated."""
 
+CONTROL = f"{TAG_PREFIX}control"
+"""The exporter may switch it."""
+
 STOPS, HIBERNATES = "stop", "hibernate"
 SETTINGS = f"{TAG_PREFIX}settings"
 
@@ -164,6 +167,7 @@ def _tags(order: Order, wanted: Ec2Parameters, *, lab: str) -> list[Request]:
         UID: order.owner_uid,
         SSH: f"{wanted.address}:{wanted.ssh.port}",
         **({HOURLY_COST: wanted.hourly_cost} if wanted.hourly_cost else {}),
+        **({CONTROL: "true"} if wanted.control else {}),
         **(_lasting(order, wanted) if order.profile.lasting else {}),
     }
     listed = [{"Key": name, "Value": value} for name, value in sorted(tags.items())]

@@ -65,8 +65,8 @@ def machine(described: Described, *, reachable: bool) -> Machine | None:
     if not name or launch.UID not in tags:
         return None
     started, found = described["LaunchTime"].astimezone(UTC), ssh_server(described)
-    lasting = launch.LASTING in tags
-    state, detail = _state(described, reachable=reachable, lasting=lasting)
+    lasting, switchable = launch.LASTING in tags, launch.CONTROL in tags
+    state, detail = _state(described, reachable=reachable, kept=lasting or switchable)
     resting = state_of(described) in RESTING
     return Machine(
         id=described["InstanceId"],
@@ -79,6 +79,7 @@ def machine(described: Described, *, reachable: bool) -> Machine | None:
         hourly_cost=0.0 if resting else float(tags.get(launch.HOURLY_COST) or 0),
         expires=_expiry(tags) or started + EXPIRY,
         lasting=lasting,
+        switchable=switchable,
         settings=tags.get(launch.SETTINGS, ""),
         shut_down=resting and _reason(described) == SHUT_DOWN,
         detail=detail,
@@ -99,11 +100,11 @@ def _reason(described: Described) -> str:
     return str((described.get("StateReason") or {}).get("Code", ""))
 
 
-def _state(described: Described, *, reachable: bool, lasting: bool) -> tuple[MachineState, str]:
+def _state(described: Described, *, reachable: bool, kept: bool) -> tuple[MachineState, str]:
     state, why = state_of(described), INTERRUPTIONS.get(_reason(described), "")
     if state in ENDING:
         return (MachineState.FAILED, why) if why else (MachineState.ENDING, "it is being deleted")
-    if state in RESTING and lasting:
+    if state in RESTING and kept:
         return RESTING[state], why or f"it is {state}"
     if state in RESTING:
         return MachineState.FAILED, "it was stopped"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import Inventory, Key, Machine
+from bullpen.drivers.ec2 import GRANTED
+from bullpen.drivers.ec2_api import Grant
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.kit import times
 from bullpen.provisioners import parameters
@@ -26,7 +30,14 @@ from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.ec2 import launch, machines
 from bullpen.provisioners.ec2.failures import ABSENT, ApiError, failure
 from bullpen.provisioners.ec2.machines import Described, SshServer
-from bullpen.provisioners.ec2.parameters import Ec2Account, Ec2Parameters, Market, problems
+from bullpen.provisioners.ec2.parameters import (
+    RESERVED_DRIVERS,
+    Ec2Account,
+    Ec2Parameters,
+    Market,
+    problems,
+)
+from bullpen.provisioners.ec2.sessions import endpoint, session_policy
 from bullpen.provisioners.ec2.user_data import HOST_KEY, HOST_PUBLIC, LOGIN_KEY, LOGIN_PUBLIC
 from bullpen.provisioners.provider import Backend, Order
 
@@ -35,6 +46,9 @@ if TYPE_CHECKING:
 
 NAME = "ec2.jumpstarter.dev"
 SSH_DRIVER = "bullpen.drivers.ssh.Ssh"
+POWER_DRIVER = "bullpen.drivers.ec2.Ec2Power"
+CONSOLE_DRIVER = "bullpen.drivers.ec2.Ec2Console"
+CONTROLLED_TCP_DRIVER = "bullpen.drivers.ec2.Ec2Tcp"
 TCP_DRIVER = "jumpstarter_driver_network.driver.TcpNetwork"
 
 EXPORTER_BYTES = 128 << 20
@@ -80,7 +94,7 @@ class Ec2Provider:
         if causes:
             return causes
         wanted = parameters.read(Ec2Parameters, given)
-        names = frozenset({"ssh", *wanted.ports, *(driver.name for driver in drivers)})
+        names = frozenset({*RESERVED_DRIVERS, *wanted.ports, *(driver.name for driver in drivers)})
         return (
             *(
                 Cause(field=f"{parameters.ROOT}.{name}", message=f"Invalid value: {problem}")
@@ -110,6 +124,11 @@ class Ec2Provider:
     ) -> Mapping[str, object]:
         """The machine's own drivers, then those of the template."""
         wanted = parameters.read(Ec2Parameters, profile.parameters)
+
+        def tcp(port: int) -> dict[str, object]:
+            kind = CONTROLLED_TCP_DRIVER if wanted.control else TCP_DRIVER
+            return {"type": kind, "config": {"host": machine.address, "port": port}}
+
         ssh = {
             "type": SSH_DRIVER,
             "config": {
@@ -117,13 +136,40 @@ class Ec2Provider:
                 "ssh_identity": keys[LOGIN_KEY].decode(),
                 "host_key": keys[HOST_PUBLIC].decode(),
             },
-            "children": {"tcp": _tcp(machine, wanted.ssh.port)},
+            "children": {"tcp": tcp(wanted.ssh.port)},
         }
-        ports = {name: _tcp(machine, port) for name, port in sorted(wanted.ports.items())}
-        return {"ssh": ssh, **ports, **parameters.export_of(profile.drivers)}
+        ports = {name: tcp(port) for name, port in sorted(wanted.ports.items())}
+        config = {"instance": machine.id}
+        control = {
+            "power": {"type": POWER_DRIVER, "config": config},
+            "console": {"type": CONSOLE_DRIVER, "config": config},
+        }
+        return {
+            "ssh": ssh,
+            **(control if wanted.control else {}),
+            **ports,
+            **parameters.export_of(profile.drivers),
+        }
 
     async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
-        return {}
+        """A session that may switch this instance and read its console, and nothing else."""
+        if not machine.switchable:
+            return {}
+        account = self._account(backend)
+        policy = json.dumps(session_policy(account.region, machine.id))
+        try:
+            found = await self._api(backend).session(policy)
+        except ApiError as error:
+            raise failure(error) from None
+        made = Grant(
+            endpoint=backend.endpoint or endpoint(account.region),
+            region=account.region,
+            address=machine.address,
+            access_key=found["AccessKeyId"],
+            secret_key=found["SecretAccessKey"],
+            session_token=found["SessionToken"],
+        )
+        return {GRANTED: json.dumps(asdict(made)).encode()}
 
     async def list_machines(self, backend: Backend) -> Inventory:
         described = [each async for each in self._described(backend)]
@@ -280,11 +326,14 @@ class Ec2Provider:
             raise failure(error) from None
 
     def _api(self, backend: Backend) -> Api:
+        return self._connect(backend, self._account(backend))
+
+    def _account(self, backend: Backend) -> Ec2Account:
         causes = parameters.causes_of(Ec2Account, backend.parameters)
         if causes:
             said = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"ProviderConfig {backend.key[1]}: {said}")
-        return self._connect(backend, parameters.read(Ec2Account, backend.parameters))
+        return parameters.read(Ec2Account, backend.parameters)
 
 
 async def ssh_answers(server: SshServer) -> bool:
@@ -299,10 +348,6 @@ async def ssh_answers(server: SshServer) -> bool:
             finally:
                 writer.close()
     return False
-
-
-def _tcp(machine: Machine, port: int) -> dict[str, object]:
-    return {"type": TCP_DRIVER, "config": {"host": machine.address, "port": port}}
 
 
 def _key_pair() -> tuple[bytes, bytes]:
