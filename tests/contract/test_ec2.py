@@ -21,7 +21,7 @@ from bullpen.drivers import ec2 as drivers_ec2
 from bullpen.drivers.ssh import Ssh
 from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.provisioners.base import Profile
-from bullpen.provisioners.ec2.machines import SshServer
+from bullpen.provisioners.ec2.machines import MARKED, SshServer
 from bullpen.provisioners.ec2.plugin import provider
 from bullpen.provisioners.ec2.provider import NAME, Ec2Provider
 from bullpen.provisioners.provider import Backend, Order
@@ -236,6 +236,21 @@ async def test_an_instance_that_may_hibernate_is_asked_to(ec2: Ec2) -> None:
     await ec2.provider.stop(ec2.backend, again)
     await ec2.until(MachineState.STOPPED)
     assert ec2.cloud.hibernated == [found.id], "it was stopped instead"
+
+
+async def test_a_spot_instance_that_aws_is_about_to_end_says_so(ec2: Ec2) -> None:
+    await ec2.create(market="spot")
+    found = await ec2.running()
+    assert found.notice == ""
+    ec2.cloud.faults.interrupted = {found.id}
+    (found,) = await ec2.listed()
+    assert (found.state, found.notice) == (MachineState.RUNNING, MARKED)
+    asked = ec2.cloud.calls.count("DescribeSpotInstanceRequests")
+
+    await ec2.provider.delete(ec2.backend, found)
+    await ec2.create("b")
+    assert len(await ec2.listed()) == 1
+    assert ec2.cloud.calls.count("DescribeSpotInstanceRequests") == asked, "only for spot"
 
 
 async def test_spot_instances_are_refused_for_lasting_targets(ec2: Ec2) -> None:

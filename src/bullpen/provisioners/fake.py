@@ -198,6 +198,12 @@ class FakeProvisioner:
         if machine is not None and not _has_exited(machine):
             self._exit(machine, ExitReason.CRASHED, "it was killed")
 
+    def give_notice(self, key: Key, why: str) -> None:
+        """As if its provider were about to end it."""
+        machine = self._machines[key]
+        machine.instance = replace(machine.instance, notice=why)
+        self._tell(key)
+
     def pause(self, key: Key, why: str) -> None:
         """As if nothing could be written on its host; with an empty reason, it goes on."""
         machine = self._machines[key]

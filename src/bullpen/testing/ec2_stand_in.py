@@ -72,6 +72,9 @@ class Faults:
     full: set[str] = field(default_factory=set)
     """Instance types without capacity."""
 
+    interrupted: set[str] = field(default_factory=set)
+    """Spot instances that are about to be ended; moto knows no requests for them."""
+
     not_hibernating: bool = False
     """No instance can hibernate, as if none had finished its start."""
 
@@ -127,6 +130,8 @@ class Ec2StandIn:
             return _error(
                 400, "UnsupportedHibernationConfiguration", "The instance cannot hibernate yet."
             )
+        if action == "DescribeSpotInstanceRequests":
+            return self._interruptions()
         if action == "RunInstances":
             made = await self._run_instances(request, body, fields)
         else:
@@ -138,6 +143,16 @@ class Ec2StandIn:
             assert request.transport is not None
             request.transport.abort()
         return made
+
+    def _interruptions(self) -> web.Response:
+        """The requests of instances that are about to be ended, which is what is asked for."""
+        ids = "".join(
+            f"<item><instanceId>{each}</instanceId></item>"
+            for each in sorted(self.faults.interrupted)
+        )
+        found = f"<spotInstanceRequestSet>{ids}</spotInstanceRequestSet>"
+        name = "DescribeSpotInstanceRequestsResponse"
+        return _xml(f"<{name}>{found}</{name}>")
 
     async def _switch_machines(self, action: str, fields: dict[str, str]) -> None:
         for name, instance in fields.items():

@@ -91,6 +91,9 @@ class Machine:
     shut_down: bool = False
     """It was stopped from inside."""
 
+    notice: str = ""
+    """Why the provider is about to end it; empty if it has not said so."""
+
     detail: str = ""
 
     @property
@@ -350,6 +353,7 @@ def instance(
         provisioner=provisioner,
         phase=InstancePhase.BOOTING,
         detail=machine.detail,
+        notice=machine.notice,
         provider_id=machine.id,
         addresses=(machine.address,) if machine.address else (),
     )

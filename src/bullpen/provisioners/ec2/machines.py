@@ -18,6 +18,7 @@ Described = Mapping[str, Any]
 ENDED = frozenset({"terminated"})
 ENDING = frozenset({"shutting-down", "terminated"})
 RESTING = {"stopping": MachineState.STOPPING, "stopped": MachineState.STOPPED}
+MARKED = "AWS interrupts this spot instance within two minutes"
 SHUT_DOWN = "Client.InstanceInitiatedShutdown"
 
 INTERRUPTIONS = {
@@ -45,6 +46,10 @@ def state_of(described: Described) -> str:
     return name
 
 
+def is_spot(described: Described) -> bool:
+    return described.get("InstanceLifecycle") == "spot" and state_of(described) not in ENDING
+
+
 def run_of(described: Described) -> str:
     """Identifies one run of an instance, from its start to its stop."""
     return f"{described['InstanceId']} {described['LaunchTime']}"
@@ -58,8 +63,11 @@ def ssh_server(described: Described) -> SshServer | None:
     return SshServer(address=address, port=int(port)) if address and port.isdecimal() else None
 
 
-def machine(described: Described, *, reachable: bool) -> Machine | None:
-    """The machine; None if its tags are not ours. ``reachable``: its SSH server has answered."""
+def machine(described: Described, *, reachable: bool, marked: bool = False) -> Machine | None:
+    """The machine; None if its tags are not ours. ``reachable``: its SSH server has answered.
+
+    ``marked``: AWS has said that it interrupts this spot instance.
+    """
     tags = _tags(described)
     namespace, _, name = tags.get(launch.KEY, "").partition("/")
     if not name or launch.UID not in tags:
@@ -81,6 +89,7 @@ def machine(described: Described, *, reachable: bool) -> Machine | None:
         lasting=lasting,
         switchable=switchable,
         settings=tags.get(launch.SETTINGS, ""),
+        notice=MARKED if marked else "",
         shut_down=resting and _reason(described) == SHUT_DOWN,
         detail=detail,
     )

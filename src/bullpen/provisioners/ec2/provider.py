@@ -54,6 +54,9 @@ TCP_DRIVER = "jumpstarter_driver_network.driver.TcpNetwork"
 EXPORTER_BYTES = 128 << 20
 EXPORTER_CPUS = 0.1
 PAGE_SIZE = 500
+MARKED_STATUS = "marked-for-termination"
+"""Of the request of a spot instance, from two minutes before AWS ends it."""
+
 PAGES_MAX = 100
 ATTEMPTS_MAX = 8
 """Instances of one order that may have ended, each with a token that cannot be used again."""
@@ -174,9 +177,15 @@ class Ec2Provider:
     async def list_machines(self, backend: Backend) -> Inventory:
         described = [each async for each in self._described(backend)]
         reachable = await self._reached(backend.key, described)
+        marked = await self._marked(backend, described)
         alive = (each for each in described if machines.state_of(each) not in machines.ENDED)
         shown = (
-            machines.machine(each, reachable=machines.run_of(each) in reachable) for each in alive
+            machines.machine(
+                each,
+                reachable=machines.run_of(each) in reachable,
+                marked=each["InstanceId"] in marked,
+            )
+            for each in alive
         )
         gone = (e["InstanceId"] for e in described if machines.state_of(e) in machines.ENDED)
         return Inventory(
@@ -296,6 +305,24 @@ class Ec2Provider:
         answered = (each for each, is_open in zip(new, found, strict=True) if is_open)
         self._reachable[key] = known | frozenset(answered)
         return self._reachable[key]
+
+    async def _marked(self, backend: Backend, described: Iterable[Described]) -> frozenset[str]:
+        """The spot instances that AWS is about to interrupt; none if it does not tell."""
+        if not any(map(machines.is_spot, described)):
+            return frozenset()
+        filters = {f"tag:{launch.LAB}": backend.lab, "status-code": MARKED_STATUS}
+        shown = [{"Name": name, "Values": [value]} for name, value in filters.items()]
+        try:
+            answer = await self._api(backend).call(
+                "describe_spot_instance_requests", Filters=shown, MaxResults=PAGE_SIZE
+            )
+        except ApiError as error:
+            # The instances are listed, and count as lost when they end without a warning.
+            facts = {"key": backend.key, "cause": str(error)}
+            log.info("interruptions of spot instances are not known", extra=facts)
+            return frozenset()
+        found = (each.get("InstanceId") for each in answer["SpotInstanceRequests"])
+        return frozenset(filter(None, found))
 
     async def _image(self, backend: Backend, wanted: Ec2Parameters) -> Mapping[str, Any] | None:
         """The image as EC2 describes it: of a filter, the newest when it was first used."""
