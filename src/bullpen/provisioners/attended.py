@@ -255,7 +255,9 @@ class AttendedProvisioner:
         for backend, listing in self._backends.listings.items():
             for machine in listing.machines:
                 made = self._joined(machine, exporters.get(machine.key), backend)
-                found.setdefault(machine.key, made)
+                before = found.setdefault(machine.key, made)
+                if before.phase is InstancePhase.STOPPED and not machine.resting:
+                    found[machine.key] = made
         for key, exporter in exporters.items():
             confirmed = self._all_listed()
             found.setdefault(key, backends.without_machine(exporter, confirmed=confirmed))

@@ -83,13 +83,18 @@ class ProviderBackends:
         return backends.holds_nothing(self.listing(backend)) and not self._creating[backend]
 
     def machines(self, key: Key) -> tuple[Machine, ...]:
-        """The machines of an instance, in every backend."""
-        return tuple(
+        """The machines of an instance, in every backend: the first is the one that is shown.
+
+        One that runs is shown before a stopped one of another Exporter, else it would cost money
+        unseen.
+        """
+        found = (
             machine
             for listing in self._listings.values()
             for machine in listing.machines
             if machine.key == key
         )
+        return tuple(sorted(found, key=lambda machine: machine.resting))
 
     def holder(self, machine: Machine) -> Backend | None:
         """The backend that lists a machine; None if it is gone meanwhile."""
