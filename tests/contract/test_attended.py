@@ -414,6 +414,175 @@ def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled(
     assert place > 30, "there are many places"
 
 
+@story()
+async def test_an_instance_says_why_its_exporter_is_granted_nothing(world: AttendedWorld) -> None:
+    world.provider.account(EAST).faults.boot_seconds = 12
+    world.want("a", "uid-1")
+    await world.work()
+    world.provider.refuses_grants = "no sessions for this user"
+    await asyncio.sleep(12)
+    with pytest.raises(Refused, match="no sessions"):
+        await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert (found.phase, found.detail) == (InstancePhase.BOOTING, "no sessions for this user")
+    world.provider.refuses_grants = ""
+    await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert found.phase is InstancePhase.RUNNING
+
+
+@story()
+async def test_an_exporter_is_granted_files_for_a_new_address_at_once(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    granted, (machine,) = world.placement.granted, world.provider.account(EAST).machines.values()
+    first = granted["lab", "a"]
+    await world.work()
+    assert granted["lab", "a"] == first
+    machine.address = "192.0.2.9"
+    await world.work()
+    assert granted["lab", "a"] != first
+
+
+def lasting(told: Story) -> Callable[[], None]:
+    """Makes a test of a story about the machines of lasting targets."""
+
+    @story(keyed=True)
+    async def test(world: AttendedWorld) -> None:
+        world.lasting = True
+        await told(world)
+
+    test.__doc__ = told.__doc__
+    return test
+
+
+@lasting
+async def test_a_stopped_target_keeps_its_machine_which_costs_nothing(world: AttendedWorld) -> None:
+    world.provider.account(EAST).faults = AccountFaults(boot_seconds=12, stop_seconds=20)
+    world.want("a", "uid-1")
+    await world.work(passes=4)
+    first = world.provider.running()
+    world.stopped.add(("lab", "a"))
+    await world.work(passes=5)
+    (found,) = await world.provisioner.observe_all()
+    assert (found.phase, found.provider_id) == (InstancePhase.STOPPED, first["lab", "a"])
+    assert world.placement.exporters == {}
+    assert world.provisioner.listing(EAST).machines[0].hourly_cost == 0
+    cost = world.provider.charged()
+    for _ in range(6):
+        await half_an_hour(world)
+    assert world.provider.charged() == cost > 0
+    assert world.records.kept == {EAST}, "it exists"
+
+    world.restarted()
+    world.stopped.clear()
+    await world.work(passes=5)
+    assert world.provider.running() == first
+    assert list(world.placement.exporters) == [("lab", "a")]
+    for _ in range(6):
+        await half_an_hour(world)
+    assert world.provider.running() == first, "it is renewed again"
+
+
+@lasting
+async def test_the_machine_of_a_lasting_target_stops_when_the_service_is_gone_for_good(
+    world: AttendedWorld,
+) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    await asyncio.sleep(EXPIRY.total_seconds() + 60)
+    assert world.provider.running() == {}
+    assert world.provider.held() == [(("lab", "a"), "uid-1")], "its disks are kept"
+    world.restarted()
+    world.placement.exporters.clear()
+    await world.work(passes=3)
+    assert world.provider.running() == {("lab", "a"): "m-1"}
+
+
+@lasting
+async def test_a_stopped_machine_goes_with_its_exporter(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    world.want("b", "uid-2")
+    await world.work(passes=2)
+    world.stopped |= {("lab", "a"), ("lab", "b")}
+    await world.work(passes=2)
+    del world.wanted["lab", "a"]
+    world.want("b", "uid-3")
+    world.restarted()
+    await world.work(passes=2)
+    assert world.provider.held() == [(("lab", "b"), "uid-3")]
+
+
+@lasting
+async def test_a_machine_that_ends_by_itself_is_kept_and_says_how(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    first = world.provider.running()
+    world.provider.shut_down(("lab", "a"))
+    await world.provisioner.refresh(EAST)
+    (found,) = await world.provisioner.observe_all()
+    assert found.reason is ExitReason.COMPLETED
+    await world.work(passes=2)
+    assert world.provider.running() == first
+
+    world.placement.end(("lab", "a"), ExitReason.CRASHED)
+    await world.work(passes=3)
+    assert world.provider.running() == first, "a crash of its exporter costs no disk"
+
+
+@lasting
+async def test_the_age_limit_restarts_a_lasting_machine_and_counts_what_it_ran(
+    world: AttendedWorld,
+) -> None:
+    world.backends[EAST] = replace(world.backends[EAST], limits=BackendLimits(hours=3))
+    world.restarted()
+    world.want("a", "uid-1")
+    world.want("b", "uid-2")
+    await world.work(passes=2)
+    first = world.provider.running()
+    world.stopped.add(("lab", "b"))
+    for _ in range(5):
+        await half_an_hour(world)
+    world.stopped.clear()
+    await half_an_hour(world)
+    await world.work(passes=3)
+    machines = {each.key[1]: each for each in world.provider.account(EAST).machines.values()}
+    assert machines["a"].started > machines["a"].created
+    restarted = machines["a"].started
+    await half_an_hour(world)
+    assert machines["a"].started == restarted
+    assert world.provider.running() == first
+
+
+@lasting
+async def test_a_stopped_machine_starts_only_within_the_limit_of_cost(world: AttendedWorld) -> None:
+    world.backends[EAST] = replace(world.backends[EAST], limits=BackendLimits(hourly_cost=3.6))
+    world.restarted()
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    world.stopped.add(("lab", "a"))
+    await world.work(passes=2)
+    world.want("b", "uid-2")
+    await world.work(passes=2)
+    with pytest.raises(NoCapacity, match="maxHourlyCost"):
+        await world.provisioner.ensure(world.spec(("lab", "a")))
+
+
+@lasting
+async def test_other_parameters_are_said_to_have_no_effect_on_a_kept_machine(
+    world: AttendedWorld,
+) -> None:
+    world.want("a", "uid-1")
+    await world.work(passes=2)
+    (found,) = await world.provisioner.observe_all()
+    assert found.warning == ""
+    (machine,) = world.provider.account(EAST).machines.values()
+    machine.settings = "others"
+    await world.work()
+    (found,) = await world.provisioner.observe_all()
+    assert "keeps those, with its disks" in found.warning
+
+
 @story(keyed=True)
 async def test_the_keys_of_a_machine_outlive_the_service_that_ordered_it(
     world: AttendedWorld,
@@ -450,3 +619,14 @@ def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled(
     kills, created = fault_run(made, rounds=ROUNDS)
     assert kills > ROUNDS
     assert created > 2 * ROUNDS
+
+
+def test_faults_and_kills_while_machines_stop_and_start_lose_no_disk() -> None:
+    def made(seed: int, chance: random.Random) -> AttendedWorld:
+        world = AttendedWorld(seed, keyed=True)
+        world.lasting = True
+        return world
+
+    kills, created = fault_run(made, rounds=ROUNDS)
+    assert kills > ROUNDS
+    assert created > ROUNDS

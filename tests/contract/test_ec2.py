@@ -8,6 +8,7 @@ import getpass
 import random
 import shlex
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,10 +17,11 @@ import pytest
 from jumpstarter_driver_network.driver import TcpNetwork
 
 from bullpen.core.targets.backends import Machine, MachineState, client_token
+from bullpen.drivers import ec2 as drivers_ec2
 from bullpen.drivers.ssh import Ssh
 from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.provisioners.base import Profile
-from bullpen.provisioners.ec2.machines import SshServer
+from bullpen.provisioners.ec2.machines import MARKED, SshServer
 from bullpen.provisioners.ec2.plugin import provider
 from bullpen.provisioners.ec2.provider import NAME, Ec2Provider
 from bullpen.provisioners.provider import Backend, Order
@@ -40,6 +42,7 @@ PARAMETERS: dict[str, Any] = {
     "ssh": {"user": getpass.getuser(), "port": SSH_PORT},
     "hourlyCost": "0.0208",
 }
+ROLE = {"arn": "arn:aws:iam::123456789012:role/bullpen", "externalId": "lab-1"}
 EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
 
 needs_sshd = pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed")
@@ -80,25 +83,33 @@ class Ec2:
         self.backend = backend_at(url)
         self.keys = self.provider.new_keys()
 
-    def order(self, name: str = "a", uid: str = "uid-1", **parameters: Any) -> Order:
-        profile = Profile(provisioner=NAME, parameters={**PARAMETERS, **parameters})
+    def order(
+        self, name: str = "a", uid: str = "uid-1", *, lasting: bool = False, **parameters: Any
+    ) -> Order:
+        given = {**PARAMETERS, **parameters}
+        profile = Profile(
+            provisioner=NAME, parameters=given, single_use=not lasting, lasting=lasting
+        )
         key = ("lab", name)
         token = client_token(self.backend.lab, key, uid)
         return Order(
             key=key, owner_uid=uid, token=token, profile=profile, expires=EXPIRES, keys=self.keys
         )
 
-    async def create(self, *args: str, **parameters: Any) -> Machine:
+    async def create(self, *args: Any, **parameters: Any) -> Machine:
         return await self.provider.create(self.backend, self.order(*args, **parameters))
 
     async def listed(self) -> tuple[Machine, ...]:
         return (await self.provider.list_machines(self.backend)).machines
 
     async def running(self) -> Machine:
+        return await self.until(MachineState.RUNNING)
+
+    async def until(self, state: MachineState) -> Machine:
         async with asyncio.timeout(30):
             while True:
                 (found,) = await self.listed()
-                if found.state is MachineState.RUNNING:
+                if found.state is state:
                     return found
 
 
@@ -192,6 +203,113 @@ async def test_a_renewed_instance_has_its_end_in_a_tag(ec2: Ec2) -> None:
     assert found.expires == EXPIRES
 
 
+async def test_a_lasting_instance_is_stopped_and_started_with_its_disks(ec2: Ec2) -> None:
+    made = await ec2.create(lasting=True)
+    assert made.lasting
+    first = await ec2.running()
+    for _ in range(2):
+        await ec2.provider.stop(ec2.backend, first)
+    stopped = await ec2.until(MachineState.STOPPED)
+    assert (stopped.id, stopped.hourly_cost, stopped.address) == (made.id, 0.0, "")
+    for _ in range(2):
+        await ec2.provider.start(ec2.backend, stopped)
+    again = await ec2.running()
+    assert (again.id, again.created) == (made.id, made.created)
+    assert again.address not in ("", first.address), "it has another address"
+
+    await ec2.provider.stop(ec2.backend, again)
+    await ec2.provider.delete(ec2.backend, again)
+    assert await ec2.listed() == ()
+    await ec2.provider.stop(ec2.backend, again)
+
+
+async def test_an_instance_that_may_hibernate_is_asked_to(ec2: Ec2) -> None:
+    await ec2.create(lasting=True, hibernate=True, rootVolume={"encrypted": True})
+    found = await ec2.running()
+    await ec2.provider.stop(ec2.backend, found)
+    await ec2.until(MachineState.STOPPED)
+    assert ec2.cloud.hibernated == [found.id]
+
+    await ec2.provider.start(ec2.backend, found)
+    again = await ec2.running()
+    ec2.cloud.faults.not_hibernating = True
+    await ec2.provider.stop(ec2.backend, again)
+    await ec2.until(MachineState.STOPPED)
+    assert ec2.cloud.hibernated == [found.id], "it was stopped instead"
+
+
+async def test_a_spot_instance_that_aws_is_about_to_end_says_so(ec2: Ec2) -> None:
+    await ec2.create(market="spot")
+    found = await ec2.running()
+    assert found.notice == ""
+    ec2.cloud.faults.interrupted = {found.id}
+    (found,) = await ec2.listed()
+    assert (found.state, found.notice) == (MachineState.RUNNING, MARKED)
+    asked = ec2.cloud.calls.count("DescribeSpotInstanceRequests")
+
+    await ec2.provider.delete(ec2.backend, found)
+    await ec2.create("b")
+    assert len(await ec2.listed()) == 1
+    assert ec2.cloud.calls.count("DescribeSpotInstanceRequests") == asked, "only for spot"
+
+
+async def test_spot_instances_are_refused_for_lasting_targets(ec2: Ec2) -> None:
+    with pytest.raises(Refused, match="market: onDemand"):
+        await ec2.create(lasting=True, market="spot")
+    assert await ec2.listed() == ()
+
+
+async def test_a_lessee_switches_the_instance_and_reads_its_console(
+    ec2: Ec2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a session of its own: neither the credentials of the account nor its other calls."""
+    monkeypatch.setattr(drivers_ec2, "LOOK_SECONDS", 0.05)
+    await ec2.create(control=True)
+    found = await ec2.running()
+    granted = (await ec2.provider.grant(ec2.backend, found))[drivers_ec2.GRANTED]
+    assert b"secret" not in granted.replace(b'"secret_key"', b"")
+    place = tmp_path / "granted"
+    place.write_bytes(granted)
+    at: dict[str, Any] = {"instance": found.id, "granted": str(place)}
+
+    power = drivers_ec2.Ec2Power(**at)  # type: ignore[abstract]
+    ec2.cloud.calls.clear()
+    await power.off()
+    (off,) = await ec2.listed()
+    assert (off.state, off.switchable, off.hourly_cost) == (MachineState.STOPPED, True, 0.0)
+    await power.on()
+    assert set(ec2.cloud.calls) == {"StopInstances", "StartInstances", "DescribeInstances"}
+    again = await ec2.running()
+    assert again.address != found.address
+    place.write_bytes((await ec2.provider.grant(ec2.backend, again))[drivers_ec2.GRANTED])
+    tcp = drivers_ec2.Ec2Tcp(host=found.address, port=SSH_PORT, granted=str(place))  # type: ignore[abstract]
+    assert await tcp.address() == f"tcp://{again.address}:{SSH_PORT}", "it follows the instance"
+
+    console = drivers_ec2.Ec2Console(**at)  # type: ignore[abstract]
+    assert b"Linux version" in await console.output()
+
+    await ec2.provider.delete(ec2.backend, again)
+    with pytest.raises(RuntimeError, match="cannot be switched"):
+        await drivers_ec2.Ec2Power(  # type: ignore[abstract]
+            **{**at, "instance": "i-0123456789abcdef0"}
+        ).on()
+
+
+async def test_only_controlled_instances_have_a_session(ec2: Ec2) -> None:
+    await ec2.create()
+    assert await ec2.provider.grant(ec2.backend, await ec2.running()) == {}
+    assert "GetFederationToken" not in ec2.cloud.calls
+
+
+async def test_a_role_is_assumed_again_for_one_instance(ec2: Ec2) -> None:
+    await ec2.create(control=True)
+    found = await ec2.running()
+    parameters = {**ec2.backend.parameters, "assumeRole": ROLE}
+    ec2.cloud.calls.clear()
+    assert await ec2.provider.grant(replace(ec2.backend, parameters=parameters), found)
+    assert ec2.cloud.calls == ["AssumeRole"]
+
+
 async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> None:
     ec2.cloud.faults.full = {"t3.small"}
     with pytest.raises(NoCapacity, match="InsufficientInstanceCapacity"):
@@ -252,12 +370,11 @@ async def test_instances_of_another_lab_are_not_listed(ec2: Ec2) -> None:
 
 
 async def test_a_role_is_assumed_for_all_calls(ec2: Ec2) -> None:
-    role = {"arn": "arn:aws:iam::123456789012:role/bullpen", "externalId": "lab-1"}
     assumed = Backend(
         key=ec2.backend.key,
         lab="bench",
         endpoint=ec2.backend.endpoint,
-        parameters={**ec2.backend.parameters, "assumeRole": role},
+        parameters={**ec2.backend.parameters, "assumeRole": ROLE},
         credentials=ec2.backend.credentials,
     )
     await ec2.provider.list_machines(assumed)
@@ -281,6 +398,18 @@ class Ec2World(AttendedWorld):
         self.restarted()
 
 
+class LastingEc2World(Ec2World):
+    parameters: ClassVar[Mapping[str, object]] = {
+        **Ec2World.parameters,
+        "hibernate": True,
+        "rootVolume": {"encrypted": True},
+    }
+
+    def __init__(self, seed: int, chance: random.Random) -> None:
+        super().__init__(seed, chance)
+        self.lasting, self.running = True, self.fake.running
+
+
 async def _answers(server: SshServer) -> bool:
     return True
 
@@ -291,3 +420,11 @@ def test_a_thousand_rounds_of_faults_and_kills_leave_nothing_unowned_or_doubled(
     kills, created = fault_run(Ec2World, rounds=ROUNDS)
     assert kills > ROUNDS / 2
     assert created > 2 * ROUNDS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_thousand_rounds_in_which_instances_stop_and_start_lose_no_disk() -> None:
+    kills, created = fault_run(LastingEc2World, rounds=ROUNDS)
+    assert kills > ROUNDS / 2
+    assert created > ROUNDS / 2

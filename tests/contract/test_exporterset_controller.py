@@ -102,6 +102,33 @@ def test_each_lessee_gets_a_target_nobody_used_before() -> None:
     World().run(story)
 
 
+def test_a_target_that_its_provider_is_about_to_end_is_replaced_and_its_lessee_told() -> None:
+    async def story(world: World) -> None:
+        await warm(world, 2, max_replicas=4, scale_down_cooldown=timedelta(hours=1))
+        await world.ask("job")
+        await world.until(lambda: world.got("job"))
+        held = world.got("job")
+        (idle, *_) = [name for name in world.names() if name != held]
+        before = world.held("job")
+        for name in (held, idle):
+            world.provisioner.give_notice((NAMESPACE, name), "spot interruption")
+
+        def told() -> str:
+            lease = world.views.leases.get(NAMESPACE, "job")
+            found = lease and conditions.get(lease.status.conditions, "Interrupted")
+            return f"{found.status} {found.reason} {found.message}" if found else ""
+
+        await world.until(lambda: told().startswith("True TargetEnds"))
+        assert "spot interruption; save your work" in told()
+        await world.until(lambda: world.available(2), what="others in the place of both")
+        assert world.held("job") == before, "the lease goes on as long as its target does"
+        disabled = world.views.exporters.get(NAMESPACE, held)
+        assert disabled is not None
+        assert not disabled.spec.enabled
+
+    World().run(story)
+
+
 def test_a_used_target_is_never_offered_again_however_quick_the_next_lease_is() -> None:
     """Both leases wait before the first is over; the second must not get the same one."""
 

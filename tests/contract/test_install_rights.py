@@ -106,6 +106,7 @@ UNSEEN: dict[str, dict[Right, str]] = {
         ("virtualtarget.jumpstarter.dev", "virtualtargets/finalizers", "update"): "the same",
         ("virtualtarget.jumpstarter.dev", "virtualtargetpools/finalizers", "update"): "the same",
         ("", "configmaps", "get"): "the controller's authority, read at the start",
+        ("jumpstarter.dev", "leases/status", "update"): "before a provider ends a machine",
         **{
             (group, resource, verb): "of providers, which have stories of their own"
             for group, resource, verbs in (

@@ -21,7 +21,7 @@ from bullpen.placements.pod import placement as module
 from bullpen.placements.pod.placement import PodPlacement
 from support.pod_cluster import NO_ROOM, SETTINGS, Cluster, cluster
 
-BOOTING, RUNNING, EXITED = InstancePhase
+BOOTING, RUNNING, EXITED, _ = InstancePhase
 KEY = ("lab", "a")
 
 SPEC = InstanceSpec(

@@ -181,6 +181,37 @@ def test_a_target_stops_starts_and_goes_with_everything_it_had() -> None:
     World().run(story)
 
 
+def test_a_machine_that_its_provider_keeps_is_started_again_and_goes_with_its_target() -> None:
+    async def story(world: World) -> None:
+        world.provisioner.keeps = True
+        async with world.service():
+            await running(world)
+            before = machine(world)
+            await edit(world, running=False)
+            await world.until(lambda: phase(world) == "Stopped")
+            assert machine(world) is before
+            (kept,) = await world.provisioner.observe_all()
+            assert kept.phase is InstancePhase.STOPPED
+            assert target(world).status.provider_id == kept.provider_id
+        async with world.service():
+            await edit(world, running=True)
+            await world.until(lambda: ready(world))
+            assert machine(world) is before
+            await annotate(world, RESTART, "1")
+            await world.until(lambda: target(world).status.restarted == "1" and ready(world))
+            assert machine(world) is before
+            world.provisioner.crash(KEY)
+            await world.until(lambda: target(world).status.restarts is not None)
+            await world.until(lambda: ready(world))
+            assert machine(world) is before, "its disks are kept"
+            await edit(world, running=False)
+            await world.until(lambda: phase(world) == "Stopped")
+            await world.remove(VirtualTarget, "vm")
+            await world.until(lambda: phase(world) == "" and machine(world) is None)
+
+    World().run(story)
+
+
 def test_a_target_says_where_its_machine_is_while_there_is_one() -> None:
     async def story(world: World) -> None:
         await world.make_class()

@@ -10,13 +10,21 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from bullpen.core.targets import instances
 from bullpen.core.targets.backends import SETTLE_MAX
 from bullpen.core.targets.exporter_config import Connection
-from bullpen.core.targets.instances import Create, Delete, Desired, Instance, Observed
+from bullpen.core.targets.instances import (
+    Create,
+    Delete,
+    Desired,
+    Instance,
+    InstancePhase,
+    Observed,
+)
 from bullpen.core.targets.profiles import Profile
 from bullpen.errors import LabError, Refused, Unavailable
 from bullpen.kit.clock import VirtualClock
@@ -120,6 +128,18 @@ class AttendedWorld:
         self.wanted: dict[Key, tuple[str, str]] = {}
         """Uid and account of every Exporter."""
 
+        self.running: Callable[[], Mapping[Key, str]] = self.provider.running
+        """The ids of the machines that run, if the Exporters are those of lasting targets."""
+
+        self.lasting = False
+        """The Exporters are those of lasting targets."""
+
+        self.stopped: set[Key] = set()
+        """The targets that should not run."""
+
+        self.used: dict[Key, set[str]] = {}
+        """Of lasting targets, the machines on which an exporter ran: their disks."""
+
         self.pauses = 0
         self.killed_at: int | None = None
         self.provisioner = self.restarted()
@@ -143,16 +163,19 @@ class AttendedWorld:
             raise Killed
 
     def want(self, name: str, uid: str, account: str = "east") -> None:
+        if self.wanted.get(("lab", name)) != (uid, account):
+            self.used.pop(("lab", name), None)
         self.wanted["lab", name] = (uid, account)
 
     def spec(self, key: Key) -> InstanceSpec:
         uid, account = self.wanted[key]
+        made = Profile(provisioner=self._asked.name, provider=account, parameters=self.parameters)
+        if self.lasting:
+            made = replace(made, single_use=False, lasting=True)
         return InstanceSpec(
             key=key,
             owner_uid=uid,
-            profile=Profile(
-                provisioner=self._asked.name, provider=account, parameters=self.parameters
-            ),
+            profile=made,
             connection=Connection(endpoint="", token="a secret", ca_pem=""),
         )
 
@@ -163,6 +186,7 @@ class AttendedWorld:
                 with contextlib.suppress(Unavailable):
                     await self.provisioner.refresh(key)
             found = {each.key: each for each in await self.provisioner.observe_all()}
+            self._note_used(found)
             # Removals wait for a listing, so they run beside the next one.
             async with asyncio.TaskGroup() as tasks:
                 working = [
@@ -177,13 +201,27 @@ class AttendedWorld:
             await asyncio.sleep(POLL_SECONDS)
             await self.erase()
 
+    def _note_used(self, found: Mapping[Key, Instance]) -> None:
+        for key, (uid, _) in self.wanted.items():
+            own = found.get(key)
+            if own is not None and own.owner_uid == uid and own.phase is InstancePhase.RUNNING:
+                self.used.setdefault(key, set()).update(filter(None, [own.provider_id]))
+
     async def erase(self) -> None:
         """Erase the records of backends that hold nothing."""
         for key in sorted(self.records.kept):
             await self.records.end(key, partial(self.provisioner.is_empty, key))
 
     async def _reconcile(self, key: Key, found: Mapping[Key, Instance]) -> None:
-        wanted = None
+        wanted, own = None, found.get(key)
+        if (
+            self.lasting
+            and key in self.wanted
+            and (own is None or own.owner_uid == self.wanted[key][0])
+        ):
+            with contextlib.suppress(LabError):
+                await self._keep(key, own)
+            return
         if key in self.wanted:
             wanted = Desired(uid=self.wanted[key][0], provisioner=self._asked.name)
         seen = Observed(instances=(found[key],) if key in found else ())
@@ -193,10 +231,20 @@ class AttendedWorld:
                     await self.provisioner.remove(key)
                 elif isinstance(step, Create):
                     await self.provisioner.ensure(self.spec(key))
-        if wanted is not None and key in found and not found[key].up:
+        mine = wanted is not None and own is not None and own.owner_uid == wanted.uid
+        if mine and own is not None and not own.up:
             # A pool replaces what has exited; here under the same name.
             with contextlib.suppress(LabError):
                 await self.provisioner.remove(key)
+
+    async def _keep(self, key: Key, own: Instance | None) -> None:
+        """What is done for a lasting target, without its Exporter and its leases."""
+        rests = own is None or own.phase is InstancePhase.STOPPED
+        ended = own is not None and own.phase is InstancePhase.EXITED
+        if ended or (key in self.stopped and not rests):
+            await self.provisioner.stop(key)
+        elif key not in self.stopped and (own is None or not own.up or own.incomplete):
+            await self.provisioner.ensure(self.spec(key))
 
     async def live_until_killed(self, *, passes: int) -> bool:
         """Work until the end, or until the service is killed; then start it again."""
@@ -244,15 +292,19 @@ async def fault_round(world: AttendedWorld, *, chance: random.Random, lives: lis
                 omitted=chance.choice((0.0, 0.0, 0.2)),
                 listed_after=chance.choice((0.0, 0.0, 20.0)),
                 boot_seconds=chance.choice((0.0, 12.0)),
+                stop_seconds=chance.choice((0.0, 7.0)),
                 delete_seconds=chance.choice((0.0, 7.0)),
                 quota=chance.choice((0, 3)),
             )
         for number in range(3):
             if chance.random() < 0.5:
                 world.wanted.pop(("lab", f"m{number}"), None)
+                world.used.pop(("lab", f"m{number}"), None)
             else:
                 uid = chance.choice((f"uid-{number}", f"uid-{number}-{life}"))
                 world.want(f"m{number}", uid, chance.choice(("east", "west")))
+            change = world.stopped.add if chance.random() < 0.4 else world.stopped.discard
+            change(("lab", f"m{number}"))
         world.killed_at = world.pauses + chance.randint(1, 30)
         if await world.live_until_killed(passes=chance.randint(1, 4)):
             lives.append(life)
@@ -265,9 +317,18 @@ async def settled(world: AttendedWorld) -> None:
     for account in world.cloud.accounts.values():
         account.faults = AccountFaults()
     await world.work(passes=int(SETTLE / POLL_SECONDS) + 6)
-    assert world.cloud.held() == world.owned()
+    resting = world.stopped if world.lasting else frozenset()
+    due = [each for each in world.owned() if each[0] not in resting]
+    held = world.cloud.held()
+    assert len(set(held)) == len(held), "nothing is doubled"
+    assert set(due) <= set(held) <= set(world.owned()), "one that never ran has no machine"
     running = [each for each in await world.provisioner.observe_all() if each.up]
-    assert [(each.key, each.owner_uid) for each in running] == world.owned()
+    assert [(each.key, each.owner_uid) for each in running] == due
+    if world.lasting:
+        assert sorted(world.running()) == [key for key, _ in due], "stopped ones cost nothing"
+        assert {key: ids for key, ids in world.used.items() if len(ids) > 1} == {}, (
+            "no disk is lost"
+        )
     holding = {key for key, found in world.cloud.accounts.items() if found.machines}
     assert holding <= world.records.kept
     world.wanted.clear()

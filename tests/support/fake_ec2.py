@@ -38,7 +38,9 @@ class FakeInstance:
     created: datetime
     request: dict[str, Any]
     tags: dict[str, str]
+    started: datetime
     deleted: datetime | None = None
+    stopped: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -81,13 +83,23 @@ class FakeEc2:
         tags = [each.tags for found in self.accounts.values() for each in found.machines]
         return sorted((_key(tag[launch.KEY]), tag[launch.UID]) for tag in tags)
 
+    def running(self) -> dict[Key, str]:
+        """The ids of the instances that run, by the key of ours."""
+        self.expire()
+        every = (each for found in self.accounts.values() for each in found.machines)
+        return {_key(e.tags[launch.KEY]): e.id for e in every if e.stopped is None}
+
     def expire(self) -> None:
         """Instances end by themselves, as their timer does it."""
         for account in self.accounts.values():
             for each in account.machines:
                 end = each.tags.get(launch.EXPIRES)
-                due = datetime.fromisoformat(end) if end else each.created + timedelta(hours=2)
-                if self.clock.now() >= due:
+                due = datetime.fromisoformat(end) if end else each.started + timedelta(hours=2)
+                if self.clock.now() < due or each.stopped is not None:
+                    continue
+                if each.request["InstanceInitiatedShutdownBehavior"] == "stop":
+                    each.stopped = due
+                else:
                     each.deleted = due
 
 
@@ -110,6 +122,9 @@ class FakeCalls:
             raise ApiError("", "Connection was closed before we received a valid response")
         return answer
 
+    async def session(self, policy: str) -> Mapping[str, str]:
+        return {"AccessKeyId": "key", "SecretAccessKey": "secret", "SessionToken": "token"}
+
     def run_instances(self, sent: dict[str, Any]) -> Mapping[str, Any]:
         token = sent["ClientToken"]
         request = {name: value for name, value in sent.items() if name != "ClientToken"}
@@ -128,6 +143,7 @@ class FakeCalls:
         made = FakeInstance(
             id=f"i-{self._cloud.made}",
             created=self._cloud.clock.now(),
+            started=self._cloud.clock.now(),
             request=json.loads(json.dumps(request)),
             tags={tag["Key"]: tag["Value"] for tag in tags},
         )
@@ -136,6 +152,12 @@ class FakeCalls:
         return {"Instances": [self._shown(made)]}
 
     def describe_instances(self, sent: dict[str, Any]) -> Mapping[str, Any]:
+        if "InstanceIds" in sent:
+            (one,) = sent["InstanceIds"]
+            known = self._account.instances.get(one)
+            if known is None or not self._is_listed(known):
+                raise ApiError("InvalidInstanceID.NotFound", f"{one} does not exist")
+            return {"Reservations": [{"Instances": [self._shown(known)]}]}
         ((_, (lab,)),) = [each.values() for each in sent["Filters"]]
         found = [
             self._shown(each)
@@ -152,6 +174,31 @@ class FakeCalls:
             found.deleted = found.deleted or self._cloud.clock.now()
         return {}
 
+    def stop_instances(self, sent: dict[str, Any]) -> Mapping[str, Any]:
+        found = self._one(sent)
+        if found.deleted is not None or self._is_booting(found):
+            raise ApiError("IncorrectInstanceState", "it is not in a state to be stopped")
+        found.stopped = found.stopped or self._cloud.clock.now()
+        return {}
+
+    def start_instances(self, sent: dict[str, Any]) -> Mapping[str, Any]:
+        """The time of its launch is that of its last start."""
+        found = self._one(sent)
+        if found.deleted is not None or self._state(found) == "stopping":
+            raise ApiError("IncorrectInstanceState", "it is not in a state to be started")
+        if found.request["InstanceType"] in self._cloud.full and self._happens(0.5):
+            raise ApiError("InsufficientInstanceCapacity", "there is no capacity")
+        if found.stopped is not None:
+            found.stopped, found.started = None, self._cloud.clock.now()
+        return {}
+
+    def _one(self, sent: dict[str, Any]) -> FakeInstance:
+        (name,) = sent["InstanceIds"]
+        found = self._account.instances.get(name)
+        if found is None:
+            raise ApiError("InvalidInstanceID.NotFound", f"{name} does not exist")
+        return found
+
     def create_tags(self, sent: dict[str, Any]) -> Mapping[str, Any]:
         for each in sent["Resources"]:
             found = self._account.instances[each]
@@ -162,19 +209,29 @@ class FakeCalls:
         return {"Images": [IMAGE]}
 
     def _shown(self, found: FakeInstance) -> Mapping[str, Any]:
-        now, faults = self._cloud.clock.now(), self._account.faults
-        age = (now - found.created).total_seconds()
-        state = "running" if age >= faults.boot_seconds else "pending"
-        if found.deleted is not None:
-            ended = (now - found.deleted).total_seconds() >= faults.delete_seconds
-            state = "terminated" if ended else "shutting-down"
+        disk = {"DeviceName": "/dev/sda1", "Ebs": {"AttachTime": found.created}}
         return {
             "InstanceId": found.id,
-            "LaunchTime": found.created,
-            "State": {"Name": state},
+            "LaunchTime": found.started,
+            "State": {"Name": self._state(found)},
+            "BlockDeviceMappings": [disk],
             "PrivateIpAddress": "192.0.2.1",
             "Tags": [{"Key": name, "Value": value} for name, value in found.tags.items()],
         }
+
+    def _state(self, found: FakeInstance) -> str:
+        now, faults = self._cloud.clock.now(), self._account.faults
+        if found.deleted is not None:
+            ended = (now - found.deleted).total_seconds() >= faults.delete_seconds
+            return "terminated" if ended else "shutting-down"
+        if found.stopped is not None:
+            ended = (now - found.stopped).total_seconds() >= faults.stop_seconds
+            return "stopped" if ended else "stopping"
+        return "pending" if self._is_booting(found) else "running"
+
+    def _is_booting(self, found: FakeInstance) -> bool:
+        age = (self._cloud.clock.now() - found.started).total_seconds()
+        return age < self._account.faults.boot_seconds
 
     def _is_listed(self, found: FakeInstance) -> bool:
         age = (self._cloud.clock.now() - found.created).total_seconds()

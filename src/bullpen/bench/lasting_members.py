@@ -24,7 +24,7 @@ from bullpen.api.objects import meta_of
 from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.bench.ready_exporter import NAMESPACE, POOL, ready
 from bullpen.core.pools import lasting_pool
-from bullpen.core.targets import lasting_targets, profiles
+from bullpen.core.targets import lasting_targets, profiles, target_exporter
 from bullpen.provisioners.base import Connection, InstanceSpec
 from bullpen.provisioners.fake import NAME, FakeProvisioner
 from bullpen.registry.objects import RegistryObjects
@@ -89,8 +89,8 @@ async def _exporter(objects: RegistryObjects, target: VirtualTarget, now: dateti
     meta = ObjectMeta(
         name=target.metadata.name,
         namespace=NAMESPACE,
-        labels=lasting_targets.exporter_labels(target, {}),
-        annotations=lasting_targets.exporter_annotations(target, {profiles.PROVISIONER: NAME}),
+        labels=target_exporter.labels_of(target, {}),
+        annotations=target_exporter.annotations_of(target, {profiles.PROVISIONER: NAME}),
         finalizers=(profiles.FINALIZER,),
         owner_references=(_owner(target),),
     )

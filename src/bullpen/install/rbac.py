@@ -64,6 +64,8 @@ LAB: dict[str, Grants] = {
         (JUMPSTARTER, "exporters"): (*READ, "create", "update", "delete"),
         # Admission on some clusters requires this right to set blockOwnerDeletion.
         (JUMPSTARTER, "exporters/finalizers"): ("update",),
+        # A lessee is told that a provider is about to end its target.
+        (JUMPSTARTER, "leases/status"): ("update",),
         # Removals by name are dropped from the spec when the members are gone.
         (VIRTUAL, "exportersets"): (*READ, "update"),
         (VIRTUAL, "providerconfigs"): (*READ, "update"),

@@ -8,6 +8,7 @@ from bullpen.api import codec
 from bullpen.api.exporter_template import Driver
 from bullpen.api.paths import Document, written
 from bullpen.drivers.android_parameters import (
+    BOOT_SECONDS_MAX,
     HOSTS,
     AndroidAccel,
     AndroidParameters,
@@ -67,8 +68,19 @@ class AndroidRecipe:
 
     def export(self, profile: Profile, site: Site) -> Document:
         machine = MachineSite(kvm=site.kvm, launcher=site.launcher, files=parameters.fetched(site))
-        config: Document = {"target": dict(profile.parameters), "site": codec.encode(machine)}
+        given = {**profile.parameters, **_boot_seconds(profile)}
+        config: Document = {"target": given, "site": codec.encode(machine)}
         return target_drivers.exported(profile.drivers, DRIVER, config)
+
+
+def _boot_seconds(profile: Profile) -> dict[str, int]:
+    """How long booting may take: ``bootTimeout`` of the class, if it has one, is the limit."""
+    limit = int(profile.boot_timeout.total_seconds())
+    if not limit:
+        return {}
+    wanted = parameters.read(AndroidParameters, profile.parameters)
+    chosen = wanted.ready_seconds if "readySeconds" in profile.parameters else limit
+    return {"readySeconds": min(chosen, limit, BOOT_SECONDS_MAX)}
 
 
 def _paths(wanted: AndroidParameters) -> Iterator[Artifact]:

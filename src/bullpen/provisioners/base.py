@@ -63,14 +63,22 @@ class Provisioner(Protocol):
     async def ensure(self, spec: InstanceSpec) -> Instance:
         """Start the instance, or return the existing instance with this key.
 
-        Returns once the backend has accepted the request, not once the instance has booted. An
-        exited instance, or one of another owner, is returned as it is: the caller removes it first.
+        A stopped one is started. Returns once the backend has accepted the request, not once the
+        instance has booted. An exited instance, or one of another owner, is returned as it is: the
+        caller removes it first.
         Raises ``NoCapacity`` and ``Unreachable``, which are transient, and ``Refused``, which is
         permanent until an operator acts.
         """
 
     async def remove(self, key: Key) -> None:
         """Stop and delete the instance; return when it is gone. Succeeds if it does not exist."""
+
+    async def stop(self, key: Key) -> None:
+        """Stop the instance of a lasting target; return when it is stopped. ``ensure`` starts it.
+
+        Its machine is kept with its disks and listed as ``STOPPED`` if the provisioner can do so;
+        otherwise this is ``remove``. Succeeds if it does not exist.
+        """
 
     async def retire(self, key: Key) -> None:
         """Let the instance finish its lease, then exit. Succeeds if it is absent or exited."""

@@ -69,6 +69,9 @@ class FakeProvisioner:
         self.disks_fixed = ""
         """Why no disk of a running instance can be changed; empty if it can."""
 
+        self.keeps = False
+        """Stopped machines are kept, as those of a provider that can do so."""
+
         self._chance = chance
         self._instances_max = instances_max
         self._machines: dict[Key, _Machine] = {}
@@ -85,11 +88,15 @@ class FakeProvisioner:
     async def ensure(self, spec: InstanceSpec) -> Instance:
         self._reach()
         found = self._machines.get(spec.key)
+        if found is not None and found.instance.phase is InstancePhase.STOPPED:
+            found.instance = replace(found.instance, phase=InstancePhase.BOOTING)
+            self._later(found, self._between(self.faults.boot_seconds), self._boot)
+            self._tell(spec.key)
         if found is not None:
             return found.instance
         if causes := self.check(spec.profile):
             raise Refused(f"the parameters for {NAME} are invalid: {causes[0].field}")
-        running = sum(not _has_exited(machine) for machine in self._machines.values())
+        running = sum(machine.instance.up for machine in self._machines.values())
         if self._instances_max is not None and running >= self._instances_max:
             raise NoCapacity(f"{running} of at most {self._instances_max} instances are running")
         instance = Instance(
@@ -117,6 +124,17 @@ class FakeProvisioner:
         if self._machines.get(key) is machine:
             del self._machines[key]
             self._tell(key)
+
+    async def stop(self, key: Key) -> None:
+        machine = self._machines.get(key)
+        if machine is None or not self.keeps:
+            await self.remove(key)
+            return
+        self._reach()
+        _cancel(machine)
+        await asyncio.sleep(self._between(self.faults.stop_seconds))
+        machine.instance = replace(machine.instance, phase=InstancePhase.STOPPED, reason=None)
+        self._tell(key)
 
     async def retire(self, key: Key) -> None:
         self._reach()
@@ -179,6 +197,12 @@ class FakeProvisioner:
         machine = self._machines.get(key)
         if machine is not None and not _has_exited(machine):
             self._exit(machine, ExitReason.CRASHED, "it was killed")
+
+    def give_notice(self, key: Key, why: str) -> None:
+        """As if its provider were about to end it."""
+        machine = self._machines[key]
+        machine.instance = replace(machine.instance, notice=why)
+        self._tell(key)
 
     def pause(self, key: Key, why: str) -> None:
         """As if nothing could be written on its host; with an empty reason, it goes on."""

@@ -60,6 +60,10 @@ class PlacedProvisioner:
         if key in await self._keys():
             await self._placement.stop(key)
 
+    async def stop(self, key: Key) -> None:
+        """What a lasting target keeps is in its disks, which are no part of the instance."""
+        await self.remove(key)
+
     async def retire(self, key: Key) -> None:
         if key in await self._keys():
             await self._placement.retire(key)

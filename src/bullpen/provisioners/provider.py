@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import BackendLimits, Inventory, Machine
@@ -105,6 +105,24 @@ class Provider(Protocol):
 
     async def delete(self, backend: Backend, machine: Machine) -> None:
         """Returns once the provider has accepted it; absent is a success."""
+
+
+@runtime_checkable
+class StoppingProvider(Provider, Protocol):
+    """A provider that can keep a machine stopped, with its disks.
+
+    Only machines that it lists as ``lasting`` are stopped: those of a profile that is. Both calls
+    are safe to repeat. It lists them as ``STOPPING`` and ``STOPPED``, and without cost.
+    """
+
+    async def stop(self, backend: Backend, machine: Machine) -> None:
+        """Returns once the provider has accepted it; a machine that is stopped is a success."""
+
+    async def start(self, backend: Backend, machine: Machine) -> None:
+        """Returns once the provider has accepted it; a machine that runs is a success.
+
+        Its address may be another one afterwards. Raises ``NoCapacity`` as a creation does.
+        """
 
 
 class BackendRecords(Protocol):

@@ -153,6 +153,9 @@ class Handle:
     async def remove(self, key: Key) -> None:
         await self._machines.ask(self._process, lambda: self._machines.backend.remove(key))
 
+    async def stop(self, key: Key) -> None:
+        await self._machines.ask(self._process, lambda: self._machines.backend.stop(key))
+
     async def retire(self, key: Key) -> None:
         await self._machines.ask(self._process, lambda: self._machines.backend.retire(key))
 

@@ -78,6 +78,7 @@ class Watcher:
         *,
         owner: str = "uid-1",
         single_use: bool = True,
+        lasting: bool = False,
         **parameters: object,
     ) -> InstanceSpec:
         provisioner = self.bench.provisioner.name
@@ -88,6 +89,7 @@ class Watcher:
                 provisioner=provisioner,
                 parameters={**self.parameters, **parameters},
                 single_use=single_use,
+                lasting=lasting,
             ),
             connection=self.bench.connection(),
         )

@@ -72,6 +72,12 @@ class Faults:
     full: set[str] = field(default_factory=set)
     """Instance types without capacity."""
 
+    interrupted: set[str] = field(default_factory=set)
+    """Spot instances that are about to be ended; moto knows no requests for them."""
+
+    not_hibernating: bool = False
+    """No instance can hibernate, as if none had finished its start."""
+
 
 @dataclass(slots=True)
 class _Created:
@@ -89,8 +95,12 @@ class Ec2StandIn:
         """``moto``: the URL of its server."""
         self.faults = Faults()
         self.calls: list[str] = []
+        self.hibernated: list[str] = []
+        """Instances that were told to hibernate; they are stopped, for moto knows no difference."""
+
         self.machines: dict[str, subprocess.Popen[bytes]] = {}
         self._addresses: dict[str, str] = {}
+        self._starts = 0
         self._moto = moto
         self._directory = directory
         self._created: dict[str, _Created] = {}
@@ -116,19 +126,44 @@ class Ec2StandIn:
         if self.faults.throttled:
             self.faults.throttled -= 1
             return _error(503, "RequestLimitExceeded", "Request limit exceeded.")
+        if self.faults.not_hibernating and fields.get("Hibernate") == "true":
+            return _error(
+                400, "UnsupportedHibernationConfiguration", "The instance cannot hibernate yet."
+            )
+        if action == "DescribeSpotInstanceRequests":
+            return self._interruptions()
         if action == "RunInstances":
             made = await self._run_instances(request, body, fields)
         else:
             made = await self._forward(request, body)
-        if action == "TerminateInstances" and made.status == web.HTTPOk.status_code:
-            for name, instance in fields.items():
-                if name.startswith("InstanceId."):
-                    await self._end_machine(instance)
+        if made.status == web.HTTPOk.status_code:
+            await self._switch_machines(action, fields)
         if self.faults.answers_lost and made.status == web.HTTPOk.status_code:
             self.faults.answers_lost -= 1
             assert request.transport is not None
             request.transport.abort()
         return made
+
+    def _interruptions(self) -> web.Response:
+        """The requests of instances that are about to be ended, which is what is asked for."""
+        ids = "".join(
+            f"<item><instanceId>{each}</instanceId></item>"
+            for each in sorted(self.faults.interrupted)
+        )
+        found = f"<spotInstanceRequestSet>{ids}</spotInstanceRequestSet>"
+        name = "DescribeSpotInstanceRequestsResponse"
+        return _xml(f"<{name}>{found}</{name}>")
+
+    async def _switch_machines(self, action: str, fields: dict[str, str]) -> None:
+        for name, instance in fields.items():
+            if not name.startswith("InstanceId."):
+                continue
+            if fields.get("Hibernate") == "true":
+                self.hibernated.append(instance)
+            if action in ("TerminateInstances", "StopInstances"):
+                await self._end_machine(instance)
+            if action == "StartInstances" and instance not in self.machines:
+                self._boot(instance)
 
     async def _run_instances(
         self, request: web.Request, body: bytes, fields: dict[str, str]
@@ -184,13 +219,18 @@ class Ec2StandIn:
         config = _cloud_config(base64.b64decode(user_data).decode())
         if config is None:
             return
-        number = len(self._addresses) + 1
-        address = f"{NETWORK}.{number // 250}.{number % 250 + 1}"
         place = self._directory / instance
         place.mkdir(parents=True, mode=0o700)
         (place / "host_key").touch(mode=0o600)
         (place / "host_key").write_text(config["ssh_keys"]["ed25519_private"])
         (place / "authorized_keys").write_text("\n".join(config["ssh_authorized_keys"]))
+        self._boot(instance)
+
+    def _boot(self, instance: str) -> None:
+        """Every start gives it another address, as EC2 does with public ones."""
+        self._starts += 1
+        address = f"{NETWORK}.{self._starts // 250}.{self._starts % 250 + 1}"
+        place = self._directory / instance
         (place / "sshd_config").write_text(
             CONFIG.format(address=address, port=SSH_PORT, place=place, instance=instance)
         )

@@ -2,8 +2,8 @@
 
 It has several accounts, each with faults of its own: it does not answer, throttles, loses the
 answer of a call that it has carried out, lists machines late or not at all for a while, and
-charges for every second that a machine exists. A machine that nobody renews ends. Time is that of
-the clock it is given.
+charges for every second that a machine runs. A machine that nobody renews ends; one of a lasting
+target stops, and can be started. Time is that of the clock it is given.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from bullpen.api.exporter_template import Driver
-from bullpen.core.targets.backends import Inventory, Key, Machine, MachineState, Quota
-from bullpen.errors import Cause, NoCapacity, TooManyRequests, Unreachable
+from bullpen.core.targets.backends import (
+    Inventory,
+    Key,
+    Machine,
+    MachineState,
+    Quota,
+    settings_of,
+)
+from bullpen.errors import Cause, NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.kit.clock import Clock
 from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.provider import Backend, Order
@@ -45,6 +52,7 @@ class AccountFaults:
     """How long listings do not show a new machine."""
 
     boot_seconds: float = 0.0
+    stop_seconds: float = 0.0
     delete_seconds: float = 0.0
     quota: int = 0
     """Machines that may exist; 0 for no limit."""
@@ -52,7 +60,7 @@ class AccountFaults:
 
 @dataclass(slots=True, kw_only=True)
 class FakeMachine:
-    """A machine that an account has been charged for since it was created."""
+    """A machine that an account is charged for while it runs."""
 
     id: str
     lab: str
@@ -61,7 +69,18 @@ class FakeMachine:
     token: str
     created: datetime
     expires: datetime
+    started: datetime
+    lasting: bool
+    settings: str
     keys: Mapping[str, bytes] = field(repr=False)
+    address: str = "192.0.2.1"
+    stopped: datetime | None = None
+    shut_down: bool = False
+    """It was stopped from inside."""
+
+    charged: float = 0.0
+    """For the times before its last start."""
+
     deleted: datetime | None = None
     interrupted: bool = False
 
@@ -101,6 +120,9 @@ class FakeProvider:
         self.pause: Callable[[], Awaitable[None]] = _nothing
         """Awaited before and after every effect; a test ends its caller here."""
 
+        self.refuses_grants = ""
+        """Why exporters get no files; empty if they do."""
+
         self._clock = clock
         self._chance = chance
         self.made = 0
@@ -139,6 +161,8 @@ class FakeProvider:
 
     async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
         account = await self._reached(backend)
+        if self.refuses_grants:
+            raise Refused(self.refuses_grants)
         account.granted += 1
         await self._answer(account)
         return {"pass": f"{machine.id}, pass {account.granted}".encode()}
@@ -172,6 +196,9 @@ class FakeProvider:
                 token=order.token,
                 created=self._clock.now(),
                 expires=order.expires,
+                started=self._clock.now(),
+                lasting=order.profile.lasting,
+                settings=settings_of(order.profile.parameters),
                 keys=order.keys,
             )
             account.machines[made.id] = made
@@ -183,6 +210,25 @@ class FakeProvider:
         found = account.machines.get(machine.id)
         if found is not None:
             found.expires = expires
+        await self._answer(account)
+
+    async def stop(self, backend: Backend, machine: Machine) -> None:
+        account = await self._reached(backend)
+        self._existing(account)
+        found = account.machines.get(machine.id)
+        if found is not None:
+            assert found.lasting, "only machines of lasting targets are stopped"
+            _stop(found, self._clock.now())
+        await self._answer(account)
+
+    async def start(self, backend: Backend, machine: Machine) -> None:
+        account = await self._reached(backend)
+        found = account.machines.get(machine.id)
+        if found is not None and found.stopped is not None:
+            delay = timedelta(seconds=account.faults.stop_seconds)
+            if self._clock.now() < found.stopped + delay:
+                raise Unreachable("it is still stopping")
+            found.stopped, found.started, found.shut_down = None, self._clock.now(), False
         await self._answer(account)
 
     async def delete(self, backend: Backend, machine: Machine) -> None:
@@ -204,6 +250,23 @@ class FakeProvider:
                 if machine.key == key:
                     machine.interrupted = True
 
+    def shut_down(self, key: Key) -> None:
+        """Stop the machines of an instance from inside."""
+        for account in self.accounts.values():
+            for machine in account.machines.values():
+                if machine.key == key:
+                    _stop(machine, self._clock.now())
+                    machine.shut_down = True
+
+    def running(self) -> dict[Key, str]:
+        """The ids of the machines that run, by the key of their instance."""
+        return {
+            machine.key: machine.id
+            for account in self.accounts.values()
+            for machine in self._existing(account)
+            if machine.deleted is None and machine.stopped is None
+        }
+
     def held(self) -> list[tuple[Key, str]]:
         """Key and uid of every machine that exists and is not being deleted."""
         return sorted(
@@ -218,8 +281,8 @@ class FakeProvider:
         now, total = self._clock.now(), 0.0
         for account in self.accounts.values():
             self._existing(account)
-            lived = (now - machine.created for machine in account.machines.values())
-            total += account.charged + sum(map(_cost, lived))
+            total += account.charged
+            total += sum(_charge(machine, now) for machine in account.machines.values())
         return total
 
     def _machine(self, machine_id: str) -> FakeMachine:
@@ -245,10 +308,13 @@ class FakeProvider:
         """The machines that exist now; those that are gone are charged."""
         now, delay = self._clock.now(), timedelta(seconds=account.faults.delete_seconds)
         for machine in tuple(account.machines.values()):
-            if machine.deleted is None and now >= machine.expires:
-                machine.deleted = machine.expires
+            if machine.deleted is None and machine.stopped is None and now >= machine.expires:
+                if machine.lasting:
+                    _stop(machine, machine.expires)
+                else:
+                    machine.deleted = machine.expires
             if machine.deleted is not None and now >= machine.deleted + delay:
-                account.charged += _cost(now - machine.created)
+                account.charged += _charge(machine, now)
                 del account.machines[machine.id]
         return tuple(account.machines.values())
 
@@ -257,10 +323,14 @@ class FakeProvider:
         return age >= account.faults.listed_after and not self._happens(account.faults.omitted)
 
     def _shown(self, account: FakeAccount, machine: FakeMachine) -> Machine:
-        age = (self._clock.now() - machine.created).total_seconds()
+        age = (self._clock.now() - machine.started).total_seconds()
         state = (
             MachineState.RUNNING if age >= account.faults.boot_seconds else MachineState.STARTING
         )
+        if machine.stopped is not None:
+            stopping = (self._clock.now() - machine.stopped).total_seconds()
+            ended = stopping >= account.faults.stop_seconds
+            state = MachineState.STOPPED if ended else MachineState.STOPPING
         if machine.interrupted:
             state = MachineState.FAILED
         if machine.deleted is not None:
@@ -271,14 +341,28 @@ class FakeProvider:
             owner_uid=machine.owner_uid,
             state=state,
             created=machine.created,
-            address="192.0.2.1" if state is MachineState.RUNNING else "",
-            hourly_cost=HOURLY_COST,
+            started=machine.started,
+            address=machine.address if state is MachineState.RUNNING else "",
+            hourly_cost=HOURLY_COST if machine.stopped is None else 0.0,
             expires=machine.expires,
+            lasting=machine.lasting,
+            settings=machine.settings,
+            shut_down=machine.shut_down,
         )
 
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self._chance.random() < chance
 
 
-def _cost(lived: timedelta) -> float:
-    return HOURLY_COST * lived.total_seconds() / SECONDS_PER_HOUR
+def _stop(machine: FakeMachine, when: datetime) -> None:
+    if machine.stopped is None:
+        machine.charged = _charge(machine, when)
+        machine.stopped = when
+
+
+def _charge(machine: FakeMachine, now: datetime) -> float:
+    """What a machine has cost so far."""
+    if machine.stopped is not None:
+        return machine.charged
+    ran = (now - machine.started).total_seconds()
+    return machine.charged + HOURLY_COST * ran / SECONDS_PER_HOUR

@@ -26,7 +26,7 @@ from bullpen.provisioners.base import ExitReason, Host, InstancePhase, Plugin
 from bullpen.testing.benches import INSTANCES_MAX, Bench, Watcher, local_bench
 from bullpen.testing.controller_stub import TOKEN
 
-BOOTING, RUNNING, EXITED = InstancePhase
+BOOTING, RUNNING, EXITED, STOPPED = InstancePhase
 
 
 @pytest.mark.asyncio
@@ -70,6 +70,7 @@ class ProvisionerContract:
         self, watcher: Watcher
     ) -> None:
         await watcher.bench.provisioner.remove(("lab", "never"))
+        await watcher.bench.provisioner.stop(("lab", "never"))
         await watcher.bench.provisioner.retire(("lab", "never"))
 
         assert await watcher.bench.provisioner.observe_all() == ()
@@ -90,6 +91,23 @@ class ProvisionerContract:
                 tasks.create_task(watcher.bench.provisioner.remove(("lab", "a")))
 
         assert await watcher.instance("a") is None
+
+    async def test_a_stopped_one_is_started_by_asking_for_it(self, watcher: Watcher) -> None:
+        """Whether its machine is kept meanwhile is up to the provisioner."""
+        lasting = watcher.spec("a", single_use=False, lasting=True)
+        await watcher.bench.provisioner.ensure(lasting)
+        before = await watcher.until("a", RUNNING)
+        await watcher.bench.provisioner.stop(lasting.key)
+
+        stopped = await watcher.instance("a")
+        assert stopped is None or stopped.phase is STOPPED
+        await watcher.bench.provisioner.ensure(lasting)
+        again = await watcher.until("a", RUNNING)
+        if stopped is not None:
+            assert again.provider_id == before.provider_id != "", "it is the machine that was kept"
+        await watcher.bench.provisioner.stop(lasting.key)
+        await watcher.bench.provisioner.remove(lasting.key)
+        assert await watcher.instance("a") is None, "a stopped one is removed too"
 
     async def test_one_that_boots_can_be_removed(self, watcher: Watcher) -> None:
         await watcher.bench.provisioner.ensure(watcher.spec("a"))

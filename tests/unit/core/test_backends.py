@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -213,3 +214,50 @@ def test_only_machines_in_use_whose_end_is_near_are_renewed() -> None:
     used = {"m-1", "m-2", "m-3", "m-4", "m-6"}
     due = backends.due_for_renewal(found, used=used, now=EPOCH)
     assert [each.id for each in due] == ["m-1", "m-6"]
+
+
+@pytest.mark.parametrize(
+    ("more", "placed", "phase", "reason"),
+    [
+        ({}, True, InstancePhase.EXITED, ExitReason.LOST),
+        ({}, False, InstancePhase.EXITED, ExitReason.LOST),
+        ({"lasting": True}, True, InstancePhase.EXITED, ExitReason.LOST),
+        (
+            {"lasting": True, "shut_down": True},
+            True,
+            InstancePhase.EXITED,
+            ExitReason.COMPLETED,
+        ),
+        ({"lasting": True}, False, InstancePhase.STOPPED, None),
+        ({"switchable": True}, True, InstancePhase.RUNNING, None),
+        ({"switchable": True}, False, InstancePhase.EXITED, ExitReason.LOST),
+        ({"switchable": True, "lasting": True}, False, InstancePhase.STOPPED, None),
+    ],
+)
+@pytest.mark.parametrize("state", [MachineState.STOPPING, MachineState.STOPPED])
+def test_what_a_stopped_machine_means_depends_on_who_keeps_or_switches_it(
+    state: MachineState,
+    more: dict[str, Any],
+    placed: bool,
+    phase: InstancePhase,
+    reason: ExitReason | None,
+) -> None:
+    made = seen(machine(state=state, **more), exporter() if placed else None)
+    assert (made.phase, made.reason) == (phase, reason)
+
+
+def test_a_stopped_machine_ends_with_its_time_unless_it_is_kept_and_is_renewed_if_switchable() -> (
+    None
+):
+    stopped = machine(state=MachineState.STOPPED, expires=EPOCH, created=EPOCH - timedelta(days=9))
+    kept = replace(stopped, id="kept", lasting=True)
+    off = replace(stopped, id="off", switchable=True)
+    listing = Listing(machines=(stopped, kept, off))
+    limits = BackendLimits(hours=24)
+    assert backends.expired(listing, BackendLimits(), used=(), now=EPOCH) == (stopped, off)
+    assert backends.expired(listing, limits, used=("off", "kept", "m-1"), now=EPOCH) == (
+        stopped,
+        off,
+    )
+    used = {each.id for each in listing.machines}
+    assert backends.due_for_renewal(listing, used=used, now=EPOCH) == (off,)

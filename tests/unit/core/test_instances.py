@@ -33,6 +33,7 @@ from bullpen.core.targets.instances import (
     Retire,
     Step,
     Wait,
+    Withdraw,
     after_failed_removal,
     backing,
     capacity_retry,
@@ -55,6 +56,7 @@ def instance(
 
 RUNNING = Observed(instances=(instance(),))
 INCOMPLETE = replace(instance(phase=InstancePhase.BOOTING), incomplete=True)
+ENDANGERED = Observed(instances=(replace(instance(), notice="spot"),))
 GONE = instance(phase=InstancePhase.EXITED)
 DELETE = Delete(provisioner="qemu", owner_uid="uid", reason="its Exporter is deleted")
 UNLISTED = Wait(until=NOON + UNLISTED_RETRY, reason="qemu has not listed its instances")
@@ -88,6 +90,10 @@ LAST = replace(MEMBER, in_last_lease=True)
         ),
         pytest.param(LAST, RUNNING, (Retire(),), id="a single-use member exits after its lease"),
         pytest.param(LAST, replace(RUNNING, retired=True), (), id="it is told once"),
+        pytest.param(LAST, ENDANGERED, (Withdraw(notice="spot"),), id="its lessee is told"),
+        pytest.param(
+            replace(LAST, enabled=False), ENDANGERED, (Retire(),), id="a withdrawn one goes on"
+        ),
         pytest.param(LAST, Observed(instances=(GONE,)), (), id="an exited one is not retired"),
         pytest.param(DELETED, RUNNING, (DELETE, Release()), id="a deleted member"),
         pytest.param(DELETED, Observed(), (DELETE, Release()), id="even if it is not listed"),
@@ -152,6 +158,8 @@ def performed(wanted: Desired, seen: Observed, steps: tuple[Step, ...]) -> tuple
                 seen = replace(seen, instances=(*seen.instances, made))
             case Retire():
                 seen = replace(seen, retired=True)
+            case Withdraw():
+                wanted = replace(wanted, enabled=False)
             case Release():
                 wanted = replace(wanted, finalizer=False)
             case Wait():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from bullpen.drivers.android_parameters import (
     emulator_command,
 )
 from bullpen.provisioners.android import DRIVER, PUBLISHED_DRIVER, AndroidRecipe
-from bullpen.provisioners.base import Artifact, Profile
+from bullpen.provisioners.base import Artifact, Profile, Site
 
 IMAGE = {"systemImage": "system-images/android-34/google_apis/x86_64"}
 PORTS = AndroidPorts(console=5556, server=40001)
@@ -119,3 +120,26 @@ def test_a_device_needs_kvm_unless_its_class_says_otherwise(
     assert needs.kvm_for == arch
     assert [program.package for program in needs.programs] == ["adb"]
     assert Artifact(path="/opt/android-sdk", may_be_directory=True) in needs.artifacts
+
+
+@pytest.mark.parametrize(
+    ("boot_timeout", "given", "seconds"),
+    [
+        (timedelta(0), {}, None),
+        (timedelta(0), {"readySeconds": 30}, 30),
+        (timedelta(minutes=20), {}, 1200),
+        (timedelta(minutes=20), {"readySeconds": 30}, 30),
+        (timedelta(minutes=1), {"readySeconds": 900}, 60),
+        (timedelta(hours=9), {}, 3600),
+    ],
+)
+def test_booting_takes_no_longer_than_the_boot_timeout_of_the_class(
+    boot_timeout: timedelta, given: dict[str, int], seconds: int | None
+) -> None:
+    profile = Profile(
+        provisioner="android.jumpstarter.dev",
+        parameters={**IMAGE, **given},
+        boot_timeout=boot_timeout,
+    )
+    exported: Any = AndroidRecipe().export(profile, Site(artifacts={}))
+    assert exported["target"]["config"]["target"].get("readySeconds") == seconds

@@ -16,7 +16,7 @@ from bullpen.core.targets.instances import ExitReason, InstancePhase
 from bullpen.placements.pod import phases, rendering
 from support.k8s_workloads import QEMU, SETTINGS
 
-BOOTING, RUNNING, EXITED = InstancePhase
+BOOTING, RUNNING, EXITED, _ = InstancePhase
 MADE = rendering.pod(QEMU, SETTINGS)
 
 

@@ -16,12 +16,15 @@ from typing import assert_never
 from bullpen.api.kinds.core import Secret
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.lease import Lease, LeaseStatus
 from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.api.kinds.virtualtargetclass import CredentialRotation
 from bullpen.api.objects import Objects
+from bullpen.controllers.object_edit import change_status
 from bullpen.controllers.targets.blueprints import Blueprints, owner_of
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
+from bullpen.core.leases import sessions
 from bullpen.core.pools.members import REVISION, Stage
 from bullpen.core.targets import instances
 from bullpen.core.targets.instances import (
@@ -33,6 +36,7 @@ from bullpen.core.targets.instances import (
     Release,
     Retire,
     Wait,
+    Withdraw,
 )
 from bullpen.core.targets.profiles import FINALIZER, PROVISIONER, Profile
 from bullpen.errors import LabError, NotFound, Unavailable
@@ -181,6 +185,8 @@ class InstanceReconciler:
                     return await self._create(member, profile, token)
                 case Retire():
                     await self._retire(member)
+                case Withdraw(notice=notice):
+                    await self._withdraw(member, notice)
                 case Wait(until=until):
                     return Outcome(wake_at=until)
                 case _:
@@ -256,6 +262,27 @@ class InstanceReconciler:
         assert provisioner is not None, "only instances of available provisioners are retired"
         await provisioner.retire(key_of(member))
         self._retired.add(member.metadata.uid)
+
+    async def _withdraw(self, member: Exporter, notice: str) -> None:
+        """The lessee is told first: a service that is killed in between tells it again."""
+        holder = member.status.lease_ref
+        lease = self._views.leases.get(member.metadata.namespace, holder.name) if holder else None
+
+        def told(newest: Lease) -> LeaseStatus:
+            if newest.status.ended:
+                return newest.status
+            text = f"its target ends soon: {notice}; save your work"
+            return sessions.endangered(newest, message=text, now=self._clock.now())
+
+        if lease is not None:
+            with contextlib.suppress(NotFound):  # it ended meanwhile
+                await change_status(self._objects, self._views.leases, lease, told)
+        disabled = replace(member, spec=replace(member.spec, enabled=False))
+        self._views.exporters.observe(await self._objects.update(disabled))
+        owner = self._owner(member)
+        if owner is not None:
+            text = f"{member.metadata.name}: {notice}"
+            self._events.emit(owner, reason="InstanceEnds", message=text, warning=True)
 
     def _profile(self, member: Exporter) -> Profile | None:
         """The profile the member is created from; None if it is invalid or of another revision."""

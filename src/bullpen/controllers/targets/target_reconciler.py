@@ -22,7 +22,13 @@ from bullpen.controllers.targets.disk_users import DiskUsers
 from bullpen.controllers.targets.instance_view import InstanceView
 from bullpen.controllers.views import Views
 from bullpen.core.pools.members import Stage
-from bullpen.core.targets import disks, lasting_targets, profiles, target_status
+from bullpen.core.targets import (
+    disks,
+    lasting_targets,
+    profiles,
+    target_exporter,
+    target_status,
+)
 from bullpen.core.targets.instances import UNLISTED_RETRY
 from bullpen.core.targets.lasting_targets import (
     ChangeDisks,
@@ -30,6 +36,7 @@ from bullpen.core.targets.lasting_targets import (
     MakeExporter,
     Protect,
     Release,
+    Remove,
     RemoveExporter,
     Start,
     Stop,
@@ -186,7 +193,7 @@ class TargetReconciler:
             case RemoveExporter():
                 assert exporter is not None, "only an Exporter that was seen is deleted"
                 await self._objects.delete(exporter)
-            case Stop():
+            case Stop() | Remove():
                 await self._stop(target, step)
             case Start():
                 await self._start(seen)
@@ -201,9 +208,9 @@ class TargetReconciler:
 
         await change(self._objects, self._targets, target, edit)
 
-    async def _stop(self, target: VirtualTarget, step: Stop) -> None:
-        key = key_of(target)
-        await self._instance_view.provisioners[step.provisioner].remove(key)
+    async def _stop(self, target: VirtualTarget, step: Stop | Remove) -> None:
+        key, provisioner = key_of(target), self._instance_view.provisioners[step.provisioner]
+        await (provisioner.stop(key) if isinstance(step, Stop) else provisioner.remove(key))
         self._instance_view.drop(step.provisioner, key)
         self._events.emit(target, reason="TargetStopped", message=step.reason)
 
@@ -258,12 +265,12 @@ class TargetReconciler:
 
 def _exporter(target: VirtualTarget, provisioner: str) -> Exporter:
     meta = target.metadata
-    passed = lasting_targets.exporter_annotations(target, {profiles.PROVISIONER: provisioner})
+    passed = target_exporter.annotations_of(target, {profiles.PROVISIONER: provisioner})
     return Exporter(
         metadata=ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
-            labels=lasting_targets.exporter_labels(target, {}),
+            labels=target_exporter.labels_of(target, {}),
             annotations=passed,
             finalizers=(profiles.FINALIZER,),
             owner_references=(owner_reference(target),),
@@ -290,8 +297,8 @@ def _edited(exporter: Exporter, target: VirtualTarget, *, enabled: bool) -> Expo
         exporter,
         metadata=replace(
             meta,
-            labels=lasting_targets.exporter_labels(target, meta.labels),
-            annotations=lasting_targets.exporter_annotations(target, meta.annotations),
+            labels=target_exporter.labels_of(target, meta.labels),
+            annotations=target_exporter.annotations_of(target, meta.annotations),
         ),
         spec=replace(exporter.spec, enabled=enabled),
     )

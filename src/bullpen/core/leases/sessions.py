@@ -40,10 +40,15 @@ def interrupted(lease: Lease, *, message: str, now: datetime) -> LeaseStatus:
     return _interruption(lease, cut=True, reason="StreamsCut", message=message, now=now)
 
 
+def endangered(lease: Lease, *, message: str, now: datetime) -> LeaseStatus:
+    """The status of an active lease whose target is about to be ended by its provider."""
+    return _interruption(lease, cut=True, reason=TARGET_ENDS, message=message, now=now)
+
+
 def resumed(lease: Lease, news: Iterable[LeaseSession]) -> LeaseStatus:
     """The status once a client has connected again after an interruption."""
     found = conditions.get(lease.status.conditions, INTERRUPTED)
-    if found is None or found.status != "True":
+    if found is None or found.status != "True" or found.reason == TARGET_ENDS:
         return lease.status
     later = [one for one in news if one.start_time > found.last_transition_time]
     if not later:
@@ -53,7 +58,7 @@ def resumed(lease: Lease, news: Iterable[LeaseSession]) -> LeaseStatus:
     return _interruption(lease, cut=False, reason="Connected", message=text, now=now)
 
 
-INTERRUPTED = "Interrupted"
+INTERRUPTED, TARGET_ENDS = "Interrupted", "TargetEnds"
 
 
 def _interruption(

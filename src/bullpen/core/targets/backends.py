@@ -8,6 +8,7 @@ is not known counts as existing until a complete listing shows that it does not.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -38,10 +39,17 @@ GRANT_HOLDS = timedelta(hours=2)
 """How long such files are good for: longer than a provider that is silent for a while."""
 
 
+SETTINGS_LENGTH = 16
+
+
 class MachineState(Enum):
     STARTING = auto()
     RUNNING = auto()
     """It has an address, so an exporter can reach it."""
+
+    STOPPING = auto()
+    STOPPED = auto()
+    """Of a lasting target: it does not run, and is kept with its disks until it is started."""
 
     ENDING = auto()
     FAILED = auto()
@@ -59,12 +67,38 @@ class Machine:
     owner_uid: str
     state: MachineState
     created: datetime
+    """When it was created: the same whenever it is listed."""
+
+    started: datetime | None = None
+    """When it was last started, if that may have been after its creation."""
+
     address: str = ""
     hourly_cost: float = 0.0
+    """What it costs now: of a stopped machine nothing, because the cost of its disks is unknown."""
+
     expires: datetime | None = None
     """When it ends by itself, unless it is renewed; None if it never does."""
 
+    lasting: bool = False
+    """Its target keeps it: it is stopped, and deleted only with its Exporter."""
+
+    settings: str = ""
+    """Identifies the parameters that it was created with; empty if the provider does not know."""
+
+    switchable: bool = False
+    """Its exporter can switch it, so while there is one, a stopped machine is only switched off."""
+
+    shut_down: bool = False
+    """It was stopped from inside."""
+
+    notice: str = ""
+    """Why the provider is about to end it; empty if it has not said so."""
+
     detail: str = ""
+
+    @property
+    def resting(self) -> bool:
+        return self.state in (MachineState.STOPPING, MachineState.STOPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +162,12 @@ class Listing:
     """When it was first asked without an answer after its last one; None while it answers."""
 
     error: str = ""
+
+
+def settings_of(parameters: Mapping[str, object]) -> str:
+    """Identifies the parameters that a machine is created with."""
+    text = json.dumps(parameters, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:SETTINGS_LENGTH]
 
 
 def client_token(lab: str, key: Key, uid: str) -> str:
@@ -226,7 +266,7 @@ def unowned(machines: Iterable[Machine], owners: Mapping[Key, str]) -> tuple[Mac
 def expired(
     listing: Listing, limits: BackendLimits, *, used: Collection[str], now: datetime
 ) -> tuple[Machine, ...]:
-    """The machines that are older than the limit, or past their end and of no use.
+    """The machines that ran for longer than the limit, or are past their end and of no use.
 
     ``used``: ids of machines that an Exporter stands for. Those are renewed instead, even if the
     clock was set past their end.
@@ -236,8 +276,11 @@ def expired(
     return tuple(
         machine
         for machine in alive
-        if (limits.hours and machine.created <= oldest)
-        or (machine.expires is not None and machine.expires <= now and machine.id not in used)
+        if not (machine.resting and machine.lasting)
+        and (
+            (limits.hours and (machine.started or machine.created) <= oldest)
+            or (machine.expires is not None and machine.expires <= now and machine.id not in used)
+        )
     )
 
 
@@ -249,7 +292,7 @@ def due_for_renewal(
     return tuple(
         machine
         for machine in listing.machines
-        if machine.state in alive
+        if (machine.state in alive or (machine.resting and machine.switchable))
         and machine.id in used
         and machine.expires is not None
         and machine.expires - now < RENEW_BEFORE
@@ -267,7 +310,12 @@ def no_room(listing: Listing, limits: BackendLimits, *, creating: int, hourly_co
     quota = listing.quota
     if quota is not None and quota.used + creating >= quota.instances:
         return f"{quota.used} of the {quota.instances} instances of the provider's quota are used"
-    cost = spend(listing) + (creating + 1) * hourly_cost
+    return too_expensive(listing, limits, hourly_cost=(creating + 1) * hourly_cost)
+
+
+def too_expensive(listing: Listing, limits: BackendLimits, *, hourly_cost: float) -> str:
+    """Why nothing more of this cost may run; empty if it may."""
+    cost = spend(listing) + hourly_cost
     if limits.hourly_cost and cost > limits.hourly_cost:
         return (
             f"another instance would cost {cost:.2f} an hour, at most"
@@ -277,7 +325,7 @@ def no_room(listing: Listing, limits: BackendLimits, *, creating: int, hourly_co
 
 
 def spend(listing: Listing) -> float:
-    """The estimated cost of everything that exists, per hour."""
+    """The estimated cost of everything that runs, per hour."""
     return sum(machine.hourly_cost for machine in listing.machines)
 
 
@@ -305,6 +353,7 @@ def instance(
         provisioner=provisioner,
         phase=InstancePhase.BOOTING,
         detail=machine.detail,
+        notice=machine.notice,
         provider_id=machine.id,
         addresses=(machine.address,) if machine.address else (),
     )
@@ -314,6 +363,13 @@ def instance(
     if machine.state in (MachineState.ENDING, MachineState.FAILED):
         detail = machine.detail or "the provider has ended its machine"
         return _exited(made, ExitReason.LOST, detail)
+    if machine.resting and own is not None and not machine.switchable:
+        reason = ExitReason.COMPLETED if machine.shut_down else ExitReason.LOST
+        return _exited(made, reason, machine.detail or "its machine was stopped")
+    if machine.resting and own is None and machine.lasting:
+        return replace(made, phase=InstancePhase.STOPPED)
+    if machine.resting and own is None:
+        return _exited(made, ExitReason.LOST, machine.detail or "its machine was stopped")
     if own is not None:
         return replace(made, phase=own.phase, detail=own.detail)
     if silent_for >= LOST_AFTER:

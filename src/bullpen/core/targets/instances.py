@@ -52,6 +52,9 @@ class InstancePhase(Enum):
     EXITED = auto()
     """No process of it runs. It stays listed, with its log, until it is removed."""
 
+    STOPPED = auto()
+    """Of a lasting target: no process of it runs, and its machine is kept until it is started."""
+
 
 class ExitReason(StrEnum):
     """Why an instance has exited; stable, for conditions and metrics."""
@@ -99,6 +102,9 @@ class Instance:
     paused: str = ""
     """Its machine is paused because nothing can be written: why. It goes on by itself."""
 
+    notice: str = ""
+    """Why its provider is about to end it; empty if it is not known to be."""
+
     warning: str = ""
     """For operators: in which way it runs worse than it could, such as without KVM."""
 
@@ -117,7 +123,7 @@ class Instance:
 
     @property
     def up(self) -> bool:
-        return self.phase is not InstancePhase.EXITED
+        return self.phase in (InstancePhase.BOOTING, InstancePhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +187,13 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Tell the lessee that the instance is about to end, and let no other lease take it."""
+
+    notice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """Remove the finalizer of the Exporter, so that it is deleted."""
 
@@ -196,7 +209,7 @@ class Wait:
     reason: str
 
 
-Step = Delete | Create | Retire | Release | Wait
+Step = Delete | Create | Retire | Withdraw | Release | Wait
 
 
 def desired(member: Exporter, *, startable: bool) -> Desired:
@@ -276,6 +289,8 @@ def _operation(wanted: Desired, seen: Observed, *, now: datetime) -> tuple[Step,
         return (Create(),) if _may_start(wanted, seen) else ()
     if own.incomplete and _may_start(wanted, seen):
         return (Create(),)
+    if own.up and own.notice and wanted.enabled:
+        return (Withdraw(notice=own.notice),)
     retires = own.up and wanted.in_last_lease and not seen.retired
     return (Retire(),) if retires else ()
 

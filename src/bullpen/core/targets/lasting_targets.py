@@ -15,7 +15,6 @@ from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.virtualdisk import VirtualDisk
 from bullpen.api.kinds.virtualtarget import (
     DURING_LEASE,
-    RESERVED_PREFIX,
     RESTART,
     RestartPolicy,
     Restarts,
@@ -26,7 +25,7 @@ from bullpen.api.kinds.virtualtarget import (
 from bullpen.core.exporters import presence
 from bullpen.core.pools.members import Backing, Stage
 from bullpen.core.pools.pool_status import Problem
-from bullpen.core.targets import disks
+from bullpen.core.targets import disks, target_exporter
 from bullpen.core.targets.instances import UNLISTED_RETRY, ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile
 
@@ -48,15 +47,6 @@ HELD_RETRY = timedelta(seconds=5)
 
 REFUSED_RETRY = timedelta(minutes=1)
 MESSAGE_LENGTH_MAX = 500
-
-_FOREIGN_LABELS = "jumpstarter.dev/"
-"""Labels that an exporter reports about itself when it registers."""
-
-_NOT_PASSED_ON = (RESERVED_PREFIX, "exporterset.jumpstarter.dev/", "kubectl.kubernetes.io/")
-"""Annotations of the target that mean nothing, or something else, on an Exporter."""
-
-PASSED_ON = "virtualtarget.jumpstarter.dev/passed-on"
-"""Annotation of the Exporter: the keys of the annotations it has from its target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +96,7 @@ class TargetView:
 
     @property
     def owned(self) -> bool:
-        return self.exporter is not None and owned_by(self.exporter, self.target)
+        return self.exporter is not None and target_exporter.owned_by(self.exporter, self.target)
 
     @property
     def ending(self) -> bool:
@@ -147,7 +137,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Remove the machine, or what an ended one left."""
+    """Stop the machine, or clear away what an ended one left. A provisioner may keep it."""
+
+    provisioner: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Remove a machine that this target does not own."""
 
     provisioner: str
     reason: str
@@ -160,7 +158,17 @@ class ChangeDisks:
     provisioner: str
 
 
-Step = Protect | MakeExporter | EditExporter | RemoveExporter | Release | Start | Stop | ChangeDisks
+Step = (
+    Protect
+    | MakeExporter
+    | EditExporter
+    | RemoveExporter
+    | Release
+    | Start
+    | Stop
+    | Remove
+    | ChangeDisks
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,32 +186,6 @@ class Verdict:
 
     ended: Restarts | None = None
     """The record of ends, after this pass."""
-
-
-def owned_by(exporter: Exporter, target: VirtualTarget) -> bool:
-    return any(
-        reference.controller and reference.uid == target.metadata.uid
-        for reference in exporter.metadata.owner_references
-    )
-
-
-def exporter_labels(target: VirtualTarget, present: Mapping[str, str]) -> dict[str, str]:
-    """The labels of the Exporter: the target's, and what the exporter says about itself."""
-    own = {key: value for key, value in present.items() if key.startswith(_FOREIGN_LABELS)}
-    return {**own, **target.metadata.labels}
-
-
-def exporter_annotations(target: VirtualTarget, present: Mapping[str, str]) -> dict[str, str]:
-    """The annotations of the Exporter: the target's, and those that others have set.
-
-    What the target no longer has is removed.
-    """
-    given = target.metadata.annotations
-    passed = {key: value for key, value in given.items() if not key.startswith(_NOT_PASSED_ON)}
-    before = {PASSED_ON, *present.get(PASSED_ON, "").split(",")}
-    kept = {key: value for key, value in present.items() if key not in before}
-    record = {PASSED_ON: ",".join(sorted(passed))} if passed else {}
-    return {**kept, **passed, **record}
 
 
 def decide(seen: TargetView, *, now: datetime) -> Verdict:
@@ -231,7 +213,7 @@ def decide(seen: TargetView, *, now: datetime) -> Verdict:
             phase=seen.target.status.phase, reason="NotListed", wake_at=now + UNLISTED_RETRY
         )
     for stranger in seen.strangers:
-        step = Stop(provisioner=stranger.provisioner, reason="its Exporter does not exist")
+        step = Remove(provisioner=stranger.provisioner, reason="its Exporter does not exist")
         return Verdict(phase=TargetPhase.STOPPING, reason="Replacing", step=step)
     return _machine(seen, now)
 
@@ -262,7 +244,7 @@ def _blocked(seen: TargetView) -> Verdict:
 
 
 def _machine(seen: TargetView, now: datetime) -> Verdict:
-    if seen.instance is None:
+    if seen.instance is None or seen.instance.phase is InstancePhase.STOPPED:
         return _stopped(seen, now)
     if seen.instance.phase is InstancePhase.EXITED:
         return _exited(seen, seen.instance, now)
@@ -270,7 +252,7 @@ def _machine(seen: TargetView, now: datetime) -> Verdict:
 
 
 def _stopped(seen: TargetView, now: datetime) -> Verdict:
-    """There is no machine. Start one, or say why not."""
+    """No machine runs. Start one, or say why not."""
     status, ended = seen.target.status, seen.target.status.restarts
     if not seen.target.spec.running:
         return _resting(seen, Verdict(phase=TargetPhase.STOPPED, reason="Stopped"))
@@ -334,8 +316,8 @@ def _edit(seen: TargetView, *, enabled: bool) -> EditExporter | None:
     meta = exporter.metadata
     same = (
         exporter.spec.enabled == enabled
-        and meta.labels == exporter_labels(target, meta.labels)
-        and meta.annotations == exporter_annotations(target, meta.annotations)
+        and meta.labels == target_exporter.labels_of(target, meta.labels)
+        and meta.annotations == target_exporter.annotations_of(target, meta.annotations)
     )
     return None if same else EditExporter(enabled=enabled)
 
@@ -378,6 +360,10 @@ def _running(seen: TargetView, instance: Instance) -> Verdict:
     ended = status.restarts
     if not target.spec.running:
         return _stopping(seen, instance, "Stopped", "spec.running is false")
+    if instance.incomplete and seen.startable and seen.profile is not None and not seen.problem:
+        # Its exporter has not been placed, and its provisioner has forgotten what it needs for it.
+        text = "its exporter is placed"
+        return Verdict(phase=TargetPhase.STARTING, reason="Starting", message=text, step=Start())
     wanted = asked(seen)
     if wanted and wanted != status.restarted:
         return _stopping(seen, instance, "RestartRequested", f"restart {wanted}")

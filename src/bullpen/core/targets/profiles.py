@@ -67,6 +67,7 @@ NOT_IN_REVISION = frozenset(
         "revision",
         "start_revision",
         "keep",
+        "lasting",
         "identity",
         "disks",
         "files",
@@ -124,6 +125,9 @@ class Profile:
 
     keep: bool = False
     """A lasting machine: on from its start, and left as it is between leases."""
+
+    lasting: bool = False
+    """The machine of a lasting target: a provisioner that can keep it when it is stopped does."""
 
     identity: Identity | None = None
     """Of one machine; None in the profile of a whole set."""
@@ -248,6 +252,8 @@ def target_profile(
         scheduling=cls.scheduling,
         single_use=False,
         keep=spec.recycle_strategy is TargetRecycleStrategy.KEEP,
+        lasting=True,
+        boot_timeout=cls.boot_timeout,
         identity=identity,
         disks=tuple(_profile_disk(disk, attached) for disk in spec.disks),
         ca_bundle=cls.ca_bundle_config_map_ref,

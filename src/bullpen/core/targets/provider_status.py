@@ -31,7 +31,7 @@ POLL = timedelta(seconds=10)
 """How often a backend is listed."""
 
 POLL_BUSY = timedelta(seconds=2)
-"""How often it is listed while a machine starts or ends."""
+"""How often it is listed while a machine starts, stops or ends."""
 
 LAB_LENGTH = 16
 
@@ -62,7 +62,7 @@ def recorded(meta: ObjectMeta, *, kept: bool) -> ObjectMeta:
 
 def next_listing(listing: Listing) -> timedelta:
     """How long to wait before the backend is listed again."""
-    moving = (MachineState.STARTING, MachineState.ENDING)
+    moving = (MachineState.STARTING, MachineState.STOPPING, MachineState.ENDING)
     busy = any(machine.state in moving for machine in listing.machines)
     return POLL_BUSY if busy or listing.missing else POLL
 

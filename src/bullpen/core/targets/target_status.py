@@ -15,6 +15,7 @@ from bullpen.api.kinds.virtualtarget import (
 from bullpen.api.meta import Condition
 from bullpen.core.conditions import condition
 from bullpen.core.targets import disks, lasting_targets, profiles
+from bullpen.core.targets.instances import InstancePhase
 from bullpen.core.targets.lasting_targets import ChangeDisks, Start, TargetView, Verdict
 
 
@@ -22,7 +23,8 @@ def status(seen: TargetView, verdict: Verdict, *, now: datetime) -> VirtualTarge
     """The status to write before the step of ``verdict`` is performed."""
     target, old = seen.target, seen.target.status
     starts = isinstance(verdict.step, Start)
-    absent = seen.instance is None and seen.listed and seen.available
+    stopped = seen.instance is None or seen.instance.phase is InstancePhase.STOPPED
+    absent = stopped and seen.listed and seen.available
     host, provider_id, addresses = _place(seen, absent=absent)
     made = seen.profile
     revision = made.revision if made is not None else old.written_revision

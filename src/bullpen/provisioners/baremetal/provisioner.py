@@ -323,6 +323,9 @@ class HostsProvisioner:
             host.instances.pop(key, None)
         self._tell(key)
 
+    async def stop(self, key: Key) -> None:
+        await self.remove(key)
+
     async def retire(self, key: Key) -> None:
         found = self._holder(key)
         if found is None or not found[1].instances[key].up:

@@ -7,9 +7,10 @@ nothing that is used here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -18,8 +19,9 @@ from botocore.config import Config
 from botocore.credentials import DeferredRefreshableCredentials, create_assume_role_refresher
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
+from bullpen.core.targets.backends import GRANT_HOLDS
 from bullpen.provisioners.ec2.failures import ApiError
-from bullpen.provisioners.ec2.parameters import Ec2Account
+from bullpen.provisioners.ec2.parameters import AssumeRole, Ec2Account
 from bullpen.provisioners.provider import Backend
 
 CONNECT_SECONDS_MAX = 5
@@ -30,6 +32,9 @@ CLIENTS_MAX = 64
 """Accounts, and credentials of them, for which clients are kept."""
 
 SESSION_NAME = "bullpen"
+ROLE_SECONDS = 3600
+"""How long a session of a role holds: the most that every role allows. It is renewed in time."""
+
 READS = ("describe_", "get_")
 
 
@@ -38,6 +43,9 @@ class Api(Protocol):
 
     async def call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """Raises ``ApiError``."""
+
+    async def session(self, policy: str) -> Mapping[str, str]:
+        """Temporary credentials that may do what the policy says. Raises ``ApiError``."""
 
 
 class Connect(Protocol):
@@ -85,17 +93,30 @@ class BotocoreApi:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._call, operation, parameters)
 
+    async def session(self, policy: str) -> Mapping[str, str]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._limited, policy)
+
+    def _limited(self, policy: str) -> Mapping[str, str]:
+        """A role is assumed again with the policy; a user of the account gets a federated token."""
+        role = self._account.assume_role
+        with _own_errors():
+            client = self._own_session().create_client("sts", **self._settings(READ_ATTEMPTS_MAX))
+            if role is None:
+                seconds = int(GRANT_HOLDS.total_seconds())
+                answer = client.get_federation_token(
+                    Name=SESSION_NAME, Policy=policy, DurationSeconds=seconds
+                )
+            else:
+                wanted = _assumed(role)
+                answer = client.assume_role(**wanted, Policy=policy, DurationSeconds=ROLE_SECONDS)
+        found: Mapping[str, str] = answer["Credentials"]
+        return found
+
     def _call(self, operation: str, parameters: dict[str, Any]) -> Mapping[str, Any]:
-        try:
+        with _own_errors():
             client = self._client(reads=operation.startswith(READS))
             answer: Mapping[str, Any] = getattr(client, operation)(**parameters)
-        except ClientError as error:
-            found = error.response.get("Error", {})
-            raise ApiError(found.get("Code", ""), found.get("Message", str(error))) from None
-        except NoCredentialsError as error:
-            raise ApiError("NoCredentials", str(error)) from None
-        except BotoCoreError as error:
-            raise ApiError("", str(error)) from None
         return answer
 
     def _client(self, *, reads: bool) -> Any:
@@ -108,7 +129,8 @@ class BotocoreApi:
                 )
             return self._clients[reads]
 
-    def _session(self) -> Any:
+    def _own_session(self) -> Any:
+        """The credentials of the Secret, else those that botocore finds."""
         session = botocore.session.Session()
         if self._credentials:
             session.set_credentials(
@@ -116,11 +138,13 @@ class BotocoreApi:
                 self._text("aws_secret_access_key"),
                 self._text("aws_session_token") or None,
             )
+        return session
+
+    def _session(self) -> Any:
+        session = self._own_session()
         role = self._account.assume_role
         if role is not None:
-            wanted = {"RoleArn": role.arn, "RoleSessionName": SESSION_NAME}
-            if role.external_id:
-                wanted["ExternalId"] = role.external_id
+            wanted = _assumed(role)
             client = session.create_client("sts", **self._settings(READ_ATTEMPTS_MAX))
             session = botocore.session.Session()
             session._credentials = DeferredRefreshableCredentials(
@@ -143,3 +167,22 @@ class BotocoreApi:
 
     def _text(self, name: str) -> str:
         return self._credentials.get(name, b"").decode().strip()
+
+
+def _assumed(role: AssumeRole) -> dict[str, str]:
+    wanted = {"RoleArn": role.arn, "RoleSessionName": SESSION_NAME}
+    return {**wanted, "ExternalId": role.external_id} if role.external_id else wanted
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raises ``ApiError`` instead of the errors of botocore."""
+    try:
+        yield
+    except ClientError as error:
+        found = error.response.get("Error", {})
+        raise ApiError(found.get("Code", ""), found.get("Message", str(error))) from None
+    except NoCredentialsError as error:
+        raise ApiError("NoCredentials", str(error)) from None
+    except BotoCoreError as error:
+        raise ApiError("", str(error)) from None

@@ -30,6 +30,9 @@ UNREACHABLE = frozenset(
 )
 """An empty code: there was no answer. ``RequestExpired`` is caused by a wrong clock here."""
 
+NOT_YET = frozenset({"IncorrectInstanceState", "IncorrectState"})
+"""A machine that is still starting or stopping cannot be stopped or started."""
+
 ABSENT = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
 
 
@@ -47,7 +50,7 @@ def failure(error: ApiError) -> LabError:
         return NoCapacity(str(error))
     if error.code in THROTTLED:
         return TooManyRequests(str(error))
-    if error.code in UNREACHABLE or error.code.isdecimal():
+    if error.code in UNREACHABLE | NOT_YET or error.code.isdecimal():
         # A number is the HTTP status of an answer that is not EC2's, such as a proxy's.
         return Unreachable(str(error))
     return Refused(str(error))

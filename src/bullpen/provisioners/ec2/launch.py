@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from bullpen.core.targets.backends import settings_of
 from bullpen.provisioners.ec2.parameters import TAG_PREFIX, Ec2Parameters, Market
 from bullpen.provisioners.ec2.user_data import user_data
 from bullpen.provisioners.provider import Order
@@ -21,6 +22,14 @@ SSH = f"{TAG_PREFIX}ssh"
 """Which address is used, and the port of the SSH server."""
 
 HOURLY_COST = f"{TAG_PREFIX}hourly-cost"
+LASTING = f"{TAG_PREFIX}lasting"
+"""Of the machine of a lasting target: whether it is stopped or hibernated."""
+
+CONTROL = f"{TAG_PREFIX}control"
+"""The exporter may switch it."""
+
+STOPS, HIBERNATES = "stop", "hibernate"
+SETTINGS = f"{TAG_PREFIX}settings"
 
 
 def requests(
@@ -61,7 +70,8 @@ def _common(
     made: Request = {
         "MinCount": 1,
         "MaxCount": 1,
-        "InstanceInitiatedShutdownBehavior": "terminate",
+        # Its timer shuts it down: a lasting target must not lose its disks then.
+        "InstanceInitiatedShutdownBehavior": "stop" if order.profile.lasting else "terminate",
         "MetadataOptions": {
             "HttpTokens": "required",
             "HttpPutResponseHopLimit": 1,
@@ -84,6 +94,8 @@ def _common(
     if wanted.iam_instance_profile:
         kind = "Arn" if wanted.iam_instance_profile.startswith("arn:") else "Name"
         made["IamInstanceProfile"] = {kind: wanted.iam_instance_profile}
+    if order.profile.lasting and wanted.hibernate:
+        made["HibernationOptions"] = {"Configured": True}
     if wanted.market is Market.SPOT:
         made["InstanceMarketOptions"] = _spot(wanted)
     return made
@@ -138,6 +150,13 @@ def _root(wanted: Ec2Parameters) -> Request:
     return {name: value for name, value in chosen.items() if value}
 
 
+def _lasting(order: Order, wanted: Ec2Parameters) -> dict[str, str]:
+    return {
+        LASTING: HIBERNATES if wanted.hibernate else STOPS,
+        SETTINGS: settings_of(order.profile.parameters),
+    }
+
+
 def _tags(order: Order, wanted: Ec2Parameters, *, lab: str) -> list[Request]:
     """Given at the creation, so that there is no moment without them."""
     tags = {
@@ -148,6 +167,8 @@ def _tags(order: Order, wanted: Ec2Parameters, *, lab: str) -> list[Request]:
         UID: order.owner_uid,
         SSH: f"{wanted.address}:{wanted.ssh.port}",
         **({HOURLY_COST: wanted.hourly_cost} if wanted.hourly_cost else {}),
+        **({CONTROL: "true"} if wanted.control else {}),
+        **(_lasting(order, wanted) if order.profile.lasting else {}),
     }
     listed = [{"Key": name, "Value": value} for name, value in sorted(tags.items())]
     kinds = ["instance", "volume", "network-interface"]

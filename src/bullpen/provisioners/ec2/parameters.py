@@ -21,7 +21,7 @@ USER_DATA_BYTES_MAX = 12 << 10
 AMOUNT_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,6})?)?$"
 TAG_PREFIX = "bullpen:"
 STARTS = ("#cloud-config\n", "#!")
-RESERVED_DRIVERS = frozenset({"ssh"})
+RESERVED_DRIVERS = frozenset({"console", "power", "ssh"})
 
 
 class Market(StrEnum):
@@ -179,6 +179,20 @@ class Ec2Parameters(Struct):
     root_volume: RootVolume | None = field(
         default=None, metadata=about("The disk that the instance boots from.")
     )
+    control: bool = field(
+        default=False,
+        metadata=about(
+            "Lessees can switch the instance (driver power) and read the output of its console"
+            " (driver console). Needs sts:GetFederationToken, or assumeRole of the ProviderConfig."
+        ),
+    )
+    hibernate: bool = field(
+        default=False,
+        metadata=about(
+            "Stop lasting targets by hibernation: they go on where they were. Needs"
+            " rootVolume.encrypted and a type and image that can hibernate."
+        ),
+    )
     associate_public_ip: bool = field(
         default=False, metadata=about("Give the instance a public address.")
     )
@@ -248,6 +262,7 @@ def problems(wanted: Ec2Parameters) -> Iterator[tuple[str, str]]:
         yield "spotMaxPrice", "is for market: spot"
     if wanted.root_volume is not None and not _has_image(wanted):
         yield "rootVolume", "needs imageId or imageFilter, to know its name"
+    yield from _stopping_problems(wanted)
     if wanted.user_data and not wanted.user_data.startswith(STARTS):
         yield "userData", "must begin with #cloud-config or #!"
     if len(wanted.user_data.encode()) > USER_DATA_BYTES_MAX:
@@ -257,6 +272,16 @@ def problems(wanted: Ec2Parameters) -> Iterator[tuple[str, str]]:
             yield f"tags.{name}", f"tags that begin with {TAG_PREFIX} or aws: are reserved"
     for name in sorted(RESERVED_DRIVERS & wanted.ports.keys()):
         yield f"ports.{name}", f"{name!r} is a driver of every target"
+
+
+def _stopping_problems(wanted: Ec2Parameters) -> Iterator[tuple[str, str]]:
+    if wanted.control and wanted.market is Market.SPOT:
+        yield "control", "is for market: onDemand; a spot instance cannot be switched off"
+    encrypted = wanted.root_volume is not None and wanted.root_volume.encrypted
+    if wanted.hibernate and not encrypted:
+        yield "hibernate", "needs rootVolume.encrypted: the memory is written to that disk"
+    if wanted.hibernate and wanted.market is Market.SPOT:
+        yield "hibernate", "is for market: onDemand"
 
 
 def _has_image(wanted: Ec2Parameters) -> bool:

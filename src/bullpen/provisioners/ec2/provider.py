@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import Inventory, Key, Machine
+from bullpen.drivers.ec2 import GRANTED
+from bullpen.drivers.ec2_api import Grant
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.kit import times
 from bullpen.provisioners import parameters
@@ -25,7 +30,14 @@ from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.ec2 import launch, machines
 from bullpen.provisioners.ec2.failures import ABSENT, ApiError, failure
 from bullpen.provisioners.ec2.machines import Described, SshServer
-from bullpen.provisioners.ec2.parameters import Ec2Account, Ec2Parameters, problems
+from bullpen.provisioners.ec2.parameters import (
+    RESERVED_DRIVERS,
+    Ec2Account,
+    Ec2Parameters,
+    Market,
+    problems,
+)
+from bullpen.provisioners.ec2.sessions import endpoint, session_policy
 from bullpen.provisioners.ec2.user_data import HOST_KEY, HOST_PUBLIC, LOGIN_KEY, LOGIN_PUBLIC
 from bullpen.provisioners.provider import Backend, Order
 
@@ -34,11 +46,17 @@ if TYPE_CHECKING:
 
 NAME = "ec2.jumpstarter.dev"
 SSH_DRIVER = "bullpen.drivers.ssh.Ssh"
+POWER_DRIVER = "bullpen.drivers.ec2.Ec2Power"
+CONSOLE_DRIVER = "bullpen.drivers.ec2.Ec2Console"
+CONTROLLED_TCP_DRIVER = "bullpen.drivers.ec2.Ec2Tcp"
 TCP_DRIVER = "jumpstarter_driver_network.driver.TcpNetwork"
 
 EXPORTER_BYTES = 128 << 20
 EXPORTER_CPUS = 0.1
 PAGE_SIZE = 500
+MARKED_STATUS = "marked-for-termination"
+"""Of the request of a spot instance, from two minutes before AWS ends it."""
+
 PAGES_MAX = 100
 ATTEMPTS_MAX = 8
 """Instances of one order that may have ended, each with a token that cannot be used again."""
@@ -52,6 +70,9 @@ UNANSWERED_MAX = 1000
 """Orders that are remembered; for an older one, a listing deletes the instance too many."""
 
 
+log = logging.getLogger("bullpen.provisioners")
+
+
 class Ec2Provider:
     """The API of EC2. ``connect`` and ``probe`` are the ways to AWS and to the instances."""
 
@@ -62,7 +83,7 @@ class Ec2Provider:
         self._connect = connect
         self._probe = probe
         self._reachable: dict[Key, frozenset[str]] = {}
-        """By backend, the running instances whose SSH server has answered."""
+        """By backend, the runs of instances in which the SSH server has answered."""
 
         self._unanswered: dict[str, int] = {}
         """By token of an order, which of its requests may have been carried out."""
@@ -76,7 +97,7 @@ class Ec2Provider:
         if causes:
             return causes
         wanted = parameters.read(Ec2Parameters, given)
-        names = frozenset({"ssh", *wanted.ports, *(driver.name for driver in drivers)})
+        names = frozenset({*RESERVED_DRIVERS, *wanted.ports, *(driver.name for driver in drivers)})
         return (
             *(
                 Cause(field=f"{parameters.ROOT}.{name}", message=f"Invalid value: {problem}")
@@ -106,6 +127,11 @@ class Ec2Provider:
     ) -> Mapping[str, object]:
         """The machine's own drivers, then those of the template."""
         wanted = parameters.read(Ec2Parameters, profile.parameters)
+
+        def tcp(port: int) -> dict[str, object]:
+            kind = CONTROLLED_TCP_DRIVER if wanted.control else TCP_DRIVER
+            return {"type": kind, "config": {"host": machine.address, "port": port}}
+
         ssh = {
             "type": SSH_DRIVER,
             "config": {
@@ -113,20 +139,53 @@ class Ec2Provider:
                 "ssh_identity": keys[LOGIN_KEY].decode(),
                 "host_key": keys[HOST_PUBLIC].decode(),
             },
-            "children": {"tcp": _tcp(machine, wanted.ssh.port)},
+            "children": {"tcp": tcp(wanted.ssh.port)},
         }
-        ports = {name: _tcp(machine, port) for name, port in sorted(wanted.ports.items())}
-        return {"ssh": ssh, **ports, **parameters.export_of(profile.drivers)}
+        ports = {name: tcp(port) for name, port in sorted(wanted.ports.items())}
+        config = {"instance": machine.id}
+        control = {
+            "power": {"type": POWER_DRIVER, "config": config},
+            "console": {"type": CONSOLE_DRIVER, "config": config},
+        }
+        return {
+            "ssh": ssh,
+            **(control if wanted.control else {}),
+            **ports,
+            **parameters.export_of(profile.drivers),
+        }
 
     async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
-        return {}
+        """A session that may switch this instance and read its console, and nothing else."""
+        if not machine.switchable:
+            return {}
+        account = self._account(backend)
+        policy = json.dumps(session_policy(account.region, machine.id))
+        try:
+            found = await self._api(backend).session(policy)
+        except ApiError as error:
+            raise failure(error) from None
+        made = Grant(
+            endpoint=backend.endpoint or endpoint(account.region),
+            region=account.region,
+            address=machine.address,
+            access_key=found["AccessKeyId"],
+            secret_key=found["SecretAccessKey"],
+            session_token=found["SessionToken"],
+        )
+        return {GRANTED: json.dumps(asdict(made)).encode()}
 
     async def list_machines(self, backend: Backend) -> Inventory:
         described = [each async for each in self._described(backend)]
         reachable = await self._reached(backend.key, described)
+        marked = await self._marked(backend, described)
         alive = (each for each in described if machines.state_of(each) not in machines.ENDED)
         shown = (
-            machines.machine(each, reachable=each["InstanceId"] in reachable) for each in alive
+            machines.machine(
+                each,
+                reachable=machines.run_of(each) in reachable,
+                marked=each["InstanceId"] in marked,
+            )
+            for each in alive
         )
         gone = (e["InstanceId"] for e in described if machines.state_of(e) in machines.ENDED)
         return Inventory(
@@ -135,6 +194,8 @@ class Ec2Provider:
 
     async def create(self, backend: Backend, order: Order) -> Machine:
         wanted = parameters.read(Ec2Parameters, order.profile.parameters)
+        if order.profile.lasting and wanted.market is Market.SPOT:
+            raise Refused("a lasting target needs market: onDemand; spot instances keep no disks")
         image = await self._image(backend, wanted)
         choices = list(launch.requests(order, wanted, lab=backend.lab, image=image))
         first = self._unanswered.pop(order.token, 0)
@@ -170,6 +231,36 @@ class Ec2Provider:
             if error.code not in ABSENT:
                 raise failure(error) from None
 
+    async def stop(self, backend: Backend, machine: Machine) -> None:
+        """Stop it; one that was made to hibernate does so if EC2 lets it."""
+        described = await self._find(backend, machine)
+        if described is None:
+            return  # it has ended
+        stopped = {"InstanceIds": [machine.id]}
+        if machines.hibernates(described):
+            try:
+                await self._api(backend).call("stop_instances", **stopped, Hibernate=True)
+            except ApiError as error:
+                if not isinstance(failure(error), Refused):
+                    raise failure(error) from None
+                facts = {"key": machine.key, "instance": machine.id, "cause": str(error)}
+                log.info("an instance cannot hibernate and is stopped", extra=facts)
+            else:
+                return
+        await self._call(backend, "stop_instances", **stopped)
+
+    async def start(self, backend: Backend, machine: Machine) -> None:
+        await self._call(backend, "start_instances", InstanceIds=[machine.id])
+
+    async def _find(self, backend: Backend, machine: Machine) -> Described | None:
+        try:
+            answer = await self._api(backend).call("describe_instances", InstanceIds=[machine.id])
+        except ApiError as error:
+            if error.code in ABSENT:
+                return None
+            raise failure(error) from None
+        return next((e for found in answer["Reservations"] for e in found["Instances"]), None)
+
     async def _run(self, backend: Backend, order: Order, request: launch.Request) -> Machine:
         """Create an instance, or find the one that this order has. Raises ``ApiError``."""
         for attempt in range(ATTEMPTS_MAX):
@@ -200,8 +291,8 @@ class Ec2Provider:
         raise Unreachable(f"the listing has more than {PAGES_MAX} pages")
 
     async def _reached(self, key: Key, described: Iterable[Described]) -> frozenset[str]:
-        """The running instances whose SSH server answers now, or has answered before."""
-        running = {e["InstanceId"]: e for e in described if machines.state_of(e) == "running"}
+        """The runs of instances whose SSH server answers now, or has answered before."""
+        running = {machines.run_of(e): e for e in described if machines.state_of(e) == "running"}
         known = self._reachable.get(key, frozenset()) & running.keys()
         gate = asyncio.Semaphore(PROBES_MAX)
 
@@ -214,6 +305,24 @@ class Ec2Provider:
         answered = (each for each, is_open in zip(new, found, strict=True) if is_open)
         self._reachable[key] = known | frozenset(answered)
         return self._reachable[key]
+
+    async def _marked(self, backend: Backend, described: Iterable[Described]) -> frozenset[str]:
+        """The spot instances that AWS is about to interrupt; none if it does not tell."""
+        if not any(map(machines.is_spot, described)):
+            return frozenset()
+        filters = {f"tag:{launch.LAB}": backend.lab, "status-code": MARKED_STATUS}
+        shown = [{"Name": name, "Values": [value]} for name, value in filters.items()]
+        try:
+            answer = await self._api(backend).call(
+                "describe_spot_instance_requests", Filters=shown, MaxResults=PAGE_SIZE
+            )
+        except ApiError as error:
+            # The instances are listed, and count as lost when they end without a warning.
+            facts = {"key": backend.key, "cause": str(error)}
+            log.info("interruptions of spot instances are not known", extra=facts)
+            return frozenset()
+        found = (each.get("InstanceId") for each in answer["SpotInstanceRequests"])
+        return frozenset(filter(None, found))
 
     async def _image(self, backend: Backend, wanted: Ec2Parameters) -> Mapping[str, Any] | None:
         """The image as EC2 describes it: of a filter, the newest when it was first used."""
@@ -244,11 +353,14 @@ class Ec2Provider:
             raise failure(error) from None
 
     def _api(self, backend: Backend) -> Api:
+        return self._connect(backend, self._account(backend))
+
+    def _account(self, backend: Backend) -> Ec2Account:
         causes = parameters.causes_of(Ec2Account, backend.parameters)
         if causes:
             said = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
             raise Refused(f"ProviderConfig {backend.key[1]}: {said}")
-        return self._connect(backend, parameters.read(Ec2Account, backend.parameters))
+        return parameters.read(Ec2Account, backend.parameters)
 
 
 async def ssh_answers(server: SshServer) -> bool:
@@ -263,10 +375,6 @@ async def ssh_answers(server: SshServer) -> bool:
             finally:
                 writer.close()
     return False
-
-
-def _tcp(machine: Machine, port: int) -> dict[str, object]:
-    return {"type": TCP_DRIVER, "config": {"host": machine.address, "port": port}}
 
 
 def _key_pair() -> tuple[bytes, bytes]:
