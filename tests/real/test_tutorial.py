@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from support.doc_pages import commands
 from support.real_service import BIN, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "your-own-board.md"
-
-
-def blocks() -> list[str]:
-    return re.findall(r"^```\n(.*?)^```$", TUTORIAL.read_text(), re.MULTILINE | re.DOTALL)
-
 
 def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
-    first, second, *rest = blocks()
+    first, second, *rest = commands("tutorial/your-own-board.md")
     assert first.splitlines()[0] == "make setup"
     assert first.splitlines()[-1] == "bullpen up --data ./lab"
     # The repository's own environment stands in for `make setup` in a fresh directory.
