@@ -145,7 +145,7 @@ def test_a_killed_command_holds_its_lease_for_a_minute_at_most(lab: Service) -> 
     eventually(lambda: not open_leases(lab), seconds=120, what="the lease ended")
     (ended,) = [
         item
-        for item in lab.get("leases")["items"]  # type: ignore[attr-defined]
+        for item in lab.get("leases")["items"]
         if item["metadata"]["uid"] == lease["metadata"]["uid"]
     ]
     assert ended["status"]["conditions"][-1]["reason"] == "Idle"

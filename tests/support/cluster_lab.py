@@ -20,6 +20,7 @@ from pathlib import Path
 
 import yaml
 
+from bullpen.cli.connection import Api
 from support.real_service import BIN, Service, eventually, free_port_base
 
 STAND_IN = Path(__file__).parents[1] / "real" / "api_stand_in.py"
@@ -104,6 +105,9 @@ class ClusterLab(Service):
 
         self.port = free_port_base()
         self.processes: dict[str, Process] = {}
+
+    def api(self) -> Api:
+        return Api.from_kubeconfig(self.data / "kubeconfig")
 
     def launch(self, name: str, *words: str) -> Process:
         """Start ``bullpen`` with these words, joined to the cluster."""

@@ -90,5 +90,5 @@ def directories(service: Service) -> list[str]:
 
 
 def names(service: Service, name: str) -> list[str]:
-    found: Any = service.get("exporters", "-l", f"board={name}")["items"]
+    found: Any = service.get("exporters", labels=f"board={name}")["items"]
     return sorted(item["metadata"]["name"] for item in found)
