@@ -13,7 +13,7 @@ import pytest
 
 from support.real_service import BIN, Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -69,7 +69,7 @@ def test_two_boards_are_claimed_used_and_released(service: Service) -> None:
         ended = claim("wait", "bench", check=False)
         assert (ended.returncode, "Released" in ended.stderr) == (13, True)
         claim("release", "late")
-        eventually(lambda: service.exporter_status("one") == "Available", seconds=20)
+        eventually(lambda: service.exporter_status("one") == "Available", seconds=120)
 
 
 def test_a_command_gets_one_target_for_each_request(service: Service) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from support.real_service import BIN, Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 BOARDS = [
     {

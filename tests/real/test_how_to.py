@@ -18,7 +18,7 @@ from support.real_service import BIN, eventually
 from support.ssh_hosts import has_sshd
 from support.trace_collector import collecting
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 READY_SECONDS_MAX = 120.0
 SCRIPT_SECONDS_MAX = 600.0

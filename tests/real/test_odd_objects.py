@@ -26,7 +26,7 @@ from bullpen.api.resource import Resource
 from support.extremes import Extreme, extremes, resources
 from support.real_service import Service, eventually, free_port_base
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 
 ONE_BY_ONE = os.environ.get("EXTREMES") == "each"
 DEFECTS = (
@@ -188,7 +188,7 @@ def decides_about_leases(api: Api, name: str) -> None:
         _, found = api("GET", f"{path}/{probe}")
         return bool(found["status"].get("conditions"))
 
-    eventually(decided, seconds=60, what=f"a decision about a lease after {name}")
+    eventually(decided, seconds=120, what=f"a decision about a lease after {name}")
 
 
 def _since(log: Path, begin: int) -> str:

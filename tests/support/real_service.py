@@ -23,10 +23,10 @@ import yaml
 from bullpen.cli.connection import Api, path_of, resource_named
 
 BIN = Path(sys.executable).parent
-READY_SECONDS_MAX = 60.0
-START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
-RUN_SECONDS_MAX = 60.0
+READY_SECONDS_MAX = 180.0
+START_SECONDS_MAX = 180.0
+STOP_SECONDS_MAX = 120.0
+RUN_SECONDS_MAX = 180.0
 HANDSHAKE_SECONDS = 1.0
 
 PORT_OFFSETS = (0, 2, 3, 6)
@@ -39,7 +39,7 @@ PAUSE_SECONDS = (0.01, 0.25)
 
 
 def eventually(
-    done: Callable[[], object], *, seconds: float = 30.0, what: str | Callable[[], str] = ""
+    done: Callable[[], object], *, seconds: float = 60.0, what: str | Callable[[], str] = ""
 ) -> None:
     """Look until ``done`` is true. Waiting for another process cannot be done otherwise.
 
