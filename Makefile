@@ -27,10 +27,13 @@ test-tools: setup ## What only tests need: Chromium, Prometheus, clients of Core
 	@scripts/setup test-tools
 	@$(BIN)/python scripts/pages dev
 
-test: check test-tools ## Everything: the fast half, then whole labs, real processes, crashes and clients
-	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow or hypothesis) and not real" $(T)
-	$(PYTEST) -n 3 --dist loadfile -m "real and patient" $(T)
-	$(PYTEST) -m "real and not patient" $(T)
+# Properties are tried on more examples than in `make check`. Real processes wait much of their time,
+# so more of them run than there are processors.
+test: setup test-tools ## Everything: the fast half, then whole labs, real processes, crashes and clients
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-repeatable} $(MAKE) --no-print-directory check
+	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow) and not real" $(T)
+	$(PYTEST) -n 4 --dist loadfile -m "real and not quiet" $(T)
+	$(PYTEST) -m quiet $(T)
 
 lint: setup ## Style and format
 	@$(BIN)/ruff check src tests

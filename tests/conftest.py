@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # Tests must say the same thing every time they run, on a machine of any speed. `make check`
 # tries a few examples, `make test` more. The search for new counterexamples is a run of its
@@ -24,10 +26,34 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+ONE_BY_ONE = (
+    "test_cluster_processes.py",
+    "test_flashed_images.py",
+    "test_how_to.py",
+    "test_program_targets.py",
+    "test_qemu_driver.py",
+    "test_renode_targets.py",
+    "test_router_process.py",
+)
+"""Long files whose tests share no fixture: any process may run any of their tests."""
+
+
+class FilesAndTests(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """Hands out whole files, the largest first, and then the tests of these one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return nodeid if Path(file).name in ONE_BY_ONE else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return FilesAndTests(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 LABS = ("contract", "sim")
 """The directories of tests that run a lab in memory."""
 
-SLOW_SECONDS_MAX = 300
+SLOW_SECONDS_MAX = 600
 """How long a slow or real test may take that does not say otherwise, on a busy machine."""
 
 

@@ -16,8 +16,6 @@ SEED = 11
 
 @pytest.mark.slow
 @pytest.mark.real
-@pytest.mark.patient
-@pytest.mark.timeout(400)
 def test_a_lab_that_is_harmed_loses_nothing_and_comes_back(tmp_path: Path) -> None:
     for line in harness.run(tmp_path, rounds=ROUNDS, seed=SEED, pause_seconds=3.0):
         print(line)

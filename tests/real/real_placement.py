@@ -43,7 +43,7 @@ from bullpen.provisioners.placed import PlacedProvisioner
 from bullpen.provisioners.qemu import QemuRecipe
 from support.real_service import Service
 
-SECONDS_MAX = 40.0
+SECONDS_MAX = 180.0
 DRIVERS = (
     "bullpen.drivers.qemu",
     "jumpstarter_driver_composite.driver",

@@ -14,7 +14,7 @@ import yaml
 
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 
 def call(service: Service, path: str, token: str = "", method: str = "GET") -> tuple[int, str]:
@@ -23,7 +23,7 @@ def call(service: Service, path: str, token: str = "", method: str = "GET") -> t
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -20,7 +20,7 @@ from bullpen.testing import android_emulator_stand_in
 from support.qemu_pools import shell, until
 from support.real_service import BIN, Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 STAND_IN = android_emulator_stand_in.__file__
 NEVER_BOOTS = {"standin.bootSeconds": "1000"}

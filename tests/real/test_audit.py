@@ -13,7 +13,7 @@ from support.real_service import Service, eventually, running_service
 
 CLAIMED = "bullpen.jumpstarter.dev/claimed"
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 
 def audited(service: Service, *arguments: str) -> list[dict[str, Any]]:

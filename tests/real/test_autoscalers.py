@@ -14,7 +14,7 @@ from bullpen.protocol import externalscaler_pb2_grpc
 from support.client_certificates import certificate
 from support.real_service import Service, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 POOL = """
 apiVersion: virtualtarget.jumpstarter.dev/v1alpha1

@@ -19,7 +19,7 @@ from support.grpc_caller import calling
 from support.lab_helpers import Lab, at_once
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 SAID = "Error: grpc controller responded: "
 
@@ -178,7 +178,6 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.timeout(90)
 def test_mistakes_are_answered_in_a_sentence(lab: Lab, alice: Path) -> None:
     """Two at a time: each is a start of ``jmp``, and nothing here depends on the others."""
     before = len(lab.get("leases")["items"])

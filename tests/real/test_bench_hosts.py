@@ -27,8 +27,6 @@ from support.ssh_hosts import SshHost, SshHosts, apply_hosts, has_sshd, ssh_host
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.patient,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed"),
 ]
 
@@ -139,7 +137,7 @@ def test_a_manifest_becomes_machines_on_two_hosts_and_one_boots_in_a_shell(
     lab.kubectl("delete", f"exporterset/{NAME}")
     lab.kubectl("delete", "providerconfig/bench", "--timeout=60s")
     for host in hosts.hosts.values():
-        eventually(partial(no_agents, host), seconds=60, what="the end of its agent")
+        eventually(partial(no_agents, host), seconds=120, what="the end of its agent")
 
 
 def test_a_host_that_is_down_is_named_and_its_lease_goes_on(lab: Service, hosts: SshHosts) -> None:
@@ -222,7 +220,7 @@ def test_a_provisioner_in_a_process_of_its_own_keeps_pools_on_hosts(
     cluster.controller("controller-a")
     cluster.leader()
     worker = cluster.provisioner("bench", "qemu-baremetal.jumpstarter.dev")
-    eventually(lambda: worker.ready, seconds=60, what="the provisioner")
+    eventually(lambda: worker.ready, seconds=120, what="the provisioner")
     apply_hosts(cluster, hosts)
     apply_pool(cluster, minAvailableReplicas=2, maxReplicas=2)
     until(cluster, NAME, seconds=SECONDS_MAX, availableReplicas=2)
@@ -235,9 +233,9 @@ def test_a_provisioner_in_a_process_of_its_own_keeps_pools_on_hosts(
     }
     assert worker.end() == 0
     again = cluster.provisioner("bench-2", "qemu-baremetal.jumpstarter.dev")
-    eventually(lambda: again.ready, seconds=60, what="the provisioner")
+    eventually(lambda: again.ready, seconds=120, what="the provisioner")
     until_reachable(cluster)
     for name, where in hosts_of(cluster).items():
         assert hosts.hosts[where].process_of(("default", name)) == running[name]
     cluster.kubectl("delete", f"exporterset/{NAME}")
-    eventually(lambda: not hosts_of(cluster), seconds=60, what="everything being gone")
+    eventually(lambda: not hosts_of(cluster), seconds=120, what="everything being gone")

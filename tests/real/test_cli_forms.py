@@ -14,7 +14,7 @@ import yaml
 
 from support.real_service import BIN, Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 BOARDS = [
     {
@@ -208,9 +208,9 @@ def test_an_administrator_extends_transfers_and_releases_a_lease(lab: Service) -
     lab.bullpen("lease", "transfer", "booked", "--to", "bob")
     assert lab.bullpen("lease", "transfer", "booked", "--to", "eve", check=False).returncode == 3
     found = lab.get("lease", "booked")
-    assert found["spec"]["clientRef"] == {"name": "bob"}  # type: ignore[index]
+    assert found["spec"]["clientRef"] == {"name": "bob"}
     lab.bullpen("lease", "release", "booked")
-    eventually(lambda: bool(lab.get("lease", "booked")["status"].get("ended")))  # type: ignore[attr-defined]
+    eventually(lambda: bool(lab.get("lease", "booked")["status"].get("ended")))
     assert lab.bullpen("lease", "extend", "booked", "--by", "1h", check=False).returncode == 6
 
 

@@ -18,7 +18,7 @@ from support.grpc_caller import Caller, calling
 from support.lab_helpers import Lab
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 """Debian's ``libfaketime``: a library that sets the clock of one process."""

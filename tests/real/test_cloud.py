@@ -18,7 +18,7 @@ from support import file_cloud
 from support.qemu_pools import until
 from support.real_service import Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 GROUP = "virtualtarget.jumpstarter.dev/v1alpha1"
 
@@ -81,7 +81,7 @@ def test_machines_are_listed_with_their_cost_and_what_another_lab_left_is_swept(
     lab: Service, account: Path
 ) -> None:
     apply_pool(lab, account)
-    until(lab, "rented", seconds=60, availableReplicas=1)
+    until(lab, "rented", seconds=120, availableReplicas=1)
     now = SystemClock().now()
     for number in range(2):
         left = file_cloud.machine_file(
@@ -121,7 +121,7 @@ def test_the_kubeconfig_of_an_embedded_home_is_refused_with_what_to_do(
 
 def test_a_provider_that_does_not_answer_is_named(lab: Service, account: Path) -> None:
     apply_pool(lab, account)
-    until(lab, "rented", seconds=60, availableReplicas=1)
+    until(lab, "rented", seconds=120, availableReplicas=1)
     account.rename(account.with_name("elsewhere"))
     for command in ("list", "sweep"):
         done = lab.bullpen("cloud", command, check=False)
@@ -134,7 +134,7 @@ def test_deleting_the_pool_and_its_provider_leaves_nothing_that_costs_money(
     lab: Service, account: Path
 ) -> None:
     apply_pool(lab, account)
-    until(lab, "rented", seconds=60, availableReplicas=1)
+    until(lab, "rented", seconds=120, availableReplicas=1)
     assert len([*account.glob("*.json")]) == 1
     lab.kubectl("delete", "exporterset/rented")
-    eventually(lambda: not [*account.glob("*.json")], seconds=60, what="the end of its machine")
+    eventually(lambda: not [*account.glob("*.json")], seconds=120, what="the end of its machine")

@@ -23,31 +23,25 @@ def lab(tmp_path: Path) -> Iterator[ClusterLab]:
             lab.end_all()
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_leader_is_replaced_and_nothing_is_lost(lab: ClusterLab) -> None:
     cluster_stories.forced_change_of_leader(lab)
 
 
-@pytest.mark.timeout(120)
 def test_a_leader_in_whose_place_another_is_stops_and_says_so(lab: ClusterLab) -> None:
     cluster_stories.stolen_leadership(lab)
 
 
-@pytest.mark.timeout(120)
 def test_a_provisioner_in_a_process_of_its_own_keeps_its_pools(lab: ClusterLab) -> None:
     cluster_stories.pool_on_this_machine(lab)
 
 
-@pytest.mark.timeout(400)
 def test_lasting_machines_grow_leave_by_name_and_reuse_disks(lab: ClusterLab) -> None:
     cluster_stories.lasting_machines(lab)
 
 
-@pytest.mark.timeout(400)
 def test_lasting_pods_come_and_go_and_their_claims_stay(lab: ClusterLab) -> None:
     cluster_stories.lasting_pods_without_nodes(lab)
 
 
-@pytest.mark.timeout(120)
 def test_pods_that_no_node_runs_hold_the_pool_and_are_explained(lab: ClusterLab) -> None:
     cluster_stories.pool_of_pods_without_nodes(lab)

@@ -18,7 +18,7 @@ from support.oidc_server import (
 )
 from support.real_service import Service, eventually, free_port_base, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 MANY = 250
 
@@ -44,7 +44,7 @@ def provider() -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def foreign() -> Iterator[ForeignProvider]:
     with running_foreign_provider(free_port_base(), "wendy") as running:
-        eventually(running.answers, seconds=30, what="the foreign provider answering")
+        eventually(running.answers, seconds=120, what="the foreign provider answering")
         yield running
 
 
@@ -68,7 +68,6 @@ def secret_of(lab: Lab, kind: str, name: str) -> str:
     return f"/api/v1/namespaces/default/secrets/{name}-{kind}"
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["client", "exporter"])
 def test_01_admin_creates_imports_gets_and_deletes(lab: Lab, service: Service, kind: str) -> None:
     """One after the other, as an administrator would; what only reads runs side by side."""

@@ -12,7 +12,7 @@ import pytest
 from support.lab_helpers import Lab, at_once, read_until, warnings_in
 from support.real_service import Service, eventually, kill_family
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 IDLE_SECONDS = 75.0
 """Longer than a server left at its defaults lets a client live that pings every 20 s."""
@@ -132,7 +132,7 @@ def test_04_a_waiting_shell_starts_when_the_other_ends(
             assert "position 1 in the queue: 1 exporter matches, it is in use" in said
             assert first.stdin is not None
             first.stdin.close()
-            assert first.wait(20) == 0
+            assert first.wait(120) == 0
             (mine,) = [
                 lease
                 for lease in lab.get("leases")["items"]
@@ -140,7 +140,7 @@ def test_04_a_waiting_shell_starts_when_the_other_ends(
                 and lease["spec"]["clientRef"]["name"] == "alice"
             ]
             started = float(read_until(second, "started=").rpartition("started=")[2])
-            assert second.wait(20) == 0
+            assert second.wait(120) == 0
     released = time.strptime(mine["status"]["endTime"], "%Y-%m-%dT%H:%M:%SZ")
     waited = started - (time.mktime(released) - time.timezone)
     assert waited <= 6.0 + 1.0, "the time of release is in whole seconds"
@@ -159,7 +159,7 @@ def test_06_expiry_hangs_up_on_the_command_and_frees_the_exporter(
         output = read_until(shell, "hung up")
         assert shell.stdout is not None
         output += shell.stdout.read()
-        assert shell.wait(20) == 42
+        assert shell.wait(120) == 42
     assert "Error" not in output
     assert not warnings_in(output)
     eventually(lambda: lab.status("expiring") == "Available", what="the exporter being free")
@@ -206,7 +206,7 @@ def test_07_a_transferred_lease_is_the_new_owners_at_once_and_the_old_owner_is_c
         shell.stdin.write("\n")
         shell.stdin.close()
         output = shell.stdout.read() if shell.stdout else ""
-        assert shell.wait(30) != 0
+        assert shell.wait(120) != 0
         assert log_of(boards["kept"]).count("power on") == before, "the old owner still got through"
     assert "transferred to another client" in output
     held = lab.get("leases", lease)
@@ -230,7 +230,7 @@ def test_09_a_shell_outlives_the_death_of_its_exporter(lab: Lab, alice: Path) ->
             shell.stdin.write("go\n")
             shell.stdin.close()
             output = read_until(shell, "=again=")
-            assert shell.wait(30) == 0
+            assert shell.wait(120) == 0
     assert "Error:" not in output
     name = lease["metadata"]["name"]
     assert lab.get("leases", name)["status"]["exporterRef"] == {"name": "mortal"}
@@ -281,7 +281,6 @@ def _policy(name: str, exporters: dict[str, str], **rule: object) -> tuple[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 def test_02_an_exporter_registers_is_listed_and_stays_connected(
     lab: Lab, alice: Path, boards: dict[str, Path]
 ) -> None:

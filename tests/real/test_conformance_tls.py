@@ -16,7 +16,7 @@ from bullpen.datadir import certificates
 from support.lab_helpers import Lab, at_once, warnings_in
 from support.real_service import Service, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 
 def has_ipv6() -> bool:

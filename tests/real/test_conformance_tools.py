@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from support.lab_helpers import Lab
 from support.real_service import BIN, Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 FIRMWARE = Path("/usr/lib/u-boot/qemu_arm64/u-boot.bin")
 

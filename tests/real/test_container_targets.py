@@ -17,8 +17,6 @@ from support.real_service import BIN, Service, eventually, running_service
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.patient,
-    pytest.mark.timeout(180),
     pytest.mark.skipif(not has_podman(), reason="podman and runc are not installed"),
     pytest.mark.skipif(os.geteuid() != 0, reason="instances need users of their own"),
 ]
@@ -190,11 +188,11 @@ def test_nothing_of_a_container_survives_the_service(fresh_service: Service, fil
     script = "from jumpstarter.utils.env import env\nwith env() as c: c.power.on(); input()\n"
     holder = shell(service, "killed", str(BIN / "python"), "-c", script)
     try:
-        eventually(lambda: running("sleep 98765"), seconds=60, what="a container")
+        eventually(lambda: running("sleep 98765"), seconds=120, what="a container")
         assert running("conmon")
         service.stop(signal.SIGKILL)
-        eventually(lambda: not running("sleep 98765"), seconds=60, what="the end of it")
-        eventually(lambda: not running(str(service.data)), seconds=60, what="the end of podman")
+        eventually(lambda: not running("sleep 98765"), seconds=120, what="the end of it")
+        eventually(lambda: not running(str(service.data)), seconds=120, what="the end of podman")
     finally:
         holder.kill()
         holder.communicate()

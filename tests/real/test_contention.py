@@ -19,7 +19,7 @@ from support.grpc_caller import Caller, calling
 from support.lab_helpers import GROUP, Lab
 from support.real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROUNDS = 25
 CLIENTS, EXPORTERS, LEASES_EACH = 30, 10, 3
@@ -72,7 +72,6 @@ async def callers(*configs: Path) -> AsyncIterator[list[Caller]]:
         yield [await stack.enter_async_context(calling(config)) for config in configs]
 
 
-@pytest.mark.timeout(240)
 async def test_04_fifty_leases_in_a_row_by_two_clients_on_one_exporter(lab: Lab) -> None:
     """With the real exporter: each lease reaches it, and it serves one at a time."""
     configs = [lab.client("fifty-a"), lab.client("fifty-b")]
@@ -115,7 +114,6 @@ async def test_04_fifty_leases_in_a_row_by_two_clients_on_one_exporter(lab: Lab)
     )
 
 
-@pytest.mark.timeout(120)
 async def test_thirty_clients_on_ten_exporters(lab: Lab, service: Service) -> None:
     """Each exporter is told of one lease at a time; everyone is served, and in turn."""
     service.kubectl("create", "namespace", "rush")

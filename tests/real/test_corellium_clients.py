@@ -23,7 +23,7 @@ CLIENTS = ROOT / ".venv" / "tools" / "corellium"
 SECONDS_MAX = 120.0
 FLAVORS = ["iphone6", "kronos"]
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 
 async def told(*command: str | Path, **environment: str) -> Any:

@@ -18,7 +18,7 @@ from bullpen.testing.fake_corellium import API_TOKEN, PROJECT
 from support.qemu_pools import EXAMPLES, shell, until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 NAME = "kronos"
 SECONDS_MAX = 120.0
@@ -27,13 +27,13 @@ SCRIPT = """\
 from jumpstarter.utils.env import env
 with env() as client:
     with client.serial.pexpect() as console:
-        console.expect("device ([a-z0-9]+)", timeout=30)
+        console.expect("device ([a-z0-9]+)", timeout=120)
         print("DEVICE", console.match[1].decode())
         console.sendline("history")
-        console.expect("you said: ([^\\r]*)\\r", timeout=30)
+        console.expect("you said: ([^\\r]*)\\r", timeout=120)
         print("FOUND", console.match[1].decode() or "nothing")
         console.sendline("a secret")
-        console.expect("you said: a secret", timeout=30)
+        console.expect("you said: a secret", timeout=120)
     client.power.cycle(wait=0)
     print("SWITCHED")
 """
@@ -52,7 +52,7 @@ def cloud(tmp_path: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def apply_pool(service: Service, url: str) -> None:

@@ -23,7 +23,7 @@ from support.qemu_pools import until
 from support.real_service import BIN, Service, eventually, free_port_base, running_service
 from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 POOL = Path(__file__).parents[2] / "examples" / "uboot-pool.yaml"
 CLAIM = POOL.with_name("claim.yaml")
@@ -35,7 +35,7 @@ CONNECTIONS = 8
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[ForeignProvider]:
     with running_foreign_provider(free_port_base(), "alice") as running:
-        eventually(running.answers, seconds=30, what="the issuer")
+        eventually(running.answers, seconds=120, what="the issuer")
         yield running
 
 
@@ -89,7 +89,7 @@ def test_a_newcomer_types_at_a_u_boot_prompt_after_one_click(
 
 
 def test_a_log_gets_no_link(lab: Service) -> None:
-    eventually(lambda: "Press Ctrl-C" in lab.log.read_text(), seconds=30, what="the announcement")
+    eventually(lambda: "Press Ctrl-C" in lab.log.read_text(), seconds=120, what="the announcement")
     log = lab.log.read_text()
     assert "bullpen dashboard" in log
     assert "link=" not in log
@@ -284,7 +284,6 @@ def test_a_page_is_correct_again_after_its_connection_was_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_ten_thousand_targets_are_searched_and_scrolled(
     fresh_service: Service, person: Person, tmp_path: Path
 ) -> None:
@@ -476,7 +475,7 @@ def test_an_image_is_flashed_and_the_screen_is_shown(
     page.get_by_role("button", name="Screen").click()
     vnc = page.get_by_role("region", name="Screen")
     expect(vnc).to_contain_text("Connected", timeout=BOOT_MS)
-    eventually(lambda: brightest(vnc) > 0, seconds=60, what="a picture on the screen")
+    eventually(lambda: brightest(vnc) > 0, seconds=120, what="a picture on the screen")
     for name, look in (("wide", None), ("narrow", NARROW)):
         if look is not None:
             page.set_viewport_size(look)  # type: ignore[arg-type]

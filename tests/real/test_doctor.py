@@ -14,7 +14,7 @@ import pytest
 from bullpen.cli.options import Exit
 from support.real_service import BIN
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 CHECKS = [
     "qemu", "qemu-img", "podman", "adb", "sandbox.user", "sandbox.files", "sandbox.network",

@@ -21,8 +21,6 @@ from support.ssh_hosts import has_sshd
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.patient,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not has_sshd(), reason="openssh-server is not installed"),
 ]
 
@@ -48,7 +46,7 @@ def cloud(tmp_path: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 @pytest.fixture
@@ -131,7 +129,7 @@ def test_an_account_that_refuses_is_named_and_nothing_is_created(lab: Service, c
         status: Any = lab.get("providerconfig", "aws").get("status") or {}
         return str(status.get("lastError", ""))
 
-    eventually(lambda: "parameters.region" in error(), seconds=60, what="the error")
+    eventually(lambda: "parameters.region" in error(), seconds=120, what="the error")
     right = {"spec": {"parameters": {"region": "eu-central-1"}}}
     lab.kubectl("patch", "providerconfig/aws", "--type=merge", "-p", json.dumps(right))
     eventually(lambda: not error(), seconds=90, what="the account answering again")

@@ -13,7 +13,7 @@ from bullpen.cli.options import Exit
 from support.qemu_pools import until
 from support.real_service import BIN, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 HOST = "127.0.0.2"
 """This machine under an address that no certificate has by default."""

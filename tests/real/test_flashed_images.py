@@ -21,7 +21,7 @@ from bullpen.drivers import flasher
 from bullpen.drivers.image_headers import ImageHeader
 from support.qemu_machine import ADDRESS, MIB, at_prompt, beginning, machine, prompt, refusal, told
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 SECRET = b"host-secret-text"
 ROOT = {"disks": [{"name": "root", "size": 8 * MIB}]}

@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import ApiClient, ApiException
 
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 GROUP, VERSION, NAMESPACE = "jumpstarter.dev", "v1alpha1", "default"
 EXPORTERS = (GROUP, VERSION, NAMESPACE, "exporters")

@@ -9,7 +9,7 @@ import pytest
 
 from support.qemu_machine import MIB, machine, prompt, refusal, told
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 ROOT = {"disks": [{"name": "root", "size": 8 * MIB}]}
 

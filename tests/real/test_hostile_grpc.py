@@ -18,7 +18,7 @@ from support.grpc_caller import calling
 from support.lab_helpers import Lab
 from support.real_service import running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 SEED = 20_260_102
 CALLS_PER_METHOD = 40

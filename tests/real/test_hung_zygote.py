@@ -19,9 +19,9 @@ from bullpen.placements.local import layout
 from bullpen.placements.local.layout import Layout
 from support.real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-WAIT_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 180.0
 API = "virtualtarget.jumpstarter.dev/v1alpha1"
 POOL: tuple[dict[str, Any], ...] = (
     {

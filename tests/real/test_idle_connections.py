@@ -18,7 +18,7 @@ import pytest
 from support.lab_helpers import Lab
 from support.real_service import BIN, Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 DESCRIPTORS = 1_024
 IDLE = 1_000
@@ -43,7 +43,7 @@ class LimitedService(Service):
         ]  # fmt: skip
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
-        eventually(self._ready, seconds=30, what="bullpen up being ready")
+        eventually(self._ready, seconds=120, what="bullpen up being ready")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from bullpen.placements.local import kvm
 from bullpen.placements.local.kvm import VERDICTS, Verdict
 from support.real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 BARE: dict[str, object] = {
     "arch": platform.machine(),

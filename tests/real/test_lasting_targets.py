@@ -18,7 +18,7 @@ import yaml
 from support.qemu_pools import CLASS, shell
 from support.real_service import Service, eventually, free_port_base, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 GROUP = "virtualtarget.jumpstarter.dev/v1alpha1"
 SECONDS = 90.0
@@ -106,7 +106,7 @@ def test_a_target_keeps_machine_disk_and_identity(lab: Service) -> None:
     # Two leases, one machine: neither a lease nor its end changes it.
     for _ in range(2):
         job = shell(lab, "vm", "j", "serial", "pipe", "--help")
-        said, _ = job.communicate(timeout=60)
+        said, _ = job.communicate(timeout=300)
         assert job.returncode == 0, said
     assert machine(lab) == first
 

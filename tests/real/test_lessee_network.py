@@ -17,7 +17,7 @@ from support.linux_guest import build, root_shell, with_network
 from support.qemu_machine import MIB, beginning, machine, make, prompt, refusal
 from support.real_service import eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 ROOT = {"disks": [{"name": "root", "size": 8 * MIB}]}
 
@@ -187,7 +187,7 @@ def test_a_guest_reaches_nothing_of_the_host_and_is_reached_by_its_forwarded_por
 def test_a_guest_of_a_class_that_asks_for_it_reaches_the_network(linux: dict[str, str]) -> None:
     own = own_address()
     with web(own) as public, guest(linux, network="user") as (run, _):
-        eventually(lambda: "fetched" in ask(run, own, public), seconds=40, what="an answer")
+        eventually(lambda: "fetched" in ask(run, own, public), seconds=120, what="an answer")
 
 
 def received(port: int) -> bytes:

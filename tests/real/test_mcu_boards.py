@@ -12,7 +12,7 @@ from jumpstarter.common.utils import serve
 from bullpen.drivers.qemu import Qemu
 from support import mcu_firmware
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 BOARDS: dict[str, tuple[dict[str, Any], str, Callable[[Path], Path]]] = {
     "uno": ({"arch": "avr"}, "firmware", mcu_firmware.uno),

@@ -27,8 +27,6 @@ from support.real_service import Service, eventually
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.patient,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a container's mounts"),
 ]
 
@@ -40,7 +38,7 @@ CONSOLE = (
     "with env() as client:\n"
     "    with client.serial.pexpect() as console:\n"
     "        console.logfile_read = sys.stdout.buffer\n"
-    "        console.expect('autoboot', timeout=30)\n"
+    "        console.expect('autoboot', timeout=120)\n"
     "print()\n"
 )
 
@@ -145,7 +143,7 @@ def test_a_lasting_machine_finds_its_disk_on_the_claim_again(
     first = lasting_pod(service, place / "lasts", claims, 8 * MIB)
     try:
         first.start()
-        eventually(lambda: len(machines()) == 1, seconds=60, what="the machine")
+        eventually(lambda: len(machines()) == 1, seconds=120, what="the machine")
         for _ in range(2):
             with leased(service, "lasts"):
                 assert len(machines()) == 1, "neither a lease nor its end changes it"
@@ -161,7 +159,7 @@ def test_a_lasting_machine_finds_its_disk_on_the_claim_again(
     second = lasting_pod(service, place / "lasts-again", claims, 16 * MIB)
     try:
         second.start()
-        eventually(lambda: len(machines()) == 1, seconds=60, what="the machine again")
+        eventually(lambda: len(machines()) == 1, seconds=120, what="the machine again")
     finally:
         second.stop()
         second.kill()

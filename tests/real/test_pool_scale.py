@@ -14,7 +14,7 @@ from support.grpc_caller import calling
 from support.qemu_pools import directories, until
 from support.real_service import Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 MEMBERS = 100
 SECONDS_MAX = 240.0

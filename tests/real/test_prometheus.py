@@ -21,7 +21,7 @@ import yaml
 from support.qemu_pools import apply_set
 from support.real_service import BIN, Service, eventually, free_port_base
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "monitor-prometheus.md"
@@ -127,7 +127,7 @@ def prometheus(lab: Service) -> Iterator[Prometheus]:
         eventually(
             lambda: [s["value"][1] for s in found.query('up{job="bullpen"}')] == ["1"],
             seconds=SECONDS_MAX,
-            what=f"a scrape: {(place / 'prometheus.log').read_text()}",
+            what=lambda: f"a scrape: {(place / 'prometheus.log').read_text()}",
         )
         yield found
     finally:

@@ -12,7 +12,7 @@ from support.grpc_caller import calling
 from support.lab_helpers import Lab
 from support.real_service import running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 FLOOD = 2_815
 """As many leases of ten years as one client once had."""

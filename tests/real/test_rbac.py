@@ -16,7 +16,7 @@ from support.client_certificates import authority, certificate
 from support.oidc_server import Provider, running_provider
 from support.real_service import Service, eventually, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 LEASE = """\
 apiVersion: jumpstarter.dev/v1alpha1

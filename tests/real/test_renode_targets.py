@@ -21,7 +21,7 @@ from support.mcu_firmware import cortex_m3
 from support.qemu_pools import shell, until
 from support.real_service import BIN, Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 STAND_IN = renode_stand_in.__file__
 RENODE = os.environ.get("RENODE") or STAND_IN

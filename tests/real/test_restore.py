@@ -16,7 +16,7 @@ import pytest
 from support.lab_helpers import GROUP, Lab, Refusal
 from support.real_service import Service, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 CONFIG = "backups: {every: 1s, keep: 3}\n"
 REFUSED = 9

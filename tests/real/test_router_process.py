@@ -48,11 +48,12 @@ def router(service: Service, *options: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
+        assert process.wait(120) == 0
         assert process.stdout is not None
         process.stdout.close()
 
 
+@pytest.mark.quiet
 def test_streams_of_a_separate_router_outlive_the_controller(fixed_service: Service) -> None:
     service = fixed_service
     client = service.create_client("alice")
@@ -85,23 +86,23 @@ def test_a_router_that_drains_tells_the_leases_and_what_it_cuts(fixed_service: S
         return service.kubectl("get", "events", "--field-selector", chosen, "-o", columns).stdout
 
     with (
-        router(service, "--drain", "6") as process,
+        router(service, "--drain", "15") as process,
         service.exporter(config),
         shell(service, client, "board=x") as opened,
     ):
         assert opened.press()
         process.send_signal(signal.SIGTERM)
         eventually(lambda: said("RouterDraining"), what="the warning")
-        assert "router extra stops; open streams may go on for 6s" in said("RouterDraining")
+        assert "router extra stops; open streams may go on for 15s" in said("RouterDraining")
         assert opened.press(), "the stream goes on"
         assert not said("StreamsCut")
-        eventually(lambda: said("StreamsCut"), seconds=30, what="the cut being said")
-        assert "router extra stops and cuts the open streams after 6s; connect" in said(
+        eventually(lambda: said("StreamsCut"), seconds=120, what="the cut being said")
+        assert "router extra stops and cuts the open streams after 15s; connect" in said(
             "StreamsCut"
         )
         ended = ("get", "leases", "-o", "jsonpath={.items[*].status.ended}")
         assert service.kubectl(*ended).stdout == "false", "the lease goes on"
-        assert process.wait(15) == 0
+        assert process.wait(120) == 0
         chosen = '.status.conditions[?(@.type=="Interrupted")]'
         cut = ("get", "leases", "-o", f"jsonpath={{.items[*]{chosen}.reason}}")
         assert service.kubectl(*cut).stdout == "StreamsCut"
@@ -128,9 +129,9 @@ def test_an_ended_lease_is_cut_at_a_separate_router_too(fixed_service: Service) 
                 "get", "leases.coordination.k8s.io", "router-extra", "-n", "kube-system", "-o", path
             ).stdout
 
-        eventually(lambda: carried() not in ("", "0"), seconds=20, what="a stream there")
+        eventually(lambda: carried() not in ("", "0"), seconds=120, what="a stream there")
         service.kubectl("delete", "leases.jumpstarter.dev", "--all")
-        eventually(lambda: carried() == "0", seconds=20, what="the stream being cut")
+        eventually(lambda: carried() == "0", seconds=120, what="the stream being cut")
         assert process.poll() is None
         shell.kill()
-        shell.wait(20)
+        shell.wait(120)

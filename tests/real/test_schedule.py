@@ -9,7 +9,7 @@ import pytest
 
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient]
+pytestmark = pytest.mark.real
 
 CLASSES = """
 apiVersion: device.jumpstarter.dev/v1alpha1

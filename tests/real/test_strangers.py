@@ -18,7 +18,7 @@ from support.grpc_caller import calling
 from support.lab_helpers import Lab
 from support.real_service import running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 REFUSED_CALLS = 1_000
 MESSAGE_BYTES = 900_000

@@ -12,7 +12,7 @@ import pytest
 
 from support.real_service import BIN, STOP_SECONDS_MAX
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 READY_SECONDS_MAX = 120.0
 

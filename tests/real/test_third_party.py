@@ -14,7 +14,7 @@ from bullpen.testing.provisioner_contract import ProvisionerContract
 from support import provisioner_guide
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 BIN = Path(sys.executable).parent
 

@@ -10,9 +10,9 @@ import pytest
 from support.lab_helpers import Lab, read_until
 from support.real_service import eventually, kill_family, running_service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-END_SECONDS = 40.0
+END_SECONDS = 180.0
 """The time-out is 10 s; the machine may be busy."""
 
 

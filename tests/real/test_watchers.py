@@ -18,7 +18,7 @@ import yaml
 
 from support.real_service import Service
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 WATCHERS = 1_000
 WRITERS = 16

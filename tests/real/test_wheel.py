@@ -13,7 +13,7 @@ import pytest
 from support.browser import Person, chromium
 from support.newcomer import types_at_a_prompt
 
-pytestmark = [pytest.mark.real, pytest.mark.patient, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -20,11 +20,12 @@ from pathlib import Path
 
 import yaml
 
+from bullpen.cli.connection import Api
 from support.real_service import BIN, Service, eventually, free_port_base
 
 STAND_IN = Path(__file__).parents[1] / "real" / "api_stand_in.py"
 STEP = 1
-TAKE_OVER_SECONDS_MAX = 30.0
+TAKE_OVER_SECONDS_MAX = 120.0
 """A hold lasts 15 s, and who stands by looks every 2 s."""
 
 WRITES = ("create", "update", "delete")
@@ -79,7 +80,7 @@ class Process:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(120)
 
 
 def _account(words: tuple[str, ...]) -> str:
@@ -104,6 +105,9 @@ class ClusterLab(Service):
 
         self.port = free_port_base()
         self.processes: dict[str, Process] = {}
+
+    def api(self) -> Api:
+        return Api.from_kubeconfig(self.data / "kubeconfig")
 
     def launch(self, name: str, *words: str) -> Process:
         """Start ``bullpen`` with these words, joined to the cluster."""
@@ -198,7 +202,7 @@ def stand_in(directory: Path) -> Iterator[Path]:
         yield directory / "kubeconfig"
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 @dataclass

@@ -25,7 +25,7 @@ from jumpstarter_protocol import (
     router_pb2_grpc,
 )
 
-CALL_SECONDS_MAX = 40.0
+CALL_SECONDS_MAX = 120.0
 
 
 class Caller:

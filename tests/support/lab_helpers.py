@@ -28,7 +28,7 @@ from support.real_service import BIN, MOCK, Service, eventually
 T = TypeVar("T")
 
 GROUP = "/apis/jumpstarter.dev/v1alpha1"
-START_SECONDS_MAX = 40.0
+START_SECONDS_MAX = 180.0
 MERGE = "application/merge-patch+json"
 
 
@@ -100,7 +100,7 @@ class Lab:
         connection = http.client.HTTPSConnection(
             str(parts.hostname),
             parts.port,
-            timeout=20,
+            timeout=60,
             context=ssl.create_default_context(cadata=authority),
         )
         return connection, {"Authorization": f"Bearer {user['token']}"}

@@ -10,8 +10,8 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMPT = "guest# "
-BOOT_SECONDS_MAX = 90
-COMMAND_SECONDS_MAX = 40
+BOOT_SECONDS_MAX = 300
+COMMAND_SECONDS_MAX = 120
 
 
 def build(directory: Path) -> dict[str, str]:

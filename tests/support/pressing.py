@@ -40,7 +40,7 @@ class Shell:
     def leave(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @contextlib.contextmanager

@@ -42,15 +42,15 @@ def prompt(client: Any) -> Iterator[Any]:
 @contextlib.contextmanager
 def at_prompt(client: Any) -> Iterator[Any]:
     with client.console.pexpect() as console:
-        console.expect("autoboot", timeout=40)
+        console.expect("autoboot", timeout=120)
         console.send("\n")
-        console.expect("=> ", timeout=20)
+        console.expect("=> ", timeout=120)
         yield console
 
 
 def told(console: Any, command: str) -> str:
     console.sendline(command)
-    console.expect("=> ", timeout=20)
+    console.expect("=> ", timeout=120)
     return bytes(console.before).decode()
 
 

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CLASS, SET = (
     dict(document) for document in yaml.safe_load_all((EXAMPLES / "uboot-pool.yaml").read_text())
 )
-READY_SECONDS = 40.0
+READY_SECONDS = 180.0
 
 
 def apply_class(service: Service, name: str, *, parameters: Any = None, **spec: Any) -> None:
@@ -90,5 +90,5 @@ def directories(service: Service) -> list[str]:
 
 
 def names(service: Service, name: str) -> list[str]:
-    found: Any = service.get("exporters", "-l", f"board={name}")["items"]
+    found: Any = service.get("exporters", labels=f"board={name}")["items"]
     return sorted(item["metadata"]["name"] for item in found)

@@ -15,14 +15,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import psutil
 import yaml
 
+from bullpen.cli.connection import Api, path_of, resource_named
+
 BIN = Path(sys.executable).parent
-READY_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
-RUN_SECONDS_MAX = 60.0
+READY_SECONDS_MAX = 180.0
+START_SECONDS_MAX = 180.0
+STOP_SECONDS_MAX = 120.0
+RUN_SECONDS_MAX = 180.0
 HANDSHAKE_SECONDS = 1.0
 
 PORT_OFFSETS = (0, 2, 3, 6)
@@ -30,12 +34,26 @@ PORT_OFFSETS = (0, 2, 3, 6)
 MOCK = {"power": {"type": "jumpstarter_driver_power.driver.MockPower"}}
 
 
-def eventually(done: Callable[[], object], *, seconds: float = 10.0, what: str = "") -> None:
-    """Look until ``done`` is true. Waiting for another process cannot be done otherwise."""
+PAUSE_SECONDS = (0.01, 0.25)
+"""Between two looks of ``eventually``: the first and the longest."""
+
+
+def eventually(
+    done: Callable[[], object], *, seconds: float = 60.0, what: str | Callable[[], str] = ""
+) -> None:
+    """Look until ``done`` is true. Waiting for another process cannot be done otherwise.
+
+    The end is far away, because it is reached only by a failure. ``what`` names what is waited
+    for; a function is called when the time is over, and may say what was seen last.
+    """
     deadline = time.monotonic() + seconds
+    pause, longest = PAUSE_SECONDS
     while not done():
-        assert time.monotonic() < deadline, f"{what or done} did not happen within {seconds} s"
-        time.sleep(0.05)
+        if time.monotonic() >= deadline:
+            text = what() if callable(what) else what
+            raise AssertionError(f"{text or done} did not happen within {seconds} s")
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
 
 
 def kill_family(process: subprocess.Popen[str]) -> None:
@@ -166,9 +184,20 @@ class Service:
     def kubectl(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         return self.run("kubectl", *arguments, **options)  # type: ignore[arg-type]
 
-    def get(self, *arguments: str) -> dict[str, object]:
-        """What ``kubectl get … -o json`` says."""
-        found: dict[str, object] = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+    def api(self) -> Api:
+        """A client of the API server in this process, for what is asked again and again."""
+        return Api.from_data(self.data)
+
+    def get(
+        self, kind: str, name: str = "", *, labels: str = "", namespace: str = "default"
+    ) -> dict[str, Any]:
+        """An object, or all of a kind, as the API server answers."""
+        with contextlib.closing(self.api()) as api:
+            found: dict[str, Any] = api.request(
+                "GET",
+                path_of(resource_named(kind), namespace, name),
+                query={"labelSelector": labels} if labels else None,
+            )
         return found
 
     def bullpen(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -178,12 +207,9 @@ class Service:
         return self.run("jmp", *arguments, **options)  # type: ignore[arg-type]
 
     def create_client(self, name: str, namespace: str = "default") -> Path:
-        """A client made by the real ``jmp admin``; returns its config file."""
+        """A new client; returns its config file. ``jmp admin``, which is slow, makes the same."""
         path = self.home / f"client-{namespace}-{name}.yaml"
-        self.jmp(
-            "admin", "create", "client", name, "-n", namespace, "--save", "--unsafe",
-            "--out", str(path),
-        )  # fmt: skip
+        self.bullpen("client", "create", name, "-n", namespace, "--out", str(path))
         return path
 
     def create_exporter(
@@ -195,13 +221,10 @@ class Service:
         export: dict[str, object] | None = None,
         **config: object,
     ) -> Path:
-        """An exporter made by the real ``jmp admin``; returns its config file."""
+        """A new exporter; returns its config file."""
         path = self.home / f"exporter-{namespace}-{name}.yaml"
         chosen = [part for key, value in labels.items() for part in ("-l", f"{key}={value}")]
-        self.jmp(
-            "admin", "create", "exporter", name, "-n", namespace, *chosen, "--save",
-            "--out", str(path),
-        )  # fmt: skip
+        self.bullpen("exporter", "create", name, "-n", namespace, *chosen, "--out", str(path))
         content = yaml.safe_load(path.read_text())
         content["export"] = export or MOCK
         content.update(config)
@@ -228,7 +251,7 @@ class Service:
                 meta = yaml.safe_load(config.read_text())["metadata"]
                 eventually(
                     lambda: self.exporter_status(meta["name"], meta["namespace"]) == "Available",
-                    seconds=20,
+                    seconds=START_SECONDS_MAX,
                     what=f"exporter {meta['name']} being available",
                 )
             yield process
@@ -236,8 +259,8 @@ class Service:
             kill_family(process)
 
     def exporter_status(self, name: str, namespace: str = "default") -> str:
-        path = "jsonpath={.status.exporterStatus}"
-        return self.kubectl("get", "exporter", name, "-n", namespace, "-o", path).stdout
+        found = self.get("exporter", name, namespace=namespace)
+        return str(found.get("status", {}).get("exporterStatus", ""))
 
 
 @contextlib.contextmanager

@@ -33,8 +33,8 @@ from support.real_service import Service, eventually
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 PYTHON = "/usr/bin/python3"
-START_SECONDS_MAX = 20.0
-END_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 120.0
+END_SECONDS_MAX = 120.0
 
 CONFIG = """\
 ListenAddress 127.0.0.1

@@ -20,9 +20,9 @@ def told(project: str, console: str) -> dict[str, Any]:
         client.power.on()
         created = driver.api.get_instance("by driver")
         with client.serial.pexpect() as line:
-            line.expect_exact("$ ", timeout=30)
+            line.expect_exact("$ ", timeout=120)
             line.sendline("hello")
-            line.expect("you said: (hello)", timeout=30)
+            line.expect("you said: (hello)", timeout=120)
             said = line.match[1].decode()
         client.power.off(destroy=True)
         left = driver.api.get_instance("by driver")

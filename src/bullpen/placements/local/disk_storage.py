@@ -32,6 +32,9 @@ TOOL_SECONDS_MAX = 3600.0
 COPIES_MAX = 2
 """Copies made at the same time: they compete for one disk."""
 
+SECTOR_BYTES = 512
+"""``qemu-img`` rounds the size of a new disk up to whole sectors."""
+
 FileVersion = tuple[int, ...] | None
 """What changes when anybody writes to a file: inode, sizes, times; None if it is gone."""
 
@@ -96,7 +99,7 @@ class LocalDiskStorage:
         if not path.exists():
             temporary = path.with_name(path.name + TEMPORARY)
             try:
-                await self._fill(temporary, step)
+                size = await self._fill(temporary, step)
                 _sync(temporary)
                 temporary.replace(path)
                 _sync(path.parent)
@@ -104,15 +107,19 @@ class LocalDiskStorage:
                 raise _failed(error) from None
             finally:
                 temporary.unlink(missing_ok=True)
+            # The tool has just written it: it need not be asked what it has written.
+            made = StoredDisk(virtual_bytes=size, allocated_bytes=_allocated(path))
+            self._seen[path] = (_version(path), made)
         return await self._stored(path)
 
-    async def _fill(self, temporary: Path, step: Create) -> None:
+    async def _fill(self, temporary: Path, step: Create) -> int:
+        """Write the content; returns the size of the disk for its machine."""
         source = await self._source(step)
         if source is None:
             assert step.size_bytes is not None, "a blank disk has a size"
             self._reserve(0)
             await _tool("create", "-q", "-f", "qcow2", str(temporary), str(step.size_bytes))
-            return
+            return -(-step.size_bytes // SECTOR_BYTES) * SECTOR_BYTES
         image, image_format = source
         info = await self._info(image, image_format)
         size = int(info["virtual-size"])
@@ -126,6 +133,8 @@ class LocalDiskStorage:
                         str(temporary))  # fmt: skip
         if step.size_bytes is not None and step.size_bytes > size:
             await _tool("resize", "-q", "-f", "qcow2", str(temporary), str(step.size_bytes))
+            return step.size_bytes
+        return size
 
     async def _source(self, step: Create) -> tuple[Path, str] | None:
         if step.copy_of is not None:
