@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -15,6 +16,7 @@ from support.lab_world import STUCK_AFTER, LabWorld
 
 S = ExporterStatusValue
 GRACE = presence.GRACE.total_seconds()
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -103,6 +105,39 @@ def test_after_a_restart_an_exporter_that_does_not_come_back_is_offline(world: L
             await asyncio.sleep(presence.START_GRACE.total_seconds() - 0.5)
             assert online(world), "it may be on its way with all the others"
             await asyncio.sleep(1)
+            assert not online(world)
+
+    world.run_without_service(story)
+
+
+@pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["ahead", "back"])
+def test_a_lost_connection_is_noticed_in_time_although_the_clock_was_set(
+    world: LabWorld, step: timedelta
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.player() as player:
+            await asyncio.sleep(60)
+            player.hang_up()
+            await asyncio.sleep(1)
+            world.wall.jump(step)
+            await asyncio.sleep(GRACE - 1.1)
+            assert online(world), "its grace has not passed"
+            await asyncio.sleep(1)
+            assert not online(world)
+
+    world.run(story)
+
+
+def test_after_a_restart_an_exporter_is_missed_in_time_although_the_clock_was_set_back(
+    world: LabWorld,
+) -> None:
+    async def story(world: LabWorld) -> None:
+        async with world.service(), world.player():
+            await asyncio.sleep(60)
+        async with world.service():
+            await asyncio.sleep(1)
+            world.wall.jump(-HOUR)
+            await asyncio.sleep(presence.START_GRACE.total_seconds())
             assert not online(world)
 
     world.run_without_service(story)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+import pytest
+
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.core.pools import refusals
@@ -189,5 +191,24 @@ def test_refused_labels_are_said_and_hold_up_nothing_else() -> None:
         guard.relabel = lambda _: None
         await world.ask("job", labels=labels)
         await world.until(lambda: world.got("job"), seconds=90)
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("step", [timedelta(hours=1), timedelta(hours=-1)], ids=["ahead", "back"])
+def test_a_refused_creation_is_tried_again_in_time_although_the_clock_was_set(
+    step: timedelta,
+) -> None:
+    world, guard = guarded()
+
+    async def story(world: World) -> None:
+        guard.create = lambda _: QUOTA
+        await world.make_class()
+        await world.make_set(min_available_replicas=1)
+        await world.until(lambda: world.status().refused_writes)
+        await world.sleep(30)
+        guard.create = lambda _: None
+        world.wall.jump(step)
+        await world.until(lambda: world.available(1), seconds=refusals.BACKOFF.cap.total_seconds())
 
     world.run(story)

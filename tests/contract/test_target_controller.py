@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,12 +24,14 @@ from bullpen.api.kinds.virtualtarget import (
 from bullpen.api.meta import ObjectMeta
 from bullpen.controllers.object_edit import change
 from bullpen.core.conditions import get
+from bullpen.core.targets.lasting_targets import BACK_OFF_MAX
 from bullpen.core.targets.profiles import PROVISIONER
 from bullpen.errors import NotFound, Refused
 from bullpen.provisioners.base import ExitReason, InstancePhase
 from support.pool_world import LABELS, NAMESPACE, World
 
 KEY = (NAMESPACE, "vm")
+HOUR = timedelta(hours=1)
 
 
 async def make(world: World, name: str = "vm", **spec: Any) -> VirtualTarget:
@@ -275,6 +278,24 @@ def test_a_machine_that_ended_is_started_again_as_its_policy_says(
         await world.always(lambda: machine(world) is None, seconds=600)
         await annotate(world, RESTART, "again")
         await world.until(lambda: ready(world))
+
+    World().run(story)
+
+
+@pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["ahead", "back"])
+def test_a_machine_that_keeps_ending_is_started_in_time_although_the_clock_was_set(
+    step: timedelta,
+) -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        for _ in range(4):
+            world.provisioner.crash(KEY)
+            await world.until(lambda: not ready(world))
+            await world.until(lambda: ready(world), seconds=400)
+        world.provisioner.crash(KEY)
+        await world.until(lambda: not ready(world))
+        world.wall.jump(step)
+        await world.until(lambda: ready(world), seconds=BACK_OFF_MAX.total_seconds())
 
     World().run(story)
 

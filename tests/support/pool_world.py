@@ -113,12 +113,12 @@ class Players:
         if key in self._connected:
             self._connected.discard(key)
             self._serving.discard(key)
-            self._world.connections.closed(key, now=self._world.clock.now(), unreachable=False)
+            self._world.connections.closed(key, unreachable=False)
             self._world.lab.presence_changed(key)
 
     async def _register(self, exporter: Exporter) -> None:
         """As the service does it: labels that are Jumpstarter's own are the exporter's to set."""
-        world, now = self._world, self._world.clock.now()
+        world, now = self._world, self._world.wall.now()
         kept = {
             k: v
             for k, v in exporter.metadata.labels.items()
@@ -143,7 +143,7 @@ class Players:
         await change_status(world.objects, world.views.exporters, changed, registered)
 
     async def _report(self, exporter: Exporter, value: ExporterStatusValue) -> None:
-        world, now = self._world, self._world.clock.now()
+        world, now = self._world, self._world.wall.now()
         newest = world.views.exporters.get(*key_of(exporter)) or exporter
         await change_status(
             world.objects,

@@ -184,7 +184,7 @@ class Lab:
         self.signals = Signals()
         self.routers = Routers(clock=self.clock)
         self.views.coordination.listen(self.routers.observe)
-        self.connections = Connections(started=self.clock.now())
+        self.connections = Connections(clock=self.clock)
         self.labs = Labs(
             objects,
             self.views,

@@ -154,7 +154,7 @@ class Exporters:
     async def report(self, exporter: Exporter, *, value: ExporterStatusValue, message: str) -> None:
         """Record an exporter's report. One that cannot be written now is written later."""
         now, key, uid = self._clock.now(), key_of(exporter), exporter.metadata.uid
-        self._connections.heard(key, now=now)
+        self._connections.heard(key)
         if value is ExporterStatusValue.AVAILABLE and not self._connections.connected(key):
             # An available exporter has no lease, whichever one it listened on here while another
             # process told it of leases.
@@ -182,16 +182,12 @@ class Exporters:
                     last = notice
                     yield notice
         finally:
-            self._connections.closed(key, now=self._clock.now(), unreachable=peer.unreachable)
+            self._connections.closed(key, unreachable=peer.unreachable)
             self._presence_changed(key)
 
     async def _catch_up(self, key: Key, uid: str) -> None:
-        """Read the API for an exporter that seems free, if it may have been told of a lease.
-
-        A previous process may have assigned it a lease that no view knows yet.
-        """
-        known = self._conversations.get(uid, NEW)
-        if known.told is None and not self._current(key, uid).leased:
+        """Read the API for an exporter that may have a lease that no view knows yet."""
+        if self._conversations.get(uid, NEW).doubts(self._current(key, uid)):
             self._views.exporters.observe(await self._objects.get(Exporter, *key))
 
     def listens(self, exporter: Exporter, lease: str) -> None:

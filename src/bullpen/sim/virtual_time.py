@@ -194,11 +194,8 @@ class SkewedClock:
     def __init__(self, base: Clock) -> None:
         self._base = base
         self.offset = timedelta(0)
-        self.highest = base.now()
-        """The latest time it showed before it was last set back."""
 
     def jump(self, by: timedelta) -> None:
-        self.highest = max(self.highest, self.now())
         self.offset += by
 
     def now(self) -> datetime:

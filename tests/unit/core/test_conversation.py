@@ -169,3 +169,31 @@ def test_an_exporter_hears_of_every_end_and_of_no_false_one(
     for one, two in zip(exporter.heard, exporter.heard[1:], strict=False):
         different = one.leased and two.leased and one.uid != two.uid
         assert not different, "between two leases there was none"
+
+
+@pytest.mark.parametrize(
+    ("events", "current", "doubts"),
+    [
+        pytest.param([], NONE, True, id="nothing was told here, so a lease may have been missed"),
+        pytest.param([], ONE, False, id="a lease is known"),
+        pytest.param([look(NONE)], NONE, False, id="told here that it has none"),
+        pytest.param([look(ONE)], ONE, False, id="told of the same lease"),
+        pytest.param([look(ONE)], NONE, True, id="the end of a lease is not believed at once"),
+        pytest.param(
+            [Listened(lease="one", uid="")], NONE, True, id="it listens on a lease not seen yet"
+        ),
+        pytest.param(
+            [Listened(lease="two", uid="")],
+            ONE,
+            True,
+            id="it listens on a later lease not seen yet",
+        ),
+        pytest.param(
+            [Listened(lease="one", uid="")], ONE, False, id="it listens on the lease that is known"
+        ),
+    ],
+)
+def test_what_is_read_anew_before_a_new_stream_says_it(
+    events: list[Looked | Listened | BecameAvailable], current: Notice, doubts: bool
+) -> None:
+    assert after(*events).state.doubts(current) is doubts

@@ -225,18 +225,20 @@ def test_what_the_next_pass_must_remember_is_in_the_status() -> None:
     later = NOON + seconds(60)
     unwatched = pool_status.surplus(owner(first), watched_since=later, now=later)
     assert unwatched == Surplus(since=NOON + seconds(60), count=1)
-    assert pool_status.start_history(owner(first), "r1").failures == failed_once().failures
+    assert (
+        pool_status.start_history(owner(first), "r1", now=NOON).failures == failed_once().failures
+    )
 
 
 def test_failures_of_an_older_revision_are_forgotten() -> None:
     first = pool_status.status(owner(), report(pool(), start_history=failed_once()), now=NOON)
-    assert pool_status.start_history(owner(first), "r2") == UNTRIED
+    assert pool_status.start_history(owner(first), "r2", now=NOON) == UNTRIED
 
 
 def test_a_revision_that_started_is_trusted_until_it_fails() -> None:
     good = pool_status.status(owner(), report(pool(), start_history=TRUSTED), now=NOON)
-    assert pool_status.start_history(owner(good), "r1").trusted
-    assert not pool_status.start_history(owner(good), "r2").trusted
+    assert pool_status.start_history(owner(good), "r1", now=NOON).trusted
+    assert not pool_status.start_history(owner(good), "r2", now=NOON).trusted
     bad = pool_status.status(owner(good), report(pool(), start_history=failed_once()), now=NOON)
     assert bad.proven_revision == ""
 

@@ -30,12 +30,13 @@ REPORT_RETRY = timedelta(seconds=5)
 
 
 class Connections:
-    """Which exporters are connected, and since when the others are not."""
+    """Which exporters are connected, and since when in steady time the others are not."""
 
-    def __init__(self, *, started: datetime) -> None:
-        self._started = started
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._started = clock.steady()
         self._open: dict[Key, int] = {}
-        self._lost: dict[Key, datetime] = {}
+        self._lost: dict[Key, timedelta] = {}
         """Since when an exporter has been missed."""
 
         self._unreachable: set[Key] = set()
@@ -53,12 +54,12 @@ class Connections:
         if self._open[key] == 1:
             self._tell(key)
 
-    def closed(self, key: Key, *, now: datetime, unreachable: bool) -> None:
+    def closed(self, key: Key, *, unreachable: bool) -> None:
         """A connection ended; ``unreachable``: because the exporter's machine was silent."""
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
-            self._lost[key] = now
+            self._lost[key] = self._clock.steady()
             if unreachable:
                 self._unreachable.add(key)
             self._tell(key)
@@ -67,10 +68,10 @@ class Connections:
         for listener in self._listeners:
             listener(key)
 
-    def heard(self, key: Key, *, now: datetime) -> None:
+    def heard(self, key: Key) -> None:
         """The exporter called without a connection: it is about to connect, or just left."""
         if key not in self._open:
-            self._lost[key] = now
+            self._lost[key] = self._clock.steady()
             self._unreachable.discard(key)
 
     def connected(self, key: Key) -> bool:
@@ -81,12 +82,12 @@ class Connections:
         self._lost.pop(key, None)
         self._unreachable.discard(key)
 
-    def missed_at(self, key: Key) -> datetime:
-        """When an exporter that is not connected counts as offline."""
-        lost = self._lost.get(key)
+    def missed_in(self, key: Key) -> timedelta:
+        """How long until an exporter that is not connected counts as offline; at most 0 if it does."""
+        lost, steady = self._lost.get(key), self._clock.steady()
         if lost is None:
-            return self._started + presence.START_GRACE
-        return lost if key in self._unreachable else lost + presence.GRACE
+            return self._started + presence.START_GRACE - steady
+        return lost - steady + (timedelta(0) if key in self._unreachable else presence.GRACE)
 
 
 Edit = Callable[[Exporter], ExporterStatus]
@@ -249,7 +250,8 @@ class PresenceReconciler:
         if not presence.online(exporter):
             return Outcome()
         now = self._clock.now()
-        due = presence.gone_at(exporter, self._connections.missed_at(key), now=now)
+        missed = now + self._connections.missed_in(key)
+        due = presence.gone_at(exporter, missed, now=now)
         if due > now:
             return Outcome(wake_at=due)
         text = "the connection was lost"

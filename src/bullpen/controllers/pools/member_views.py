@@ -104,6 +104,9 @@ class MemberViews:
         self._unleased: dict[str, timedelta] = {}
         """By uid, the steady time at which a member's lease ended."""
 
+        self._lost: dict[str, timedelta] = {}
+        """By uid, the steady time at which a member that was ready no longer was."""
+
         views.exporters.listen(self._changed)
         views.secrets.listen(self._secret_changed)
         instance_view.listen(self._stir)
@@ -185,6 +188,7 @@ class MemberViews:
     def _member(self, entry: _Entry, view: _MemberView, revision: str, now: datetime) -> Member:
         exporter = entry.exporter
         unleased = self._unleased.get(exporter.metadata.uid)
+        lost = self._lost.get(exporter.metadata.uid)
         token = self._blueprints.token(exporter)
         seen = Sighting(
             exporter=exporter,
@@ -192,6 +196,7 @@ class MemberViews:
             leased=self._is_leased(exporter),
             unleased_since=self._wall.of(self._started if unleased is None else unleased),
             reset_at=None if unleased is None else self._wall.of(unleased),
+            offline_since=None if lost is None else self._wall.of(lost),
             leaving=exporter.metadata.uid in view.removals,
             stale=self._instance_view.is_stale(exporter, token),
         )
@@ -218,8 +223,17 @@ class MemberViews:
             self._by_uid[after.uid].put(new)
             if old is not None and old.status.lease_ref and not new.status.lease_ref:
                 self._unleased[new.metadata.uid] = self._clock.steady()
+            self._note_readiness(new)
         elif old is not None:
             self._unleased.pop(old.metadata.uid, None)
+            self._lost.pop(old.metadata.uid, None)
+
+    def _note_readiness(self, exporter: Exporter) -> None:
+        """Note when a member is no longer ready, or was already when this process first saw it."""
+        if presence.online(exporter) and presence.registered(exporter):
+            self._lost.pop(exporter.metadata.uid, None)
+        elif members.was_ready(exporter):
+            self._lost.setdefault(exporter.metadata.uid, self._clock.steady())
 
     def _leave(self, uid: str, exporter: Exporter) -> None:
         view = self._by_uid[uid]

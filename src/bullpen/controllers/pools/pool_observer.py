@@ -199,7 +199,7 @@ class PoolObserver:
                 now=now,
             ),
             start_history=pool_status.start_history(
-                owner, revision, throttle=self._tuning.throttle
+                owner, revision, throttle=self._tuning.throttle, now=now
             ),
         )
 

@@ -66,6 +66,16 @@ class Conversation:
 
     awaited: Activity | None = None
 
+    def doubts(self, current: Notice) -> bool:
+        """Whether ``current`` must be read anew before a new stream of the exporter says it.
+
+        Another process may have assigned the exporter a lease that no view here knows yet, and
+        the exporter may have told this process so by listening on it.
+        """
+        if self.told is None:
+            return not current.leased
+        return self.told.is_over(current)
+
 
 NEW = Conversation()
 

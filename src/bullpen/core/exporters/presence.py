@@ -53,7 +53,7 @@ def patience(exporter: Exporter) -> timedelta:
 
 
 def gone_at(exporter: Exporter, missed: datetime, *, now: datetime) -> datetime:
-    """When an exporter that this process has missed since ``missed`` counts as offline.
+    """When an exporter counts as offline that does so at ``missed`` as far as this process knows.
 
     Around a change of leader, another process may have seen the exporter later. Two processes
     that each trusted only their own view would overwrite each other as fast as they can write.

@@ -166,6 +166,9 @@ class Sighting:
     reset_at: datetime | None = None
     """When its last lease ended, if this process saw that."""
 
+    offline_since: datetime | None = None
+    """When it was no longer ready, if this process saw that."""
+
     leaving: bool = False
     """It was removed by name."""
 
@@ -247,7 +250,9 @@ def _is_young(seen: Sighting, now: datetime, patience: Patience) -> bool:
     """Whether it was never ready, or too briefly to be useful."""
     if not was_ready(seen.exporter):
         return True
-    return now - (ready_at(seen.exporter) or seen.backing.since) < patience.stable_after
+    age = now - (ready_at(seen.exporter) or seen.backing.since)
+    # A member that became ready in the future did so before the clock was set back.
+    return timedelta(0) <= age < patience.stable_after
 
 
 def _winding_down(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
@@ -269,14 +274,21 @@ def _offline(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:
     """The member may come back; a lease on it waits without a limit."""
     if seen.leased:
         return _Verdict(phase=Phase.OFFLINE)
-    conditions = seen.exporter.status.conditions
-    found = (get(conditions, "Online"), get(conditions, "Registered"))
-    since = max(c.last_transition_time for c in found if c is not None and not _is_true(c))
+    since = seen.offline_since or _not_ready_since(seen.exporter)
     due = times.shifted(since, patience.offline_max)
     if due > now:
         return _Verdict(phase=Phase.OFFLINE, due=due)
     text = f"offline since {since:%H:%M:%S} UTC"
     return _Verdict(phase=Phase.CRASHED, cause="Offline", detail=text)
+
+
+def _not_ready_since(exporter: Exporter) -> datetime:
+    """Since when a member that was ready is offline or not registered, as its conditions say."""
+    found = (
+        get(exporter.status.conditions, "Online"),
+        get(exporter.status.conditions, "Registered"),
+    )
+    return max(c.last_transition_time for c in found if c is not None and not _is_true(c))
 
 
 def _booting(backing: Backing, now: datetime, patience: Patience) -> _Verdict:

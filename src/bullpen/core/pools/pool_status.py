@@ -141,16 +141,25 @@ def _instance(member: Member) -> str:
 
 
 def start_history(
-    owner: ExporterSet, revision: str, *, throttle: StartThrottle = START_THROTTLE
+    owner: ExporterSet,
+    revision: str,
+    *,
+    throttle: StartThrottle = START_THROTTLE,
+    now: datetime,
 ) -> StartHistory:
-    """The start history of members of ``revision``, as recorded in the status of ``owner``."""
+    """The start history of members of ``revision``, as recorded in the status of ``owner``.
+
+    A failure in the future was recorded before the clock was set back. It counts as one of now, so
+    that its pause ends, and members that become ready from now on count as successes.
+    """
     found = owner.status.start_failures
     failures = None
     if found is not None and found.revision == revision:
+        at = min(found.last_time, now)
         failures = Failures(
             count=found.count,
-            at=found.last_time,
-            retry_at=found.retry_time,
+            at=at,
+            retry_at=at + (found.retry_time - found.last_time),
             reason=found.reason,
             detail=found.message,
         )

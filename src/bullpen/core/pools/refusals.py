@@ -51,6 +51,10 @@ class Refusal:
     reason: str
     message: str
 
+    def is_due(self, now: datetime) -> bool:
+        """Whether to try again; ``at`` lies in the future if the clock was set back since."""
+        return not self.at <= now < self.retry_at
+
     @property
     def condition_reason(self) -> str:
         return f"{self.operation}Refused"
@@ -90,7 +94,7 @@ def permitted(refusal: Refusal | None, wanted: Sequence[A], *, now: datetime) ->
     """The operations to carry out now: all, none before the next try, and then a single one."""
     if refusal is None:
         return wanted
-    return wanted[:1] if refusal.retry_at <= now else ()
+    return wanted[:1] if refusal.is_due(now) else ()
 
 
 def hold(refusal: Refusal) -> Hold:

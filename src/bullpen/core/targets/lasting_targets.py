@@ -265,7 +265,8 @@ def _stopped(seen: TargetView, now: datetime) -> Verdict:
     pending = TargetPhase.PENDING
     if seen.problem is not None or seen.profile is None:
         return _blocked(seen)
-    if ended is not None and ended.retry_time > now:
+    # An end in the future was recorded before the clock was set back.
+    if ended is not None and ended.last_time <= now < ended.retry_time:
         text = f"it ended {ended.count} times in a row: {ended.message}"
         return Verdict(
             phase=pending, reason="BackOff", message=text, wake_at=ended.retry_time, ended=ended
