@@ -226,7 +226,15 @@ class Model:
         self.now = 0.0
         self.broken: list[Violation] = []
         self.truth = Truth(lambda: self.now, self.broken.append)
-        self.history = History(self.truth, lambda: self.now, self.broken.append, slack=1.0)
+        self.behind_since: float | None = None
+        """Since when a process has known nothing new."""
+
+        self.history = History(
+            self.truth, lambda: self.now, self.broken.append, last_seen=self.last_seen, slack=1.0
+        )
+
+    def last_seen(self) -> float:
+        return self.now if self.behind_since is None else self.behind_since
 
     def write(self, value: Raw) -> None:
         where = (value["kind"], "default", value["metadata"]["name"])
@@ -302,6 +310,17 @@ def test_a_token_for_an_ended_lease_is_found_once_everybody_must_know() -> None:
     model.history.minted("default", "alice", "a", token("uid-a"))
     assert not model.broken
     model.now = 2.0
+    model.history.minted("default", "alice", "a", token("uid-a"))
+    assert "not active" in model.broken[0].message
+
+
+def test_a_token_of_a_process_that_hung_counts_from_what_it_knew() -> None:
+    model = Model()
+    model.write(lease("a", exporter="e", epoch=1, ended=True))
+    model.now, model.behind_since = 9.0, 0.5
+    model.history.minted("default", "alice", "a", token("uid-a"))
+    assert not model.broken
+    model.behind_since = 2.0
     model.history.minted("default", "alice", "a", token("uid-a"))
     assert "not active" in model.broken[0].message
 

@@ -33,10 +33,14 @@ class History:
         time: Callable[[], float],
         broken: Callable[[Violation], None],
         *,
+        last_seen: Callable[[], float],
         slack: float,
     ) -> None:
+        """``last_seen``: the oldest time whose state a process that hung or was cut off may use."""
         self.slack = slack
         """Seconds for which the end of a lease may remain unnoticed."""
+
+        self._last_seen = last_seen
 
         self.count = 0
         self._truth = truth
@@ -97,12 +101,12 @@ class History:
         claims = _claims(token)
         promise = "a dial token is minted for the holder of an active lease"
         if lease is None:
-            if self._late(str(claims["lease"])):
+            if self._late(str(claims["lease"]), self._last_seen()):
                 self._break(promise, f"there is no lease {name}")
             return
         if lease["metadata"]["uid"] != claims["lease"]:
             self._break(promise, f"the token is not for lease {name}")
-        if not is_active(lease) and self._late(str(claims["lease"])):
+        if not is_active(lease) and self._late(str(claims["lease"]), self._last_seen()):
             self._break(promise, f"lease {name} is not active")
         holder = status(lease).get("clientRef", {}).get("name", client)
         current = claims["epoch"] == status(lease).get("epoch")
@@ -153,7 +157,7 @@ class History:
     def streams(self, leases: list[str]) -> None:
         """These leases have open streams."""
         for uid in leases:
-            if self._late(uid):
+            if self._late(uid, self._time()):
                 self._break("streams are cut when their lease ends", f"lease uid {uid}")
 
     # Checks in hindsight
@@ -175,10 +179,10 @@ class History:
         found = self._truth.get("Lease", namespace, name)
         return str(found["metadata"]["uid"]) if found is not None else ""
 
-    def _late(self, uid: str) -> bool:
-        """Whether a lease ended longer ago than the time allowed to notice it."""
+    def _late(self, uid: str, known: float) -> bool:
+        """Whether what is known at ``known`` includes the end of a lease."""
         ended = self._ended.get(uid)
-        return ended is not None and self._time() - ended > self.slack
+        return ended is not None and known - ended > self.slack
 
     def _break(self, promise: str, message: str) -> None:
         self._broken(Violation(promise, message, self._time()))

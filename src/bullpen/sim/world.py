@@ -85,14 +85,16 @@ class World:
         """Uids of objects that an operator has deleted."""
 
         self.truth = Truth(loop.time, self.breaks)
-        slack = KNOWN_LATE + 3 * plan.weather.lag_max + 4 * plan.weather.delay_max
-        slack += STALE_MAX if plan.weather.stale else 0.0
-        self.history = History(self.truth, loop.time, self.breaks, slack=slack)
-        self._watch_truth(slack)
         ids = RandomIds(self.chance("ids"))
         self.disk = Disk(self.chance("disk"), self.truth.committed, history=plan.weather.history)
         self.hangs = Hangs()
         self.api = PlayedApi(self.chance("api"), plan.weather, self.hangs)
+        slack = KNOWN_LATE + 3 * plan.weather.lag_max + 4 * plan.weather.delay_max
+        slack += STALE_MAX if plan.weather.stale else 0.0
+        self.history = History(
+            self.truth, loop.time, self.breaks, last_seen=self.api.last_seen, slack=slack
+        )
+        self._watch_truth(slack)
         self.home: EmbeddedHome | ClusterHome
         if plan.home is Home.EMBEDDED:
             self.home = EmbeddedHome(self.disk, self.clock, ids, self.api)
