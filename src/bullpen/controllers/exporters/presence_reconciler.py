@@ -83,7 +83,7 @@ class Connections:
         self._unreachable.discard(key)
 
     def missed_in(self, key: Key) -> timedelta:
-        """How long until an exporter that is not connected counts as offline; at most 0 if it does."""
+        """Time until an exporter that is not connected counts as offline; 0 or less if it does."""
         lost, steady = self._lost.get(key), self._clock.steady()
         if lost is None:
             return self._started + presence.START_GRACE - steady
