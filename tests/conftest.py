@@ -46,6 +46,7 @@ class FilesAndTests(LoadFileScheduling):  # type: ignore[misc]  # it has no type
         return nodeid if Path(file).name in ONE_BY_ONE else file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     return FilesAndTests(config, log) if config.getoption("dist") == "loadfile" else None
 
