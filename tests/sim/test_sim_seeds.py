@@ -18,6 +18,7 @@ MANY = {
     Size.DENSE: 1,
     Size.LASTING: 8,
     Size.CLAIMS: 4,
+    Size.EXTREMES: 6,
 }
 """Seeds of each home in `make test`; `make soak` runs as many as there is time for.
 

@@ -43,6 +43,9 @@ class Size(StrEnum):
     CLAIMS = "claims"
     """Claims for several targets compete with leases. No other size has claims."""
 
+    EXTREMES = "extremes"
+    """Beside ordinary work, people write objects whose fields are at the limits of their schema."""
+
 
 class Act(StrEnum):
     """What a step does."""
@@ -60,6 +63,7 @@ class Act(StrEnum):
     DELETE_LEASE = "delete-lease"
     DELETE_EXPORTER = "delete-exporter"
     CLAIM = "claim"
+    EXTREME = "extreme"
 
     # The same, with a pool of lasting targets
     SCALE_POOL = "scale-pool"
@@ -131,7 +135,7 @@ LASTING_WORK: Mapping[Act, int] = {
 }
 """The same in a lab with a pool of lasting targets."""
 
-WORKS = (*WORK, *LASTING_WORK, Act.CLAIM, Act.GROW_DISKS)
+WORKS = (*WORK, *LASTING_WORK, Act.CLAIM, Act.EXTREME, Act.GROW_DISKS)
 FAULTS = tuple(act for act in Act if act not in WORKS)
 ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
 """Faults with a chance of their own: adding one changes no other step of any seed."""
@@ -243,6 +247,9 @@ class _Extent:
     claims: int = 0
     """The same of claims."""
 
+    extremes: int = 0
+    """The same of objects at the limits of their schema."""
+
     faults: tuple[float, float]
     """The share of steps that are faults."""
 
@@ -348,6 +355,16 @@ EXTENTS: Mapping[Size, _Extent] = {
         durations=(10, 30, 120),
         events=0.3,
     ),
+    Size.EXTREMES: _Extent(
+        lasts=(10.0, 40.0),
+        steps=(5, 25),
+        extremes=60,
+        faults=(0.1, 0.4),
+        boards=(1, 2),
+        pools=(0, 1),
+        ceilings=(1, 3),
+        events=0.3,
+    ),
 }
 
 
@@ -426,6 +443,8 @@ def _steps(
     work = dict(LASTING_WORK) if extent.lasting else {**WORK, Act.LEASE: extent.leases}
     if extent.claims:
         work[Act.CLAIM] = extent.claims
+    if extent.extremes:
+        work[Act.EXTREME] = extent.extremes
     count = chance.randint(*extent.steps)
     share = chance.uniform(*extent.faults) if faults else 0.0
     found: list[tuple[float, Act, int]] = []

@@ -15,6 +15,7 @@ from bullpen.services.callers import Claim
 from bullpen.services.lease_requests import Edit
 from bullpen.sim.claimants import Claimant
 from bullpen.sim.clients import Client, Job
+from bullpen.sim.extremes import Extremist
 from bullpen.sim.lasting_operator import LastingOperator
 from bullpen.sim.network import router_link
 from bullpen.sim.operators import CLIENTS, OTHER, SPACE, STRANGER, Operator
@@ -57,6 +58,7 @@ class Story:
             Act.STOP_TARGET: self._lasting.stop_target,
             Act.GROW_DISKS: self._grow_disks,
             Act.CLAIM: Claimant(world, operator).claim,
+            Act.EXTREME: Extremist(operator).write,
             Act.CRASH: self._crash,
             Act.SUCCESSION: self._succession,
             Act.CUT_CLIENT: self._cut_client,
