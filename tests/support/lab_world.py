@@ -37,6 +37,8 @@ from bullpen.services.claims import Claims
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
 from bullpen.services.grpc.claims import ClaimServicer
+from bullpen.services.grpc.client import ClientServicer
+from bullpen.services.grpc.controller import ControllerServicer
 from bullpen.services.leases import Leases
 from bullpen.services.peers import Peer
 from bullpen.services.routing import Router
@@ -76,6 +78,8 @@ class LabWorld:
     exporters: Exporters
     switchboard: Switchboard
     claims: ClaimServicer
+    client_calls: ClientServicer
+    controller_calls: ControllerServicer
     claim_service: Claims
     sessions: SessionRecorder
 
@@ -126,6 +130,7 @@ class LabWorld:
         services = Services.of(lab)
         self.leases, self.exporters = services.leases, services.exporters
         self.switchboard, self.claims = services.switchboard, services.claim_calls
+        self.client_calls, self.controller_calls = services.client, services.controller
         self.claim_service = services.claims
         lab.routers.set_local(Router("router:1", lambda: 0))
         async with lab.running(CONTROLLERS):
