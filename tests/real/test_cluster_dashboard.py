@@ -127,8 +127,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory, issuer: Provider) -> Iterator[
             cluster.end_all()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def browser() -> Iterator[Browser]:
+    """For one test: while Playwright runs, this thread cannot run another event loop."""
     with chromium() as running:
         yield running
 

@@ -15,6 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from jumpstarter_protocol import client_pb2, kubernetes_pb2
 
+from bullpen.core.leases.sessions import PROBE_BYTES_MAX, PROBE_LENGTH_MAX
+from bullpen.kit import times
 from support.grpc_caller import calling
 from support.lab_helpers import Lab, Refusal
 from support.real_service import Service, eventually
@@ -242,18 +244,25 @@ def test_sessions_are_written_down_and_probes_are_not(
     assert done.returncode == 0
     name = done.stdout.partition("Acquiring lease ")[2].split()[0]
 
-    def sessions() -> list[dict[str, Any]]:
-        return list(lab.get("leases", name)["status"].get("sessions", []))
-
-    eventually(lambda: len(sessions()) == 3, what="three sessions")
     counted = {"endTime", "bytesFromClient", "bytesFromExporter"}
-    eventually(lambda: all(counted <= set(session) for session in sessions()), what="their ends")
-    for session in sessions():
+
+    def ended() -> list[dict[str, Any]]:
+        sessions = lab.get("leases", name)["status"].get("sessions", [])
+        return [session for session in sessions if counted <= set(session)]
+
+    def used() -> list[dict[str, Any]]:
+        return [session for session in ended() if session["bytesFromClient"] > PROBE_BYTES_MAX]
+
+    eventually(lambda: len(used()) == 3, what="the ends of three sessions")
+    for session in used():
         assert session["client"] == "alice"
-        assert session["bytesFromClient"] > 200
-        assert session["bytesFromExporter"] > 200
+        assert session["bytesFromExporter"] > PROBE_BYTES_MAX
         assert session["startTime"] <= session["endTime"]
-    assert len({session["stream"] for session in sessions()}) == 3
+    assert len({session["stream"] for session in used()}) == 3
+    # On a busy machine a probe may last so long that it was written down while it was open.
+    for probe in (session for session in ended() if session not in used()):
+        begun, end = (times.parse(probe[name]) for name in ("startTime", "endTime"))
+        assert end - begun >= PROBE_LENGTH_MAX
     eventually(
         lambda: {"SessionStarted", "SessionEnded"} <= set(lab.events(name)),
         what="events about them",
