@@ -1,45 +1,47 @@
-"""Objects at the limits of their schema, as the simulator writes them."""
+"""Objects at the extremes of their schema, as the simulator writes them."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
-from bullpen.sim.extremes import at_limits, fields_of
+from bullpen.sim.extremes import at_extremes
 from bullpen.sim.operators import GROUP, object_of
+from bullpen.sim.schema_extremes import extremes_of, with_value
 
 LEASE = object_of(GROUP, "Lease", "a", spec={"clientRef": {"name": "alice"}, "duration": "10s"})
-
-
-def test_every_field_of_a_schema_reaches_its_limits() -> None:
-    schema = {
-        "properties": {
-            "size": {"type": "integer", "format": "int32", "minimum": 0},
-            "rule": {"type": "string", "enum": ["A", "B"]},
-            "name": {"type": "string", "maxLength": 63, "pattern": "^a"},
-            "below": {"properties": {"on": {"type": "boolean"}}},
-            "tags": {
-                "type": "object",
-                "maxProperties": 2,
-                "additionalProperties": {"type": "string"},
-            },
-            "list": {"type": "array", "maxItems": 3, "items": {"type": "string"}},
-            "begin": {"type": "string", "format": "date-time"},
-        }
+SCHEMA: dict[str, Any] = {
+    "properties": {
+        "size": {"type": "integer", "minimum": -7},
+        "rule": {"type": "string", "enum": ["A", "B"]},
+        "name": {"type": "string", "maxLength": 12},
+        "below": {"properties": {"on": {"type": "boolean"}}},
+        "list": {"type": "array", "maxItems": 5, "items": {"type": "integer"}},
     }
-    fields = dict(fields_of(schema, {"list": ["x"]}))
-    assert fields["size",] == (0, 0, 2**31 - 1)
-    assert fields["rule",] == ("A", "B")
-    assert fields["name",] == ("a", "a" * 63)
-    assert fields["below", "on"] == (False, True)
-    assert fields["list",] == ([], ["x", "x", "x"])
-    empty, long, many = fields["tags",]
-    assert (empty, [len(key) for key in long], len(many)) == ({}, [63], 2)
-    assert "1970-01-01T00:00:00Z" in fields["begin",]
-    assert len(fields) == 7
+}
 
 
-def test_a_document_differs_in_at_most_three_fields_and_the_original_stays() -> None:
-    found = [at_limits(LEASE, random.Random(seed)) for seed in range(50)]
+def test_every_field_of_a_schema_has_its_extremes() -> None:
+    found: dict[Any, list[Any]] = {}
+    for path, value in extremes_of(SCHEMA, ()):
+        found.setdefault(path, []).append(value)
+    assert -7 in found["size",]
+    assert 2**63 - 1 in found["size",]
+    assert found["rule",] == ["A", "B"]
+    assert "x" * 12 in found["name",]
+    assert found["below", "on"] == [True, False]
+    assert [len(value) for value in found["list",]] == [0, 5]
+    assert 0 in found["list", 0]
+
+
+def test_a_value_is_put_where_nothing_was() -> None:
+    changed = with_value({"size": 1}, SCHEMA, ("below", "on"), True)
+    assert changed == {"size": 1, "below": {"on": True}}
+    assert with_value(changed, SCHEMA, ("list", 0), 3)["list"] == [3]
+
+
+def test_few_fields_change_and_the_original_stays() -> None:
+    found = [at_extremes(LEASE, random.Random(seed)) for seed in range(400)]
     assert LEASE["spec"] == {"clientRef": {"name": "alice"}, "duration": "10s"}
     assert any(one["spec"].get("duration") == "1ns" for one in found)
     assert any("tags" in one["spec"] for one in found)

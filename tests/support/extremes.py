@@ -1,52 +1,15 @@
-"""Objects with one field at an extreme of what its type can hold, derived from the schemas.
-
-What is generated need not be valid: admission may refuse it. What admission accepts, the
-service must be able to live with.
-"""
+"""Objects of every kind with one field at an extreme of what its type can hold."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from bullpen.api.resource import Resource
 from bullpen.api.resources import RESOURCES
+from bullpen.sim.schema_extremes import Json, Path, extremes_of, with_value
 
-Json = Any
-Path = tuple[str | int, ...]
-
-TIMES = (
-    "0001-01-01T00:00:00Z",
-    "0001-01-02T00:00:00Z",
-    "1969-12-31T23:59:59Z",
-    "2969-12-31T23:59:59Z",
-    "9999-12-31T23:59:59Z",
-    "9999-12-31T23:59:59.999999999Z",
-    "9999-12-31T23:59:59-00:01",
-)
-DURATIONS = ("0s", "1ns", "-1ns", "2562047h47m16.854775807s", "-2562047h47m16s", "876000h")
-TEXTS = (
-    "",
-    " ",
-    "a",
-    "x" * 63,
-    "x" * 254,
-    "x" * 30_000,
-    "\u0000",
-    "\ud7ff\U0001f600",
-    "../..",
-    "%s{}",
-)
-QUANTITIES = (0, -1, 2**31, 2**63 - 1, "0", "-1", "1e100", "9223372036854775807Ei", "1n", "x")
-NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
-FREE_FORM: tuple[Json, ...] = (
-    {},
-    {"": {"": [[], {}, None, 1e308, -0.0, 2**53 + 1, True, "x" * 10_000]}},
-    {"a": {"a": {"a": {"a": {"a": {"a": {"a": {"a": {"a": 1}}}}}}}}},
-)
 METADATA: tuple[dict[str, Json], ...] = (
     {"labels": {"a": "x" * 63, "x" * 63: "", "e.x/y": "1"}},
     {"annotations": {"a": "x" * 100_000}},
@@ -185,107 +148,10 @@ def extremes(resource: Resource) -> Iterator[Extreme]:
     for name, schema in properties.items():
         if name in skipped:
             continue
-        for path, value in _walk(schema, (name,)):
-            yield Extreme(resource, path, value, _with(start, resource.schema, path, value))
+        for path, value in extremes_of(schema, (name,)):
+            yield Extreme(resource, path, value, with_value(start, resource.schema, path, value))
 
 
 def base(resource: Resource) -> dict[str, Json]:
     own = COORDINATION if resource.group == "coordination.k8s.io" else BASES[resource.kind]
     return {"apiVersion": resource.api_version, "kind": resource.kind, **copy.deepcopy(own)}
-
-
-def _walk(schema: Json, path: Path) -> Iterator[tuple[Path, Json]]:
-    for value in _values(schema):
-        yield path, value
-    for name, part in schema.get("properties", {}).items():
-        yield from _walk(part, (*path, name))
-    if "items" in schema:
-        yield from _walk(schema["items"], (*path, 0))
-    if isinstance(schema.get("additionalProperties"), dict):
-        yield from _walk(schema["additionalProperties"], (*path, "key"))
-
-
-def _values(schema: Json) -> tuple[Json, ...]:
-    if "enum" in schema:
-        return tuple(schema["enum"])
-    if schema.get("x-kubernetes-int-or-string"):
-        return QUANTITIES
-    match schema.get("type"), schema.get("format"):
-        case "string", "date-time":
-            return TIMES
-        case "string", "duration":
-            return DURATIONS
-        case "string", "byte":
-            return ("", "AA==", "QUFB" * 10_000)
-        case "string", _:
-            most = schema.get("maxLength")
-            return (*TEXTS, "x" * most) if most else TEXTS
-        case "integer", _:
-            bounds = [schema[key] for key in ("minimum", "maximum") if key in schema]
-            return (*NUMBERS, *bounds)
-        case "number", _:
-            return (0, -1.5, 1e308)
-        case "boolean", _:
-            return (True, False)
-        case "array", _:
-            return ([], [_minimal(schema["items"])] * min(schema.get("maxItems", 3), 100))
-        case "object", _:
-            free = schema.get("x-kubernetes-preserve-unknown-fields")
-            return FREE_FORM if free else ({}, None)
-        case _:
-            return FREE_FORM
-
-
-def _minimal(schema: Json) -> Json:
-    """The smallest value that a schema is likely to accept."""
-    if "enum" in schema:
-        return schema["enum"][0]
-    if schema.get("x-kubernetes-int-or-string"):
-        return 1
-    match schema.get("type"), schema.get("format"):
-        case "string", "date-time":
-            return "2026-01-01T00:00:00Z"
-        case "string", "duration":
-            return "1h"
-        case "string", "byte":
-            return "YQ=="
-        case "string", _:
-            return "a"
-        case (("integer" | "number"), _):
-            return max(schema.get("minimum", 1), 1)
-        case "boolean", _:
-            return False
-        case "array", _:
-            return []
-        case _:
-            required = schema.get("required", ())
-            return {name: _minimal(schema["properties"][name]) for name in required}
-
-
-def _with(base: dict[str, Json], schema: Json, path: Path, value: Json) -> dict[str, Json]:
-    """``base`` with ``value`` at ``path``, and what is missing on the way made minimal."""
-    document = copy.deepcopy(base)
-    place: Json = document
-    for step, following in itertools.pairwise(path):
-        schema = _part(schema, step)
-        fresh = [] if isinstance(following, int) else _minimal(schema)
-        if isinstance(step, int):
-            if len(place) <= step:
-                place.append(fresh)
-            place = place[step]
-        else:
-            if not isinstance(place.get(step), dict | list):
-                place[step] = fresh
-            place = place[step]
-    last = path[-1]
-    if isinstance(last, int) and len(place) <= last:
-        place.append(value)
-    else:
-        place[last] = value
-    return document
-
-
-def _part(schema: Json, step: str | int) -> Json:
-    if isinstance(step, int):
-        return schema.get("items", {})
-    return schema.get("properties", {}).get(step) or schema.get("additionalProperties") or {}

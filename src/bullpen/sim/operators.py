@@ -25,6 +25,9 @@ CLIENTS = ("alice", "bob", "carol")
 STRANGER = "mallory"
 BOARD = {"board": "real"}
 ATTEMPTS_MAX = 40
+FINAL = ("NotFound", "Conflict", "Invalid", "AlreadyExists", "BadRequest")
+"""Refusals after which nobody tries again."""
+
 PAUSE = 0.5
 
 
@@ -176,7 +179,7 @@ class Operator:
             await work(registry)
         except LabError as error:
             self._stage.say("operator", f"{what}: {error.reason}")
-            return error.reason in ("NotFound", "Conflict", "Invalid", "AlreadyExists")
+            return error.reason in FINAL
         self._stage.say("operator", what)
         return True
 

@@ -44,7 +44,7 @@ class Size(StrEnum):
     """Claims for several targets compete with leases. No other size has claims."""
 
     EXTREMES = "extremes"
-    """Beside ordinary work, people write objects whose fields are at the limits of their schema."""
+    """Beside ordinary work, people write objects with fields at the extremes of their schema."""
 
 
 class Act(StrEnum):
@@ -248,7 +248,7 @@ class _Extent:
     """The same of claims."""
 
     extremes: int = 0
-    """The same of objects at the limits of their schema."""
+    """The same of objects at the extremes of their schema."""
 
     faults: tuple[float, float]
     """The share of steps that are faults."""
