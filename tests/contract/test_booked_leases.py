@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 from bullpen.core import conditions
@@ -111,3 +112,29 @@ def _waits_for(world: World, name: str) -> str:
     found = world.views.leases.get(NAMESPACE, name)
     said = conditions.get(found.status.conditions, "Pending") if found is not None else None
     return said.reason if said is not None else ""
+
+
+def test_an_edit_that_ends_a_lease_later_is_refused_for_a_booking_and_no_other() -> None:
+    """As the API server asks about each edit with kubectl."""
+
+    async def story(world: LabWorld) -> None:
+        async with world.player():
+            await world.make_lease("held", duration=3 * HOUR)
+            await world.assigned("held")
+            await world.make_lease("booked", begin_time=world.clock.now() + HOUR)
+            await world.settle()
+            held = world.lease("held")
+
+            def refusal(duration: timedelta) -> str:
+                edited = replace(held, spec=replace(held.spec, duration=duration))
+                return world.extensions.refusal(edited, held)
+
+            assert not refusal(2 * HOUR), "it ends sooner than before"
+            assert not refusal(HOUR / 2)
+            await world.edit_lease("held", duration=HOUR / 2)
+            await world.settle()
+            held = world.lease("held")
+            assert not refusal(HOUR * 3 / 4), "it ends before the booking begins"
+            assert "is booked" in refusal(2 * HOUR)
+
+    LabWorld().run(story)

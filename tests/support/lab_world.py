@@ -24,6 +24,7 @@ from bullpen.app.lab import Lab, LabSettings, Role
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.controllers.exporters.presence_reconciler import Connections
+from bullpen.controllers.leases.lease_counter import LeaseCounter
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.views import Views
 from bullpen.core.exporters.conversation import Notice
@@ -36,6 +37,7 @@ from bullpen.registry.registry import Registry
 from bullpen.services.claims import Claims
 from bullpen.services.dialing import Switchboard
 from bullpen.services.exporters import Exporters
+from bullpen.services.extensions import Extensions
 from bullpen.services.grpc.claims import ClaimServicer
 from bullpen.services.grpc.client import ClientServicer
 from bullpen.services.grpc.controller import ControllerServicer
@@ -78,6 +80,8 @@ class LabWorld:
     exporters: Exporters
     switchboard: Switchboard
     claims: ClaimServicer
+    extensions: Extensions
+    lease_counter: LeaseCounter
     client_calls: ClientServicer
     controller_calls: ControllerServicer
     claim_service: Claims
@@ -131,6 +135,8 @@ class LabWorld:
         self.leases, self.exporters = services.leases, services.exporters
         self.switchboard, self.claims = services.switchboard, services.claim_calls
         self.client_calls, self.controller_calls = services.client, services.controller
+        self.lease_counter = lab.lease_counter
+        self.extensions = services.extensions
         self.claim_service = services.claims
         lab.routers.set_local(Router("router:1", lambda: 0))
         async with lab.running(CONTROLLERS):
