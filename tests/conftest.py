@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 ONE_BY_ONE = (
+    "test_claim_allocator.py",
     "test_cluster_processes.py",
     "test_flashed_images.py",
     "test_how_to.py",
@@ -34,12 +35,34 @@ ONE_BY_ONE = (
     "test_qemu_driver.py",
     "test_renode_targets.py",
     "test_router_process.py",
+    "test_sim_determinism.py",
+    "test_sim_seeds.py",
 )
 """Long files whose tests share no fixture: any process may run any of their tests."""
 
+LONG = (
+    "test_odd_objects.py",
+    "test_dashboard.py",
+    "test_how_to.py",
+    "test_crash_rounds.py",
+    "test_watchers.py",
+    "test_conformance_leases.py",
+    "test_sim_seeds.py",
+    "test_ec2_pools.py",
+    "test_wheel.py",
+    "test_claims.py",
+    "test_lease_objects.py",
+    "test_lasting_scale.py",
+    "test_store_crash.py",
+    "test_corellium_pools.py",
+    "test_bench_hosts.py",
+    "test_ec2.py",
+)
+"""Files that take longest. They are handed out first, so that none is left alone at the end."""
+
 
 class FilesAndTests(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """Hands out whole files, the largest first, and then the tests of these one by one."""
+    """Hands out whole files in the order of the collection, and the tests of some one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -60,6 +83,7 @@ SLOW_SECONDS_MAX = 600
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark labs, give slow tests more time, and leave clusters alone unless asked for by name."""
+    items.sort(key=_turn)
     for item in items:
         if item.path.relative_to(Path(__file__).parent).parts[0] in LABS:
             item.add_marker(pytest.mark.lab)
@@ -71,3 +95,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [item for item in items if item.get_closest_marker("cluster") is None]
     config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("cluster")])
     items[:] = kept
+
+
+def _turn(item: pytest.Item) -> int:
+    """When a test has its turn: those of long files first, all others as they are collected."""
+    return LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
