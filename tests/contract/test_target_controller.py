@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from bullpen.api.exporter_template import Driver
 from bullpen.api.kinds.core import Event
 from bullpen.api.kinds.exporter import Exporter
-from bullpen.api.kinds.virtualdisk import VirtualDisk, VirtualDiskSpec
+from bullpen.api.kinds.virtualdisk import DiskSource, VirtualDisk, VirtualDiskSpec
 from bullpen.api.kinds.virtualtarget import (
     DURING_LEASE,
     RESTART,
@@ -40,9 +41,10 @@ async def make(world: World, name: str = "vm", **spec: Any) -> VirtualTarget:
     return await world.objects.create(VirtualTarget(metadata=meta, spec=given))
 
 
-async def make_disk(world: World, name: str) -> None:
+async def make_disk(world: World, name: str, **spec: Any) -> None:
     meta = ObjectMeta(name=name, namespace=NAMESPACE)
-    await world.objects.create(VirtualDisk(metadata=meta, spec=VirtualDiskSpec(size="8Mi")))
+    given = VirtualDiskSpec(**{"size": "8Mi", **spec})
+    await world.objects.create(VirtualDisk(metadata=meta, spec=given))
 
 
 def target(world: World, name: str = "vm") -> VirtualTarget:
@@ -443,6 +445,49 @@ def test_two_targets_never_run_with_one_disk() -> None:
         await world.always(lambda: not ready(world, second), seconds=60)
         await world.remove(VirtualTarget, first)
         await world.until(lambda: ready(world, second))
+
+    World().run(story)
+
+
+def disk_phase(world: World, name: str) -> str:
+    found = world.views[VirtualDisk].get(NAMESPACE, name)
+    return found.status.phase.value if found is not None else ""
+
+
+def test_a_target_whose_disk_is_being_copied_waits_for_the_copy() -> None:
+    """QEMU would not start, because the disk is locked. Also if the service is restarted."""
+
+    async def story(world: World) -> None:
+        copied = world.disk_storage.copied = asyncio.Event()
+        async with world.service():
+            await world.make_class()
+            await make_disk(world, "root")
+            await make_disk(world, "copy", size="", source=DiskSource(virtual_disk="root"))
+            await world.until(lambda: disk_phase(world, "copy") == "Provisioning")
+            await make(world, disks=disk_names("root"))
+            await world.until(lambda: says(world) == "False DiskBeingCopied")
+        async with world.service():
+            await world.always(lambda: target(world).status.starts == 0, seconds=60)
+            assert says(world, "DisksReady") == "False DiskBeingCopied"
+            copied.set()
+            await world.until(lambda: ready(world))
+            assert disk_phase(world, "copy") == "Ready"
+
+    World().run_without_service(story)
+
+
+def test_a_running_machine_gets_a_disk_once_its_copy_is_complete() -> None:
+    async def story(world: World) -> None:
+        await with_disks(world, "root")
+        copied = world.disk_storage.copied = asyncio.Event()
+        await make_disk(world, "data")
+        await make_disk(world, "copy", size="", source=DiskSource(virtual_disk="data"))
+        await world.until(lambda: disk_phase(world, "copy") == "Provisioning")
+        await edit(world, disks=disk_names("root", "data"))
+        await world.always(lambda: named(world) == ("root",), seconds=60)
+        assert ready(world)
+        copied.set()
+        await world.until(lambda: named(world) == ("root", "data"))
 
     World().run(story)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from bullpen.core.targets.disks import Create, StoredDisk, bytes_of
 from bullpen.errors import LabError
 from bullpen.placements.base import Key
@@ -22,6 +24,8 @@ class MemoryDiskStorage:
         self.stored: dict[tuple[Key, str], StoredDisk] = {}
         self.fault: LabError | None = None
         self.grow_fault: LabError | None = None
+        self.copied: asyncio.Event | None = None
+        """If set, disks that are copied are not complete before this event."""
 
     async def look(self, key: Key, uid: str, *, attached_to: str = "") -> StoredDisk | None:
         return self.stored.get((key, uid))
@@ -29,6 +33,8 @@ class MemoryDiskStorage:
     async def create(self, key: Key, uid: str, step: Create) -> StoredDisk:
         if self.fault is not None:
             raise self.fault
+        if step.copy_of is not None and self.copied is not None:
+            await self.copied.wait()
         source = bytes_of(step.copy_of.status.capacity) if step.copy_of else IMAGE_BYTES
         size = step.size_bytes if step.size_bytes is not None else source
         assert size is not None, "a disk that is copied has a capacity"

@@ -28,8 +28,8 @@ from bullpen.runtime.loop import Outcome
 WORKERS = 8
 """Disks processed concurrently; copying one takes a while and delays no other."""
 
-STEPS_MAX = 4
-"""Steps of one pass: protect, create, grow, report."""
+STEPS_MAX = 5
+"""Steps of one pass: protect, announce, create, grow, report."""
 
 
 class DiskReconciler:
@@ -75,7 +75,7 @@ class DiskReconciler:
         if self._storage is not None:
             key, uid = key_of(disk), disk.metadata.uid
             stored = await self._storage.look(key, uid, attached_to=disk.status.attached_to)
-        name = disk.spec.source.virtual_disk if disk.spec.source else ""
+        name = disks.source_of(disk)
         users = self._users.of((namespace, name)) if name else ()
         return DiskView(
             disk=disk,
@@ -98,7 +98,8 @@ class DiskReconciler:
                     await self._edit_finalizers(disk, (*disk.metadata.finalizers, disks.FINALIZER))
                 case Create():
                     assert storage is not None, "nothing is created without a storage"
-                    await self._announce(seen)
+                    if await self._announce(seen):
+                        return None  # its source may have been opened meanwhile
                     await storage.create(key, uid, step)
                     self._events.emit(disk, reason="DiskCreated", message=_described(step))
                 case Grow(size_bytes=size):
@@ -120,11 +121,17 @@ class DiskReconciler:
             return _failure(disk, error)
         return None
 
-    async def _announce(self, seen: DiskView) -> None:
-        """Say that content is being created, which may take minutes."""
+    async def _announce(self, seen: DiskView) -> bool:
+        """Say that content is being created, which may take minutes; whether that was news.
+
+        No machine is started with a disk while it is said to be copied.
+        """
         report = Report(phase=DiskPhase.PROVISIONING, reason="Provisioning")
-        if seen.disk.status.phase not in (report.phase, DiskPhase.FAILED):
-            await self._say(seen, report)
+        failed = seen.disk.status.phase is DiskPhase.FAILED and not disks.source_of(seen.disk)
+        if failed or seen.disk.status.phase is report.phase:
+            return False
+        await self._say(seen, report)
+        return True
 
     async def _edit_finalizers(self, disk: VirtualDisk, wanted: tuple[str, ...]) -> None:
         def edit(found: VirtualDisk) -> VirtualDisk:
@@ -154,24 +161,21 @@ class DiskReconciler:
 
 def watch_disks(views: Views, users: DiskUsers, add: Callable[[Key], None]) -> None:
     """Start a pass when a disk, its targets, or the disk it is copied from changes."""
-    copies: dict[Key, set[Key]] = {}
 
     def changed(old: VirtualDisk | None, new: VirtualDisk | None) -> None:
         value = new or old
         assert value is not None
-        key, spec = key_of(value), value.spec
-        if spec.source and spec.source.virtual_disk:
-            copies.setdefault((key[0], spec.source.virtual_disk), set()).add(key)
+        key = key_of(value)
         # Not after every write of its status: a step that fails is repeated after a pause.
         if old is None or new is None or _facts(old) != _facts(new):
             add(key)
-        for copy in sorted(copies.get(key, ())):
-            add(copy)
+        for copy in users.copies(key):
+            add(key_of(copy))
 
     def used(disk: Key) -> None:
         add(disk)
-        for copy in sorted(copies.get(disk, ())):
-            add(copy)
+        for copy in users.copies(disk):
+            add(key_of(copy))
 
     views[VirtualDisk].listen(changed)
     users.listen(used)

@@ -1,9 +1,10 @@
-"""Which targets name which disk, kept current from the views."""
+"""Which targets name which disk, and which disks are copies of it, kept current from the views."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from bullpen.api.kinds.virtualdisk import VirtualDisk
 from bullpen.api.kinds.virtualtarget import VirtualTarget
 from bullpen.controllers.views import Views
 from bullpen.core.targets import disks
@@ -15,9 +16,12 @@ class DiskUsers:
 
     def __init__(self, views: Views) -> None:
         self._targets = views[VirtualTarget]
+        self._disks = views[VirtualDisk]
         self._by_disk: dict[Key, set[str]] = {}
+        self._copies: dict[Key, set[str]] = {}
         self._listeners: list[Callable[[Key], None]] = []
         self._targets.listen(self._changed)
+        self._disks.listen(self._copied)
 
     def listen(self, listener: Callable[[Key], None]) -> None:
         """Call ``listener`` with every disk whose targets changed; this method is a ``Watch``."""
@@ -31,6 +35,22 @@ class DiskUsers:
     def of(self, disk: Key) -> tuple[VirtualTarget, ...]:
         found = (self._targets.get(disk[0], name) for name in sorted(self._by_disk.get(disk, ())))
         return tuple(target for target in found if target is not None)
+
+    def copies(self, disk: Key) -> tuple[VirtualDisk, ...]:
+        """The disks that are, or are to become, copies of this one."""
+        found = (self._disks.get(disk[0], name) for name in sorted(self._copies.get(disk, ())))
+        return tuple(copy for copy in found if copy is not None)
+
+    def _copied(self, old: VirtualDisk | None, new: VirtualDisk | None) -> None:
+        for disk, add in ((old, False), (new, True)):
+            source = disks.source_of(disk) if disk is not None else ""
+            if disk is None or not source:
+                continue
+            namespace, name = key_of(disk)
+            found = self._copies.setdefault((namespace, source), set())
+            (found.add if add else found.discard)(name)
+            if not found:
+                del self._copies[namespace, source]
 
     def _changed(self, old: VirtualTarget | None, new: VirtualTarget | None) -> None:
         before = _disks(old) if old is not None else frozenset()

@@ -7,7 +7,7 @@ between finds it there. An Exporter that is being deleted, and its machine, are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -139,9 +139,18 @@ class TargetReconciler:
             and (instance is not None or self._is_absence_current(target, provisioner)),
             startable=bool(token) and exporter is not None and bool(exporter.status.endpoint),
             disks=attached,
+            copies=self._copies(namespace, attached),
             tried=tried,
             refused=why if tried else "",
         )
+
+    def _copies(self, namespace: str, names: Iterable[str]) -> dict[str, str]:
+        return {
+            name: copy.metadata.name
+            for name in names
+            for copy in self._users.copies((namespace, name))
+            if disks.being_copied(copy)
+        }
 
     def _is_absence_current(self, target: VirtualTarget, provisioner: str) -> bool:
         """Whether a list without its machine is newer than its last start.
@@ -328,8 +337,10 @@ def watch_targets(
     def disk(old: VirtualDisk | None, new: VirtualDisk | None) -> None:
         value = new or old
         assert value is not None
-        for user in users.of(key_of(value)):
-            add(key_of(user))
+        namespace, name = key_of(value)
+        for found in filter(None, (name, disks.source_of(value))):
+            for user in users.of((namespace, found)):
+                add(key_of(user))
 
     def changed(old: object, new: object) -> None:
         for each in targets.all():

@@ -111,6 +111,16 @@ def opened(target: VirtualTarget, disk: str) -> bool:
     return disk in target.status.disks
 
 
+def source_of(disk: VirtualDisk) -> str:
+    """The disk that this one is a copy of; empty if it is none."""
+    return disk.spec.source.virtual_disk if disk.spec.source else ""
+
+
+def being_copied(copy: VirtualDisk) -> bool:
+    """Whether the source of ``copy`` is being read: no machine can be started with it."""
+    return copy.status.phase is DiskPhase.PROVISIONING and source_of(copy) != ""
+
+
 def names(target: VirtualTarget) -> tuple[str, ...]:
     """The disks that ``target`` names, in boot order."""
     return tuple(disk.virtual_disk for disk in target.spec.disks if disk.virtual_disk)

@@ -82,6 +82,9 @@ class TargetView:
     disks: Mapping[str, VirtualDisk | None] = field(default_factory=dict)
     """The disks it names."""
 
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that are being copied, and the disk that each is copied to."""
+
     tried: bool = False
     """The running machine was told to have these disks, at these sizes."""
 
@@ -469,6 +472,9 @@ def disks_problem(seen: TargetView) -> Problem | None:
         if not disks.usable(found):
             text = f"VirtualDisk {disk} is {found.status.phase}"
             return Problem(reason="DiskNotReady", message=text)
+        if disk in seen.copies:
+            text = f"VirtualDisk {disk} is being copied to {seen.copies[disk]}"
+            return Problem(reason="DiskBeingCopied", message=text)
         if found.status.attached_to != name:
             other = found.status.attached_to
             text = f"VirtualDisk {disk} is attached to {other}" if other else f"{disk} is free"
