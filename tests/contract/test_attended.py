@@ -246,6 +246,20 @@ async def test_what_boots_at_a_silent_backend_is_lost_after_a_limit_and_not_made
 
 
 @story()
+async def test_a_backend_at_another_place_is_listed_before_it_is_used(
+    world: AttendedWorld,
+) -> None:
+    await world.work()
+    world.backends[EAST] = replace(world.backends[EAST], place="another")
+    world.provisioner.use(world.backends.values())
+    world.want("a", "uid-1")
+    with pytest.raises(Unreachable, match="east does not answer"):
+        await world.provisioner.ensure(world.spec(("lab", "a")))
+    await world.work()
+    assert world.provider.held() == [(("lab", "a"), "uid-1")]
+
+
+@story()
 async def test_the_machine_goes_although_its_exporter_cannot_be_stopped(
     world: AttendedWorld,
 ) -> None:
@@ -497,6 +511,33 @@ async def test_the_machine_of_a_lasting_target_stops_when_the_service_is_gone_fo
     world.placement.exporters.clear()
     await world.work(passes=3)
     assert world.provider.running() == {("lab", "a"): "m-1"}
+
+
+@lasting
+async def test_a_target_of_another_account_waits_until_its_machine_was_looked_for(
+    world: AttendedWorld,
+) -> None:
+    """A service that starts again does not know what the former account has: its disks."""
+    world.want("a", "uid-1", "west")
+    await world.work(passes=2)
+    first = world.provider.running()
+    world.restarted()
+    world.placement.exporters.clear()
+    world.want("a", "uid-1", "east")
+    world.provider.account(WEST).faults.silent = True
+    await world.work(passes=3)
+    with pytest.raises(Unreachable, match="west has not been listed"):
+        await world.provisioner.ensure(world.spec(("lab", "a")))
+    assert world.provider.running() == first
+    world.provider.account(WEST).faults.silent = False
+    await world.work(passes=3)
+    assert world.provider.running() == first
+    assert list(world.placement.exporters) == [("lab", "a")]
+
+    world.provider.account(WEST).machines.clear()
+    await world.work(passes=int(SETTLE / 5) + 3)
+    assert list(world.provider.account(EAST).machines) == ["m-2"]
+    assert world.records.keys[("lab", "a"), "uid-1"].backend == "east"
 
 
 @lasting

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from bullpen.api.fields import Kind
 from bullpen.api.kinds.core import Secret
 from bullpen.api.kinds.exporter import Exporter
@@ -22,8 +24,8 @@ from bullpen.app.placements import provisioner_of
 from bullpen.controllers.targets.provider_records import keys_name
 from bullpen.core import conditions
 from bullpen.core.targets.backends import SETTLE_MAX
-from bullpen.core.targets.provider_status import IN_USE, POLL, REACHABLE, RECORD
-from bullpen.errors import NotFound
+from bullpen.core.targets.provider_status import IN_USE, PLACE, POLL, REACHABLE, RECORD, SETTINGS
+from bullpen.errors import AlreadyExists, NotFound
 from bullpen.placements.base import Workload
 from bullpen.provisioners.base import Instance, Plugin
 from bullpen.provisioners.provider import Backend, Order
@@ -84,25 +86,44 @@ class ProviderWorld(World):
         async with self.lab.running(CONTROLLERS):
             yield
 
-    async def make_provider(self, **limits: Any) -> None:
-        await self.objects.create(
-            Secret(metadata=ObjectMeta(name="account", namespace=NAMESPACE), data=token("first"))
-        )
+    async def make_provider(self, name: str = "east", parameters: Any = (), **limits: Any) -> None:
+        with contextlib.suppress(AlreadyExists):
+            await self.make_secret("account")
         spec = ProviderConfigSpec(
             provisioner=NAME,
             credentials_secret_ref=LocalObjectReference(name="account"),
+            parameters=dict(parameters),
             limits=ProviderLimits(**limits),
         )
-        meta = ObjectMeta(name="east", namespace=NAMESPACE)
+        meta = ObjectMeta(name=name, namespace=NAMESPACE)
         await self.objects.create(ProviderConfig(metadata=meta, spec=spec))
 
-    async def make_pool(self, members: int = 1) -> None:
+    async def make_secret(self, name: str, text: str = "first") -> None:
+        meta = ObjectMeta(name=name, namespace=NAMESPACE)
+        await self.objects.create(Secret(metadata=meta, data=token(text)))
+
+    async def edit_provider(self, **spec: Any) -> None:
+        found = await self.objects.get(ProviderConfig, *EAST)
+        await self.objects.update(replace(found, spec=replace(found.spec, **spec)))
+
+    async def make_pool(self, members: int = 1, *, name: str = "qemu", at: str = "east") -> None:
         await self.make_class(
+            "fake" if at == "east" else at,
             provisioner=NAME,
-            provider_config_ref=LocalObjectReference(name="east"),
+            provider_config_ref=LocalObjectReference(name=at),
             boot_timeout=timedelta(days=1),
         )
-        await self.make_set(min_replicas=members, max_replicas=10)
+        await self.make_set(
+            name,
+            virtual_target_class_name="fake" if at == "east" else at,
+            min_replicas=members,
+            max_replicas=10,
+        )
+
+    async def is_kept(self, name: str) -> bool:
+        """Whether a Secret has the finalizer."""
+        found = await self.objects.get(Secret, NAMESPACE, name)
+        return RECORD in found.metadata.finalizers
 
     def config(self) -> ProviderConfig:
         found = self.views[ProviderConfig].get(*EAST)
@@ -323,5 +344,114 @@ def test_the_keys_of_a_machine_are_in_a_secret_of_its_exporter_and_go_with_it() 
         await world.until(lambda: world.provider.held() == [], seconds=120)
         await world.sleep(60)
         assert not await world.exists(Secret, kept)
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_a_secret_is_kept_while_any_provider_config_needs_it() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.make_provider("west")
+        await world.make_pool()
+        await world.make_pool(name="other", at="west")
+        await world.until(lambda: world.running() == 2)
+        await world.remove(ExporterSet, "qemu")
+        await world.until(lambda: len(world.provider.held()) == 1, seconds=120)
+        await world.sleep(SETTLE + 3 * POLL.total_seconds())
+        assert not world.holds(IN_USE)
+        assert await world.is_kept("account"), "west cannot delete anything without it"
+        await world.remove(ExporterSet, "other")
+        await world.sleep(SETTLE + 6 * POLL.total_seconds())
+        assert not await world.is_kept("account")
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_another_secret_takes_the_place_of_the_first_which_may_go() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.make_pool()
+        await world.until(lambda: world.running() == 1)
+        await world.make_secret("newer", "second")
+        await world.edit_provider(credentials_secret_ref=LocalObjectReference(name="newer"))
+        await world.sleep(3 * POLL.total_seconds())
+        assert await world.is_kept("newer")
+        await world.remove(Secret, "account")
+        assert not await world.exists(Secret, "account")
+        await world.edit_set(min_replicas=2)
+        await world.until(lambda: world.running() == 2)
+        assert world.provider.seen == (b"first", b"second")
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "the service is killed"])
+def test_other_settings_take_effect_when_nothing_is_left_at_the_former_place(killed: bool) -> None:
+    """Else machines of the former region or project would be forgotten, and cost money."""
+
+    async def story(world: ProviderWorld) -> None:
+        def held(account: str) -> int:
+            return len(world.provider.account((NAMESPACE, account)).machines)
+
+        async with world.service():
+            await world.make_provider(parameters={"account": "one"})
+            await world.make_pool()
+            await world.until(lambda: world.running() == 1)
+            await world.edit_provider(parameters={"account": "two"})
+            if not killed:
+                await world.sleep(600)
+        async with world.service():
+            await world.edit_set(min_replicas=2)
+            await world.sleep(600)
+            assert (held("one"), held("two"), world.running()) == (1, 0, 1)
+            found = conditions.get(world.config().status.conditions, SETTINGS)
+            assert found is not None
+            assert (found.status, found.reason) == ("False", "MayHoldInstances")
+            assert found.message == "parameters: those of before are used until no instance is left"
+            said = " ".join(each.message for each in world.status().conditions)
+            assert "has other settings now" in said
+
+            await world.remove(ExporterSet, "qemu")
+            await world.sleep(SETTLE + 10 * POLL.total_seconds())
+            assert (held("one"), held("two")) == (0, 0)
+            assert world.holds(SETTINGS)
+            await world.make_set("again", min_replicas=1, max_replicas=10)
+            await world.until(lambda: world.running() == 1, seconds=120)
+            assert (held("one"), held("two")) == (0, 1)
+
+    ProviderWorld().run_without_service(story)  # type: ignore[arg-type]
+
+
+def test_an_operator_can_say_that_other_settings_mean_the_same_place() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider(parameters={"account": "east"})
+        await world.make_pool()
+        await world.until(lambda: world.running() == 1)
+        before = world.provider.held()
+        await world.edit_provider(parameters={})
+        await world.sleep(60)
+        assert not world.holds(SETTINGS)
+        found = world.config()
+        others = {k: v for k, v in found.metadata.annotations.items() if k != PLACE}
+        assert len(others) < len(found.metadata.annotations)
+        meta = replace(found.metadata, annotations=others)
+        await world.objects.update(replace(found, metadata=meta))
+        await world.edit_set(min_replicas=2)
+        await world.until(lambda: world.running() == 2, seconds=120)
+        assert world.holds(SETTINGS)
+        assert set(before) < set(world.provider.held())
+
+    ProviderWorld().run(story)  # type: ignore[arg-type]
+
+
+def test_a_finalizer_that_was_removed_by_hand_is_set_again() -> None:
+    async def story(world: ProviderWorld) -> None:
+        await world.make_provider()
+        await world.make_pool()
+        await world.until(lambda: world.running() == 1)
+        found = await world.objects.get(ProviderConfig, *EAST)
+        await world.objects.update(replace(found, metadata=replace(found.metadata, finalizers=())))
+        await world.sleep(3 * POLL.total_seconds())
+        assert await world.records() == ALL
 
     ProviderWorld().run(story)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from bullpen.errors import LabError, Refused, Unavailable
 from bullpen.kit.clock import VirtualClock
 from bullpen.placements.base import InstanceSpec
 from bullpen.provisioners.attended import AttendedProvisioner
-from bullpen.provisioners.provider import Backend, Provider
+from bullpen.provisioners.provider import Backend, MachineKeys, Provider
 from bullpen.sim import virtual_time
 from bullpen.testing.fake_placement import FakePlacement
 from bullpen.testing.fake_provider import AccountFaults, FakeProvider
@@ -52,10 +52,10 @@ class MemoryRecords:
 
     def __init__(self, world: AttendedWorld) -> None:
         self.kept: set[Key] = set()
-        self.keys: dict[tuple[Key, str], Mapping[str, bytes]] = {}
+        self.keys: dict[tuple[Key, str], MachineKeys] = {}
         self._world = world
 
-    async def begin(self, backend: Key) -> None:
+    async def begin(self, backend: Key, place: str = "") -> None:
         await self._world.pause()
         if backend not in self._world.backends:
             raise Refused("it is deleted")
@@ -67,16 +67,24 @@ class MemoryRecords:
             self.kept.discard(backend)
         return backend not in self.kept
 
+    async def release(self, secret: Key) -> None:
+        """There are no Secrets here."""
+
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """There are no classes here."""
 
-    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def keep_keys(self, key: Key, uid: str, made: MachineKeys) -> MachineKeys:
         await self._world.pause()
         kept = self.keys.setdefault((key, uid), made)
         await self._world.pause()
         return kept
 
-    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
+    async def move_keys(self, key: Key, uid: str, backend: str) -> None:
+        await self._world.pause()
+        self.keys[key, uid] = replace(self.keys[key, uid], backend=backend)
+        await self._world.pause()
+
+    async def kept_keys(self, key: Key, uid: str) -> MachineKeys | None:
         await self._world.pause()
         return self.keys.get((key, uid))
 

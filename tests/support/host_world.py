@@ -131,7 +131,7 @@ class MemoryHostRecords:
         self.hosts: dict[Key, Placed] = {}
         self._world = world
 
-    async def begin(self, backend: Key) -> None:
+    async def begin(self, backend: Key, place: str = "") -> None:
         await self._world.pause()
         self.kept.add(backend)
 
@@ -139,6 +139,9 @@ class MemoryHostRecords:
         if is_empty():
             self.kept.discard(backend)
         return backend not in self.kept
+
+    async def release(self, secret: Key) -> None:
+        """There are no Secrets here."""
 
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """There are no classes here."""

@@ -337,7 +337,8 @@ class AttendedProvisioner:
         """The keys of a machine that exists; None if it has some, and they are lost."""
         if not self._provider.new_keys():
             return {}
-        return await self.records.kept_keys(spec.key, spec.owner_uid)
+        found = await self.records.kept_keys(spec.key, spec.owner_uid)
+        return found.keys if found is not None else None
 
     def _is_grant_due(self, machine: Machine) -> bool:
         """Whether an exporter that runs needs newer files. After a restart it does."""

@@ -29,8 +29,14 @@ class Backend:
     endpoint: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict)
     limits: BackendLimits = field(default_factory=BackendLimits)
+    place: str = ""
+    """Identifies the settings that it is reached with: its machines are there."""
+
     closing: bool = False
     """Its ProviderConfig is deleted: nothing new is created."""
+
+    changed: bool = False
+    """Its ProviderConfig has other settings, which wait until it is empty: nothing is created."""
 
     credentials: Callable[[], Mapping[str, bytes]] = field(default=dict, repr=False)
     """The provider's own, read at each use. No exporter gets them."""
@@ -125,14 +131,29 @@ class StoppingProvider(Provider, Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineKeys:
+    """The keys of an Exporter's machine, and where it was ordered first."""
+
+    keys: Mapping[str, bytes] = field(repr=False)
+    backend: str
+    """The name of the ProviderConfig."""
+
+
 class BackendRecords(Protocol):
     """The durable record of every backend that may hold something of ours."""
 
-    async def begin(self, backend: Key) -> None:
-        """Record it; returns when the record is durable. Raises ``Refused`` if it is deleted."""
+    async def begin(self, backend: Key, place: str = "") -> None:
+        """Record it; returns when the record is durable. Raises ``Refused`` if it is deleted.
+
+        ``place``: where it is; as long as it is on record, its settings do not change.
+        """
 
     async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
         """Erase the record if the backend is still empty; whether it was erased."""
+
+    async def release(self, secret: Key) -> None:
+        """Let a Secret go, unless a backend on record needs it."""
 
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Keep a class that refers to a backend on record, or let it go."""
@@ -141,11 +162,14 @@ class BackendRecords(Protocol):
 class MachineRecords(BackendRecords, Protocol):
     """The record of backends, and the keys of the machines in them."""
 
-    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def keep_keys(self, key: Key, uid: str, made: MachineKeys) -> MachineKeys:
         """The keys of an Exporter's machine: those on record, else ``made``, which then are.
 
         Returns when they are durable. Raises ``Refused`` if the Exporter is deleted.
         """
 
-    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
-        """The keys on record for an Exporter; None if there are none."""
+    async def move_keys(self, key: Key, uid: str, backend: str) -> None:
+        """Record that its machine is created at another backend; returns when that is durable."""
+
+    async def kept_keys(self, key: Key, uid: str) -> MachineKeys | None:
+        """What is on record for an Exporter; None if nothing is."""

@@ -19,6 +19,7 @@ from bullpen.kit.clock import Clock
 from bullpen.provisioners.base import InstanceSpec, Key, Listener
 from bullpen.provisioners.provider import (
     Backend,
+    MachineKeys,
     MachineRecords,
     Order,
     Provider,
@@ -59,8 +60,15 @@ class ProviderBackends:
             for key, backend in self._known.items()
             if key not in given and not self.is_empty(key)
         }
+        moved = {
+            key
+            for key, backend in given.items()
+            if key in self._known and self._known[key].place != backend.place
+        }
         self._known = {**kept, **given}
-        self._listings = {key: self._listings.get(key, Listing()) for key in self._known}
+        self._listings = {
+            key: Listing() if key in moved else self.listing(key) for key in self._known
+        }
 
     def __getitem__(self, key: Key) -> Backend:
         return self._known[key]
@@ -118,6 +126,9 @@ class ProviderBackends:
             self._listings[key] = backends.silent(self.listing(key), error.message, now=begun)
             raise
         self._listings[key] = backends.listed(self.listing(key), found, begun=begun)
+        backend = self._known.get(key)
+        if found.machines and backend is not None and not backend.closing:
+            await self.records.begin(key, backend.place)
         for instance, (where, when) in tuple(self._unanswered.items()):
             if where == key and backends.is_settled(when, self._listings[key]):
                 del self._unanswered[instance]
@@ -130,6 +141,11 @@ class ProviderBackends:
         if backend is None or backend.closing:
             state = "does not exist" if backend is None else "is being deleted"
             raise Refused(f"ProviderConfig {key[1]!r} {state}; the class names it")
+        if backend.changed:
+            raise Refused(
+                f"ProviderConfig {key[1]} has other settings now, which take effect when no"
+                " instance of those before is left"
+            )
         if listing.begun is None or listing.silent_since is not None:
             said = f": {listing.error}" if listing.error else ""
             raise Unreachable(f"ProviderConfig {key[1]} does not answer{said}")
@@ -150,10 +166,8 @@ class ProviderBackends:
         self._creating[key] += 1
         self._listings[key] = backends.touched(self.listing(key))
         try:
-            await self.records.begin(key)
-            keys = self._provider.new_keys()
-            if keys:
-                keys = await self.records.keep_keys(spec.key, spec.owner_uid, keys)
+            await self.records.begin(key, backend.place)
+            keys = await self._keys(key, spec)
             token = backends.client_token(backend.lab, spec.key, spec.owner_uid)
             order = Order(
                 key=spec.key,
@@ -175,6 +189,21 @@ class ProviderBackends:
             self._creating[key] -= 1
             self._nudge(key)
         return made
+
+    async def _keys(self, backend: Key, spec: InstanceSpec) -> Mapping[str, bytes]:
+        """The keys of the machine to be created, once it can be at no other backend."""
+        made = self._provider.new_keys()
+        if not made:
+            return {}
+        wanted = MachineKeys(keys=made, backend=backend[1])
+        found = await self.records.keep_keys(spec.key, spec.owner_uid, wanted)
+        former = (backend[0], found.backend)
+        if former != backend:
+            unlisted = former in self._known and self.listing(former).begun is None
+            if unlisted or self._unanswered.get(spec.key, (backend,))[0] == former:
+                raise Unreachable(f"its machine may exist: {former[1]} has not been listed")
+            await self.records.move_keys(spec.key, spec.owner_uid, backend[1])
+        return found.keys
 
     async def start(self, backend: Backend, machine: Machine, spec: InstanceSpec) -> Machine:
         """Start a machine that is kept stopped."""

@@ -32,7 +32,7 @@ from bullpen.provisioners.base import (
 )
 from bullpen.provisioners.fake import FakeProvisioner
 from bullpen.provisioners.placed import PlacedProvisioner
-from bullpen.provisioners.provider import Backend, Provider
+from bullpen.provisioners.provider import Backend, MachineKeys, Provider
 from bullpen.testing.controller_stub import TOKEN, StubController
 from bullpen.testing.fake_provider import FakeProvider
 
@@ -174,9 +174,12 @@ class NoRecords:
     """Records for a bench, which holds nothing that outlives it."""
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[Key, str], Mapping[str, bytes]] = {}
+        self._keys: dict[tuple[Key, str], MachineKeys] = {}
 
-    async def begin(self, backend: Key) -> None:
+    async def begin(self, backend: Key, place: str = "") -> None:
+        """Nothing is kept."""
+
+    async def release(self, secret: Key) -> None:
         """Nothing is kept."""
 
     async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
@@ -185,10 +188,13 @@ class NoRecords:
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Nothing is kept."""
 
-    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def keep_keys(self, key: Key, uid: str, made: MachineKeys) -> MachineKeys:
         return self._keys.setdefault((key, uid), made)
 
-    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
+    async def move_keys(self, key: Key, uid: str, backend: str) -> None:
+        self._keys[key, uid] = replace(self._keys[key, uid], backend=backend)
+
+    async def kept_keys(self, key: Key, uid: str) -> MachineKeys | None:
         return self._keys.get((key, uid))
 
 

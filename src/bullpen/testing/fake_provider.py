@@ -290,7 +290,9 @@ class FakeProvider:
         return next(machine for machine in found if machine is not None)
 
     async def _reached(self, backend: Backend) -> FakeAccount:
-        account = self.account(backend.key)
+        """The account that a ProviderConfig means: that of its name, if its settings name none."""
+        named = backend.parameters.get("account")
+        account = self.account((backend.key[0], str(named)) if named else backend.key)
         account.calls += 1
         await self.pause()
         if account.faults.silent:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from bullpen.api.kinds.providerconfig import (
     ProviderConfig,
@@ -108,3 +111,25 @@ def test_limits_of_the_object_are_those_of_the_backend() -> None:
     given = ProviderLimits(max_instances=3, max_hours=8, max_hourly_cost="12.50")
     assert provider_status.limits(given) == BackendLimits(instances=3, hours=8, hourly_cost=12.5)
     assert provider_status.limits(ProviderLimits()) == BackendLimits()
+
+
+def test_the_settings_on_record_are_in_effect_until_the_record_is_erased() -> None:
+    spec = ProviderConfigSpec(provisioner="a", endpoint="https://x", parameters={"region": "one"})
+    before = ProviderConfig(metadata=ObjectMeta(name="east"), spec=spec)
+    place = provider_status.place_of(spec)
+    kept = provider_status.recorded(before.metadata, kept=True, place=place)
+    moved = replace(spec, parameters={"region": "two"}, limits=ProviderLimits(max_instances=3))
+    config = ProviderConfig(metadata=kept, spec=moved)
+    assert provider_status.in_effect(config) == replace(moved, parameters={"region": "one"})
+    assert provider_status.pending(config) == ("parameters",)
+    assert provider_status.pending(replace(config, spec=spec)) == ()
+    erased = provider_status.recorded(kept, kept=False)
+    assert erased == before.metadata
+    assert provider_status.in_effect(replace(config, metadata=erased)) == moved
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"provisioner": "a"}', '{"parameters": 1}'])
+def test_a_place_that_was_damaged_by_hand_counts_for_nothing(text: str) -> None:
+    meta = ObjectMeta(name="east", annotations={provider_status.PLACE: text})
+    config = ProviderConfig(metadata=meta, spec=ProviderConfigSpec(provisioner="a"))
+    assert provider_status.in_effect(config) == config.spec

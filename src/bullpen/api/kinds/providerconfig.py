@@ -124,7 +124,9 @@ class ProviderConfigStatus(Struct):
     )
     conditions: tuple[Condition, ...] = field(
         default=(),
-        metadata=about("Latest observations: Reachable, InUse.", list_keys=("type",)),
+        metadata=about(
+            "Latest observations: Reachable, InUse, SettingsInEffect.", list_keys=("type",)
+        ),
     )
 
 

@@ -57,6 +57,8 @@ class ProviderReconciler:
         self._clock = clock
         self._chance = chance
         self._failures: dict[Key, int] = {}
+        self._settled: dict[Key, int] = {}
+        """The generation of each ProviderConfig whose former Secret was let go."""
 
     async def reconcile(self, key: Key) -> Outcome:
         for provisioner in self._provisioners.values():
@@ -64,8 +66,9 @@ class ProviderReconciler:
         config = self._configs.get(*key)
         if config is None:
             self._failures.pop(key, None)
+            self._settled.pop(key, None)
             return Outcome()
-        found = self._provisioners.get(config.spec.provisioner)
+        found = self._provisioners.get(provider_status.in_effect(config).provisioner)
         if found is None:
             return Outcome()
         listing = await self._listed(found, key)
@@ -94,9 +97,20 @@ class ProviderReconciler:
         recorded = config is not None and provider_status.on_record(config.metadata)
         if recorded and provisioner.is_empty(key):
             recorded = not await provisioner.records.end(key, partial(provisioner.is_empty, key))
+        if config is not None and self._settled.get(key) != config.metadata.generation:
+            await self._release_secrets(provisioner, key[0])
+            self._settled[key] = config.metadata.generation
         for found in self._classes(key):
             if provider_status.on_record(found.metadata) != recorded:
                 await provisioner.records.mark_class(key_of(found), kept=recorded)
+
+    async def _release_secrets(self, provisioner: BackedProvisioner, namespace: str) -> None:
+        """Let go of the Secrets that ProviderConfigs have named before."""
+        needed = provider_status.needed_secrets(self._configs.all(namespace))
+        for secret in self._views.secrets.all(namespace):
+            name = secret.metadata.name
+            if provider_status.on_record(secret.metadata) and name not in needed:
+                await provisioner.records.release((namespace, name))
 
     async def _report(self, key: Key, listing: Listing) -> None:
         config = self._configs.get(*key)
@@ -127,7 +141,7 @@ class ProviderReconciler:
         return [
             self._backend(config)
             for config in self._configs.all()
-            if config.spec.provisioner == provisioner
+            if provider_status.in_effect(config).provisioner == provisioner
         ]
 
     def _backend(self, config: ProviderConfig) -> Backend:
@@ -149,14 +163,16 @@ def backend_of(
     config: ProviderConfig, *, lab: str, credentials: Callable[[], Mapping[str, bytes]]
 ) -> Backend:
     """What a provider is told of a ProviderConfig."""
-    spec = config.spec
+    spec = provider_status.in_effect(config)
     return Backend(
         key=key_of(config),
         lab=lab,
         endpoint=spec.endpoint,
         parameters=spec.parameters,
         limits=provider_status.limits(spec.limits),
+        place=provider_status.place_of(spec),
         closing=config.metadata.deletion_timestamp is not None,
+        changed=bool(provider_status.pending(config)),
         credentials=credentials,
     )
 
@@ -194,4 +210,5 @@ def watch_providers(
 
 def _facts(config: ProviderConfig) -> tuple[object, ...]:
     meta = config.metadata
-    return meta.uid, meta.generation, meta.deletion_timestamp, meta.finalizers
+    place = meta.annotations.get(provider_status.PLACE)
+    return meta.uid, meta.generation, meta.deletion_timestamp, meta.finalizers, place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -17,7 +17,16 @@ from bullpen.api.objects import Objects
 from bullpen.core.targets import hosts, provider_status
 from bullpen.core.targets.hosts import Placed
 from bullpen.core.targets.profiles import PROVISIONER
-from bullpen.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
+from bullpen.core.targets.provider_status import PLACE
+from bullpen.errors import (
+    AlreadyExists,
+    Conflict,
+    NotFound,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
+from bullpen.provisioners.provider import MachineKeys
 
 Key = tuple[str, str]
 Recorded = TypeVar("Recorded", ProviderConfig, Secret, VirtualTargetClass)
@@ -25,6 +34,8 @@ Recorded = TypeVar("Recorded", ProviderConfig, Secret, VirtualTargetClass)
 ATTEMPTS_MAX = 5
 """Conflicting writes of one object before giving up; the caller tries again later."""
 
+ORDERED_AT = "virtualtarget.jumpstarter.dev/provider"
+"""Annotation of the keys of a machine: the ProviderConfig where it was ordered."""
 
 UID_LENGTH = 8
 """So much of an Exporter's uid is in the name of its machine's keys."""
@@ -35,29 +46,27 @@ class ProviderRecords:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._locks: dict[Key, asyncio.Lock] = {}
-        self._sure: set[Key] = set()
-        """Backends that are on record, as this process has seen or written."""
+        self._locks: dict[str, asyncio.Lock] = {}
+        """By namespace: the ProviderConfigs of one may share a Secret."""
 
-    async def begin(self, backend: Key) -> None:
-        """Record a backend; the Secret first, because nothing can be deleted without it."""
+    async def begin(self, backend: Key, place: str = "") -> None:
+        """Record a backend and its place, then its Secret: nothing can be deleted without it."""
         async with self._lock(backend):
-            if backend in self._sure:
-                return
             config = await self._config(backend)
+            known = config.metadata.annotations.get(PLACE, place)
+            if known != place and provider_status.on_record(config.metadata):
+                raise Unreachable(f"ProviderConfig {backend[1]} has just changed; try again")
+            if not await self._mark(ProviderConfig, backend, kept=True, place=place):
+                raise Refused(f"ProviderConfig {backend[1]} does not exist")
             reference = config.spec.credentials_secret_ref
             if reference is not None:
                 await self._mark(Secret, (backend[0], reference.name), kept=True)
-            if not await self._mark(ProviderConfig, backend, kept=True):
-                raise Refused(f"ProviderConfig {backend[1]} does not exist")
-            self._sure.add(backend)
 
     async def end(self, backend: Key, is_empty: Callable[[], bool]) -> bool:
         """Erase the record if the backend is still empty; whether it was erased."""
         async with self._lock(backend):
             if not is_empty():
                 return False
-            self._sure.discard(backend)
             try:
                 config = await self._objects.get(ProviderConfig, *backend)
             except NotFound:
@@ -65,14 +74,25 @@ class ProviderRecords:
             await self._mark(ProviderConfig, backend, kept=False)
             reference = config.spec.credentials_secret_ref
             if reference is not None:
-                await self._mark(Secret, (backend[0], reference.name), kept=False)
+                await self._let_go(backend[0], reference.name)
             return True
+
+    async def release(self, secret: Key) -> None:
+        """Let a Secret go, unless a ProviderConfig on record needs it."""
+        async with self._lock(secret):
+            await self._let_go(*secret)
+
+    async def _let_go(self, namespace: str, secret: str) -> None:
+        found = (await self._objects.list(ProviderConfig)).items
+        others = (config for config in found if config.metadata.namespace == namespace)
+        if secret not in provider_status.needed_secrets(others):
+            await self._mark(Secret, (namespace, secret), kept=False)
 
     async def mark_class(self, key: Key, *, kept: bool) -> None:
         """Keep a class, or let it go."""
         await self._mark(VirtualTargetClass, key, kept=kept)
 
-    async def keep_keys(self, key: Key, uid: str, made: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def keep_keys(self, key: Key, uid: str, made: MachineKeys) -> MachineKeys:
         """The keys of an Exporter's machine: those on record, else ``made``, which then are."""
         kept = await self.kept_keys(key, uid)
         if kept is not None:
@@ -89,13 +109,24 @@ class ProviderRecords:
             raise Unavailable(f"the keys of Exporter {key[1]} were just made; try again") from None
         return made
 
-    async def kept_keys(self, key: Key, uid: str) -> Mapping[str, bytes] | None:
-        """The keys on record for an Exporter; None if there are none."""
+    async def move_keys(self, key: Key, uid: str, backend: str) -> None:
+        """Record that its machine is created at another backend."""
+        try:
+            found = await self._objects.get(Secret, key[0], keys_name(key[1], uid))
+            meta = found.metadata
+            moved = replace(meta, annotations={**meta.annotations, ORDERED_AT: backend})
+            await self._objects.update(replace(found, metadata=moved))
+        except (NotFound, Conflict):
+            raise Unavailable(f"the keys of Exporter {key[1]} have changed; try again") from None
+
+    async def kept_keys(self, key: Key, uid: str) -> MachineKeys | None:
+        """What is on record for an Exporter; None if nothing is."""
         try:
             found = await self._objects.get(Secret, key[0], keys_name(key[1], uid))
         except NotFound:
             return None
-        return {name: base64.b64decode(value) for name, value in found.data.items()}
+        keys = {name: base64.b64decode(value) for name, value in found.data.items()}
+        return MachineKeys(keys=keys, backend=found.metadata.annotations.get(ORDERED_AT, ""))
 
     async def place(self, key: Key, on_record: Placed) -> None:
         """Record which host is asked to run the instance of an Exporter."""
@@ -144,12 +175,12 @@ class ProviderRecords:
             raise Refused(f"ProviderConfig {backend[1]} is being deleted")
         return found
 
-    async def _mark(self, kind: type[Recorded], key: Key, *, kept: bool) -> bool:
+    async def _mark(self, kind: type[Recorded], key: Key, *, kept: bool, place: str = "") -> bool:
         """Set or remove the finalizer of one object; False if there is no such object."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 found = await self._objects.get(kind, *key)
-                meta = provider_status.recorded(found.metadata, kept=kept)
+                meta = provider_status.recorded(found.metadata, kept=kept, place=place)
                 if meta != found.metadata:
                     await self._objects.update(replace(found, metadata=meta))
             except NotFound:
@@ -159,8 +190,8 @@ class ProviderRecords:
             return True
         raise Unavailable(f"{kind.kind} {key[1]} changed {ATTEMPTS_MAX} times; try again")
 
-    def _lock(self, backend: Key) -> asyncio.Lock:
-        return self._locks.setdefault(backend, asyncio.Lock())
+    def _lock(self, key: Key) -> asyncio.Lock:
+        return self._locks.setdefault(key[0], asyncio.Lock())
 
 
 def keys_name(exporter: str, uid: str) -> str:
@@ -168,7 +199,7 @@ def keys_name(exporter: str, uid: str) -> str:
     return f"{exporter}-machine-{uid[:UID_LENGTH]}"
 
 
-def _keys_secret(exporter: Exporter, keys: Mapping[str, bytes]) -> Secret:
+def _keys_secret(exporter: Exporter, made: MachineKeys) -> Secret:
     """It is deleted with the Exporter."""
     meta = exporter.metadata
     owner = OwnerReference(
@@ -183,8 +214,9 @@ def _keys_secret(exporter: Exporter, keys: Mapping[str, bytes]) -> Secret:
         metadata=ObjectMeta(
             name=keys_name(meta.name, meta.uid),
             namespace=meta.namespace,
+            annotations={ORDERED_AT: made.backend},
             owner_references=(owner,),
         ),
         type="Opaque",
-        data={name: base64.b64encode(value).decode() for name, value in keys.items()},
+        data={name: base64.b64encode(value).decode() for name, value in made.keys.items()},
     )

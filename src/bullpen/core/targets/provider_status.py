@@ -8,12 +8,14 @@ deleted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from bullpen.api.kinds.providerconfig import (
     ProviderConfig,
+    ProviderConfigSpec,
     ProviderConfigStatus,
     ProviderHost,
     ProviderLimits,
@@ -27,6 +29,9 @@ from bullpen.core.targets.backends import BackendLimits, Key, Listing, Machine, 
 RECORD = "virtualtarget.jumpstarter.dev/provider-in-use"
 """Finalizer: this backend may hold something of ours."""
 
+PLACE = "virtualtarget.jumpstarter.dev/provider-place"
+"""Annotation of a ProviderConfig on record: the settings that its instances were made with."""
+
 POLL = timedelta(seconds=10)
 """How often a backend is listed."""
 
@@ -35,7 +40,7 @@ POLL_BUSY = timedelta(seconds=2)
 
 LAB_LENGTH = 16
 
-REACHABLE, IN_USE = "Reachable", "InUse"
+REACHABLE, IN_USE, SETTINGS = "Reachable", "InUse", "SettingsInEffect"
 
 
 def lab(identity: str, namespace_uid: str) -> str:
@@ -52,12 +57,56 @@ def on_record(meta: ObjectMeta) -> bool:
     return RECORD in meta.finalizers
 
 
-def recorded(meta: ObjectMeta, *, kept: bool) -> ObjectMeta:
+def recorded(meta: ObjectMeta, *, kept: bool, place: str = "") -> ObjectMeta:
     """The metadata with or without the record."""
-    if kept == on_record(meta):
-        return meta
-    others = tuple(name for name in meta.finalizers if name != RECORD)
-    return replace(meta, finalizers=(*others, RECORD) if kept else others)
+    finalizers = tuple(name for name in meta.finalizers if name != RECORD)
+    annotations = {name: text for name, text in meta.annotations.items() if name != PLACE}
+    if kept:
+        finalizers = meta.finalizers if on_record(meta) else (*finalizers, RECORD)
+        annotations = {**annotations, **({PLACE: place} if place else {})}
+    made = replace(meta, finalizers=finalizers, annotations=annotations)
+    return meta if made == meta else made
+
+
+def place_of(spec: ProviderConfigSpec) -> str:
+    """Identifies where the instances of a ProviderConfig are: all that may decide about it."""
+    facts = {
+        "provisioner": spec.provisioner,
+        "endpoint": spec.endpoint,
+        "parameters": spec.parameters,
+    }
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+
+
+def in_effect(config: ProviderConfig) -> ProviderConfigSpec:
+    """The spec with the settings of the place that is on record, if there is one.
+
+    Instances there would be forgotten, and cost money, if other settings took effect before they
+    are gone.
+    """
+    try:
+        found = json.loads(config.metadata.annotations.get(PLACE, ""))
+        return replace(
+            config.spec,
+            provisioner=found["provisioner"],
+            endpoint=found["endpoint"],
+            parameters=dict(found["parameters"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return config.spec
+
+
+def pending(config: ProviderConfig) -> tuple[str, ...]:
+    """The settings that do not take effect before the place on record is empty."""
+    used, given = in_effect(config), config.spec
+    names = ("provisioner", "endpoint", "parameters")
+    return tuple(name for name in names if getattr(used, name) != getattr(given, name))
+
+
+def needed_secrets(configs: Iterable[ProviderConfig]) -> frozenset[str]:
+    """The Secrets without which something that is on record could not be deleted."""
+    kept = (config.spec.credentials_secret_ref for config in configs if on_record(config.metadata))
+    return frozenset(found.name for found in kept if found is not None)
 
 
 def next_listing(listing: Listing) -> timedelta:
@@ -97,6 +146,16 @@ def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
         status=used,
         reason="MayHoldInstances" if used else "Empty",
         message=f"instances: {held}; the object is kept until there are none" if used else "",
+        generation=generation,
+        now=now,
+    )
+    waiting = ", ".join(pending(config))
+    found = conditions.condition(
+        found,
+        SETTINGS,
+        status=not waiting,
+        reason="MayHoldInstances" if waiting else "Applied",
+        message=f"{waiting}: those of before are used until no instance is left" if waiting else "",
         generation=generation,
         now=now,
     )
