@@ -319,6 +319,17 @@ async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> Non
     assert len(await ec2.listed()) == 1
 
 
+async def test_the_next_type_is_tried_when_a_zone_does_not_offer_one(ec2: Ec2) -> None:
+    ec2.cloud.faults.not_offered = {"t3.small"}
+    with pytest.raises(Refused, match="Unsupported"):
+        await ec2.create()
+    await ec2.create(instanceTypes=["t3.small", "m5.large"])
+    assert len(await ec2.listed()) == 1
+    ec2.cloud.faults.full = {"m5.large"}
+    with pytest.raises(NoCapacity):
+        await ec2.create("b", instanceTypes=["t3.small", "m5.large"])
+
+
 async def test_a_type_whose_creation_was_not_answered_is_asked_first(ec2: Ec2) -> None:
     """Else another instance would be made when there is capacity for the first type again."""
     types = {"instanceTypes": ["t3.small", "m5.large"]}

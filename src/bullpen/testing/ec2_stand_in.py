@@ -72,6 +72,9 @@ class Faults:
     full: set[str] = field(default_factory=set)
     """Instance types without capacity."""
 
+    not_offered: set[str] = field(default_factory=set)
+    """Instance types that the zones do not offer."""
+
     interrupted: set[str] = field(default_factory=set)
     """Spot instances that are about to be ended; moto knows no requests for them."""
 
@@ -181,6 +184,8 @@ class Ec2StandIn:
                 )
             if fields["InstanceType"] in self.faults.full:
                 return _error(500, "InsufficientInstanceCapacity", "There is no capacity.")
+            if fields["InstanceType"] in self.faults.not_offered:
+                return _error(400, "Unsupported", "The type is not supported in this zone.")
             made = await self._forward(request, body)
             if made.status == web.HTTPOk.status_code:
                 text = made.text or ""

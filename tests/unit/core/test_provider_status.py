@@ -133,3 +133,24 @@ def test_a_place_that_was_damaged_by_hand_counts_for_nothing(text: str) -> None:
     meta = ObjectMeta(name="east", annotations={provider_status.PLACE: text})
     config = ProviderConfig(metadata=meta, spec=ProviderConfigSpec(provisioner="a"))
     assert provider_status.in_effect(config) == config.spec
+
+
+def test_conditions_say_what_is_left_over_and_which_limit_is_reached() -> None:
+    listing = backends.put(LISTED, machine(MachineState.RUNNING))
+
+    def conditions(limits: ProviderLimits, owner: str) -> dict[str, tuple[str, str, str]]:
+        spec = ProviderConfigSpec(provisioner="p", limits=limits)
+        config = ProviderConfig(spec=spec)
+        seen = ProviderView(config=config, listing=listing, owners={("lab", "a"): owner})
+        found = provider_status.status(seen, now=EPOCH).conditions
+        return {each.type: (each.status, each.reason, each.message) for each in found}
+
+    usual = conditions(ProviderLimits(max_instances=2, max_hourly_cost="0.13"), "u")
+    assert usual["Orphans"] == ("False", "AllOwned", "")
+    assert usual["LimitReached"] == ("False", "RoomLeft", "")
+    left = conditions(ProviderLimits(max_instances=1), "other")
+    assert left["Orphans"] == ("True", "BeingDeleted", "instances that no Exporter stands for: 1")
+    assert left["LimitReached"][:2] == ("True", "NothingIsCreated")
+    assert "1 of at most 1 instances exist" in left["LimitReached"][2]
+    dear = conditions(ProviderLimits(max_hourly_cost="0.12"), "u")
+    assert "cost 0.12 an hour, at most 0.12" in dear["LimitReached"][2]

@@ -125,7 +125,8 @@ class ProviderConfigStatus(Struct):
     conditions: tuple[Condition, ...] = field(
         default=(),
         metadata=about(
-            "Latest observations: Reachable, InUse, SettingsInEffect.", list_keys=("type",)
+            "Latest observations: Reachable, InUse, Orphans, LimitReached, SettingsInEffect.",
+            list_keys=("type",),
         ),
     )
 

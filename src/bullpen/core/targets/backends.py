@@ -324,6 +324,17 @@ def too_expensive(listing: Listing, limits: BackendLimits, *, hourly_cost: float
     return ""
 
 
+def beyond(listing: Listing, limits: BackendLimits) -> str:
+    """Which limit or quota is reached, and how much is used; empty if there is room."""
+    full = no_room(listing, limits, creating=0, hourly_cost=0.0)
+    if full or not limits.hourly_cost or spend(listing) < limits.hourly_cost:
+        return full
+    return (
+        f"the instances cost {spend(listing):.2f} an hour, at most {limits.hourly_cost:.2f} are"
+        " allowed (limits.maxHourlyCost)"
+    )
+
+
 def spend(listing: Listing) -> float:
     """The estimated cost of everything that runs, per hour."""
     return sum(machine.hourly_cost for machine in listing.machines)

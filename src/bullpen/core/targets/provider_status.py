@@ -41,6 +41,7 @@ POLL_BUSY = timedelta(seconds=2)
 LAB_LENGTH = 16
 
 REACHABLE, IN_USE, SETTINGS = "Reachable", "InUse", "SettingsInEffect"
+ORPHANS, FULL = "Orphans", "LimitReached"
 
 
 def lab(identity: str, namespace_uid: str) -> str:
@@ -159,10 +160,30 @@ def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
         generation=generation,
         now=now,
     )
+    orphans = sum(not _is_owned(machine, seen.owners) for machine in listing.machines)
+    found = conditions.condition(
+        found,
+        ORPHANS,
+        status=bool(orphans),
+        reason="BeingDeleted" if orphans else "AllOwned",
+        message=f"instances that no Exporter stands for: {orphans}" if orphans else "",
+        generation=generation,
+        now=now,
+    )
+    full = backends.beyond(listing, limits(config.spec.limits))
+    found = conditions.condition(
+        found,
+        FULL,
+        status=bool(full),
+        reason="NothingIsCreated" if full else "RoomLeft",
+        message=full,
+        generation=generation,
+        now=now,
+    )
     return ProviderConfigStatus(
         observed_generation=generation,
         instances=held,
-        orphans=sum(not _is_owned(machine, seen.owners) for machine in listing.machines),
+        orphans=orphans,
         quota=_quota(listing),
         hourly_cost=f"{backends.spend(listing):.2f}" if listing.begun is not None else "",
         hosts=tuple(

@@ -23,6 +23,9 @@ NO_CAPACITY = frozenset(
 )
 """Another type or zone may have room, and the same one later."""
 
+NOT_HERE = frozenset({"Unsupported"})
+"""The zone does not offer the type; another one of the class may fit."""
+
 THROTTLED = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException"})
 
 UNREACHABLE = frozenset(

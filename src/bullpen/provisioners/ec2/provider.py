@@ -28,7 +28,7 @@ from bullpen.kit import times
 from bullpen.provisioners import parameters
 from bullpen.provisioners.base import Needs, Profile
 from bullpen.provisioners.ec2 import launch, machines
-from bullpen.provisioners.ec2.failures import ABSENT, ApiError, failure
+from bullpen.provisioners.ec2.failures import ABSENT, NOT_HERE, ApiError, failure
 from bullpen.provisioners.ec2.machines import Described, SshServer
 from bullpen.provisioners.ec2.parameters import (
     RESERVED_DRIVERS,
@@ -200,6 +200,7 @@ class Ec2Provider:
         choices = list(launch.requests(order, wanted, lab=backend.lab, image=image))
         first = self._unanswered.pop(order.token, 0)
         full: ApiError | None = None
+        unsupported: ApiError | None = None
         for index in (*range(first, len(choices)), *range(min(first, len(choices)))):
             try:
                 return await self._run(backend, order, choices[index])
@@ -208,11 +209,15 @@ class Ec2Provider:
                     self._images.clear()
                 if isinstance(failure(error), Unreachable):
                     self._note_unanswered(order, index)
-                if not isinstance(failure(error), NoCapacity):
+                if error.code in NOT_HERE:
+                    unsupported = error
+                elif isinstance(failure(error), NoCapacity):
+                    full = full or error
+                else:
                     raise failure(error) from None
-                full = full or error
-        assert full is not None, "there is at least one type"
-        raise failure(full)
+        last = full or unsupported
+        assert last is not None, "there is at least one type"
+        raise failure(last)
 
     def _note_unanswered(self, order: Order, index: int) -> None:
         """The next attempt begins there: an instance that exists is found before one is made."""
