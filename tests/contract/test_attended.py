@@ -21,13 +21,20 @@ from bullpen.core.targets.backends import (
     Machine,
 )
 from bullpen.core.targets.instances import ExitReason, InstancePhase
-from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
+from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unavailable, Unreachable
 from bullpen.provisioners.attended import AttendedProvisioner
 from bullpen.provisioners.provider import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.fake_provider import AccountFaults
 from bullpen.testing.provisioner_contract import ProvisionerContract
-from support.attended_world import ACCOUNTS, LAB, SETTLE, AttendedWorld, fault_run, settled
+from support.attended_world import (
+    ACCOUNTS,
+    LAB,
+    SETTLE,
+    AttendedWorld,
+    fault_run,
+    killed_everywhere,
+)
 
 EAST, WEST = ACCOUNTS
 ROUNDS = 1000
@@ -160,7 +167,11 @@ async def test_nothing_is_lost_or_gone_before_the_backends_are_known(world: Atte
     world.want("a", "uid-1")
     await world.work(passes=2)
     world.provisioner = AttendedProvisioner(
-        world.provider, world.placement, world.records, clock=world.clock
+        world.provider,
+        world.placement,
+        world.records,
+        clock=world.clock,
+        chance=world.chance,
     )
     (found,) = await world.provisioner.observe_all()
     assert found.phase is InstancePhase.RUNNING
@@ -404,28 +415,31 @@ async def test_only_listings_call_a_silent_backend(world: AttendedWorld) -> None
     assert account.calls == calls
 
 
+@story()
+async def test_a_backend_that_wants_fewer_calls_gets_fewer(world: AttendedWorld) -> None:
+    """One limit for all: creations of others count, too, and waits grow."""
+    account = world.provider.account(EAST)
+    for number in range(4):
+        world.want(f"m{number}", f"uid-{number}")
+    await world.provisioner.refresh(EAST)
+    account.faults.throttled = 1.0
+    before = account.calls
+    for step in range(600):
+        with pytest.raises(TooManyRequests):
+            await world.provisioner.ensure(world.spec(("lab", f"m{step % 4}")))
+        await asyncio.sleep(1)
+    assert 20 < account.calls - before < 40, "about every half minute in the end"
+    account.faults.throttled = 0.0
+    await asyncio.sleep(30)
+    await world.work(passes=2)
+    assert len(world.provider.held()) == 4
+
+
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled(
     idempotent: bool,
 ) -> None:
-    reached, place = True, 0
-    while reached:
-        place += 1
-        world = AttendedWorld(idempotent=idempotent)
-        world.killed_at = place
-        outcome: list[bool] = []
-
-        async def life(world: AttendedWorld, outcome: list[bool] = outcome) -> None:
-            world.want("a", "uid-1")
-            world.want("b", "uid-2", "west")
-            outcome.append(await world.live_until_killed(passes=2))
-            del world.wanted["lab", "a"]
-            outcome.append(await world.live_until_killed(passes=3))
-            await settled(world)
-
-        world.run(life)
-        reached = any(outcome)
-    assert place > 30, "there are many places"
+    assert killed_everywhere(lambda: AttendedWorld(idempotent=idempotent)) > 30
 
 
 @story()

@@ -28,7 +28,7 @@ from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.corellium_stand_in import stand_in
 from bullpen.testing.fake_corellium import API_TOKEN, CONSOLE, PROJECT, Corellium
 from bullpen.testing.provisioner_contract import ProvisionerContract
-from support.attended_world import AttendedWorld, fault_run
+from support.attended_world import AttendedWorld, fault_run, killed_everywhere
 
 ROUNDS = 1000
 DEVICE: dict[str, Any] = {"flavor": "kronos", "os": "1.1.1"}
@@ -427,6 +427,10 @@ class CorelliumWorld(AttendedWorld):
         self.fake.pause = self.pause
         self.begin(self.fake, CorelliumProvider(self.fake.connect))
         self.restarted()
+
+
+def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled() -> None:
+    assert killed_everywhere(lambda: CorelliumWorld(1, random.Random(1))) > 30
 
 
 @pytest.mark.slow

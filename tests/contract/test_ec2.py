@@ -28,7 +28,7 @@ from bullpen.provisioners.provider import Backend, Order
 from bullpen.testing.benches import AttendedBench, attended_bench
 from bullpen.testing.ec2_stand_in import SSH_PORT, Ec2StandIn, stand_in
 from bullpen.testing.provisioner_contract import ProvisionerContract
-from support.attended_world import AttendedWorld, fault_run
+from support.attended_world import AttendedWorld, fault_run, killed_everywhere
 from support.fake_ec2 import FakeEc2
 from support.ssh_hosts import has_sshd
 
@@ -423,6 +423,10 @@ class LastingEc2World(Ec2World):
 
 async def _answers(server: SshServer) -> bool:
     return True
+
+
+def test_killed_at_every_await_of_create_and_delete_nothing_is_left_or_doubled() -> None:
+    assert killed_everywhere(lambda: Ec2World(1, random.Random(1))) > 30
 
 
 @pytest.mark.slow

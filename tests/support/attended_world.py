@@ -159,7 +159,7 @@ class AttendedWorld:
         """A service with no memory of what it did before."""
         self.placement._listeners.clear()
         self.provisioner = AttendedProvisioner(
-            self._asked, self.placement, self.records, clock=self.clock
+            self._asked, self.placement, self.records, clock=self.clock, chance=self.chance
         )
         self.provisioner.use(self.backends.values())
         return self.provisioner
@@ -288,6 +288,30 @@ def fault_run(
         kills += len(lives)
         created += world.cloud.made
     return kills, created
+
+
+def killed_everywhere(made: Callable[[], AttendedWorld]) -> int:
+    """Kill the service at each place of two creations and a deletion; how many there are.
+
+    Every life is one in a world of its own; after it exactly the wanted machines exist.
+    """
+    reached, place = True, 0
+    while reached:
+        place += 1
+        world, outcome = made(), list[bool]()
+        world.killed_at = place
+
+        async def life(world: AttendedWorld, outcome: list[bool] = outcome) -> None:
+            world.want("a", "uid-1")
+            world.want("b", "uid-2", "west")
+            outcome.append(await world.live_until_killed(passes=2))
+            del world.wanted["lab", "a"]
+            outcome.append(await world.live_until_killed(passes=3))
+            await settled(world)
+
+        world.run(life)
+        reached = any(outcome)
+    return place - 1
 
 
 async def fault_round(world: AttendedWorld, *, chance: random.Random, lives: list[int]) -> None:

@@ -64,7 +64,9 @@ def provisioner_of(
     assert placement is not None, "only hosts need no placement here"
     if plugin.provider is not None:
         records = ProviderRecords(objects)
-        return AttendedProvisioner(plugin.provider(), placement, records, clock=sources.clock)
+        return AttendedProvisioner(
+            plugin.provider(), placement, records, clock=sources.clock, chance=sources.chance
+        )
     assert plugin.recipe is not None, "a plugin has a recipe or a provider"
     return PlacedProvisioner(plugin.recipe(Host(arch=platform.machine())), placement)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -57,13 +58,19 @@ class AttendedProvisioner:
     """Machines of a provider, with their exporters at ``placement``."""
 
     def __init__(
-        self, provider: Provider, placement: Placement, records: MachineRecords, *, clock: Clock
+        self,
+        provider: Provider,
+        placement: Placement,
+        records: MachineRecords,
+        *,
+        clock: Clock,
+        chance: random.Random,
     ) -> None:
         self.name = provider.name
         self._provider = provider
         self._placement = placement
         self._clock = clock
-        self._backends = ProviderBackends(provider, records, clock=clock)
+        self._backends = ProviderBackends(provider, records, clock=clock, chance=chance)
         self._specs: dict[Key, InstanceSpec] = {}
         """By key of the instance: what its exporter is placed from."""
 

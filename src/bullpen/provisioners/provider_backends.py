@@ -7,15 +7,17 @@ any crash. Everything that a call has changed is known at once, without another 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 from bullpen.core.targets import backends
 from bullpen.core.targets.backends import Listing, Machine, MachineState
-from bullpen.errors import NoCapacity, Refused, Unavailable, Unreachable
-from bullpen.kit.clock import Clock
+from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unavailable, Unreachable
+from bullpen.kit.clock import Backoff, Clock
 from bullpen.provisioners.base import InstanceSpec, Key, Listener
 from bullpen.provisioners.provider import (
     Backend,
@@ -29,17 +31,23 @@ from bullpen.provisioners.provider import (
 CALLS_MAX = 4
 """Creations, deletions and the like at one backend at a time."""
 
+THROTTLED = Backoff(first=timedelta(seconds=2), cap=timedelta(seconds=30))
+"""Between such calls of a backend that wants fewer; its listings have a wait of their own."""
+
 
 class ProviderBackends:
     """The accounts or projects of a provider."""
 
-    def __init__(self, provider: Provider, records: MachineRecords, *, clock: Clock) -> None:
+    def __init__(
+        self, provider: Provider, records: MachineRecords, *, clock: Clock, chance: random.Random
+    ) -> None:
         self.records = records
         self.told = False
         """Whether it was told its backends: before, it cannot know what does not exist."""
 
         self._provider = provider
         self._clock = clock
+        self._chance = chance
         self._known: dict[Key, Backend] = {}
         self._listings: dict[Key, Listing] = {}
         self._unanswered: dict[Key, tuple[Key, timedelta]] = {}
@@ -47,6 +55,9 @@ class ProviderBackends:
 
         self._creating: Counter[Key] = Counter()
         self._gates: dict[Key, asyncio.Semaphore] = {}
+        self._throttled: dict[Key, tuple[int, timedelta]] = {}
+        """By backend, how often in a row it wanted fewer calls, and the steady time of the next."""
+
         self._listeners: list[Listener] = []
 
     # What is known
@@ -177,7 +188,7 @@ class ProviderBackends:
                 expires=self._clock.now() + backends.EXPIRY,
                 keys=keys,
             )
-            async with self._gate(key):
+            async with self._calling(key):
                 self._unanswered[spec.key] = (key, self._clock.steady())
                 made = await self._provider.create(backend, order)
             self._unanswered.pop(spec.key, None)
@@ -213,7 +224,7 @@ class ProviderBackends:
         if full:
             raise NoCapacity(f"ProviderConfig {backend.key[1]}: {full}")
         expires = self._clock.now() + backends.EXPIRY
-        async with self._gate(backend.key):
+        async with self._calling(backend.key):
             # Before it runs: its own timer would stop it again.
             await self._provider.renew(backend, machine, expires)
             await self._provider.start(backend, machine)
@@ -233,7 +244,7 @@ class ProviderBackends:
 
     async def stop(self, backend: Backend, machine: Machine) -> None:
         assert isinstance(self._provider, StoppingProvider), "no other keeps a machine stopped"
-        async with self._gate(backend.key):
+        async with self._calling(backend.key):
             await self._provider.stop(backend, machine)
         stopping = replace(
             machine, state=MachineState.STOPPING, address="", detail="it is being stopped"
@@ -242,7 +253,7 @@ class ProviderBackends:
         self._nudge(backend.key)
 
     async def delete(self, backend: Backend, machine: Machine) -> None:
-        async with self._gate(backend.key):
+        async with self._calling(backend.key):
             await self._provider.delete(backend, machine)
         ending = replace(machine, state=MachineState.ENDING, detail="it is being deleted")
         self._put(backend, ending)
@@ -250,7 +261,7 @@ class ProviderBackends:
 
     async def renew(self, backend: Backend, machine: Machine) -> None:
         expires = self._clock.now() + backends.EXPIRY
-        async with self._gate(backend.key):
+        async with self._calling(backend.key):
             await self._provider.renew(backend, machine, expires)
         found = self.listing(backend.key).machines
         current = next((each for each in found if each.id == machine.id), None)
@@ -258,14 +269,33 @@ class ProviderBackends:
             self._put(backend, replace(current, expires=expires))
 
     async def grant(self, backend: Backend, machine: Machine) -> Mapping[str, bytes]:
-        async with self._gate(backend.key):
+        async with self._calling(backend.key):
             return await self._provider.grant(backend, machine)
 
     def _put(self, backend: Backend, machine: Machine) -> None:
         self._listings[backend.key] = backends.put(self.listing(backend.key), machine)
 
-    def _gate(self, backend: Key) -> asyncio.Semaphore:
-        return self._gates.setdefault(backend, asyncio.Semaphore(CALLS_MAX))
+    @contextlib.asynccontextmanager
+    async def _calling(self, backend: Key) -> AsyncIterator[None]:
+        """One call besides a few others, and none while the provider wants fewer.
+
+        Raises ``TooManyRequests`` without asking then.
+        """
+        async with self._gates.setdefault(backend, asyncio.Semaphore(CALLS_MAX)):
+            before = refusals, until = self._throttled.get(backend, (0, timedelta(0)))
+            left = until - self._clock.steady()
+            if left > timedelta(0):
+                wait = f"called again in {left.total_seconds():.0f} s"
+                raise TooManyRequests(f"ProviderConfig {backend[1]} wants fewer calls; {wait}")
+            try:
+                yield
+            except TooManyRequests:
+                # Calls that were under way together are one refusal.
+                if self._throttled.get(backend, (0, timedelta(0))) == before:
+                    wait_for = THROTTLED.delay(refusals + 1, self._chance)
+                    self._throttled[backend] = refusals + 1, self._clock.steady() + wait_for
+                raise
+            self._throttled.pop(backend, None)
 
     def _nudge(self, backend: Key) -> None:
         for listener in self._listeners:

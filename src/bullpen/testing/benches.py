@@ -210,7 +210,9 @@ class AttendedBench(LocalBench):
     ) -> None:
         self._placement = placement
         self._controller = controller
-        self.attended = AttendedProvisioner(provider, placement, NoRecords(), clock=SystemClock())
+        self.attended = AttendedProvisioner(
+            provider, placement, NoRecords(), clock=SystemClock(), chance=random.Random()
+        )
         self.provisioner: Provisioner = self.attended
         limits = BackendLimits(instances=INSTANCES_MAX)
         self._backend = replace(backend, key=BENCH_BACKEND, limits=limits)
