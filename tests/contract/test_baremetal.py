@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import json
 import os
 import shutil
@@ -12,10 +13,11 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from bullpen.core.targets.hosts import Placed
-from bullpen.errors import Unreachable
+from bullpen.errors import Unavailable, Unreachable
 from bullpen.kit.clock import SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.provisioners.baremetal import environment, ssh
@@ -60,16 +62,13 @@ class HostsBench:
         self.hosts: HostsProvisioner = hosts(MemoryHostRecords(), SystemClock(), RandomIds())
         self.provisioner: Provisioner = self.hosts
         self.controller = controller
-        self.hosts.use(
-            [
-                Backend(
-                    key=BACKEND,
-                    lab="bench",
-                    parameters=found.parameters,
-                    credentials=lambda: found.secret,
-                )
-            ]
+        self.backend = Backend(
+            key=BACKEND,
+            lab="bench",
+            parameters=found.parameters,
+            credentials=lambda: found.secret,
         )
+        self.hosts.use([self.backend])
 
     def connection(self) -> Connection:
         return self.controller.connection()
@@ -234,3 +233,29 @@ async def test_another_python_is_refused_by_its_version(tmp_path: Path) -> None:
         )
         with pytest.raises(Unreachable, match=r"is Python 3\.8, and this service runs with"):
             await made.refresh(BACKEND)
+
+
+async def test_a_certificate_of_the_key_opens_hosts_that_trust_its_authority(
+    tmp_path: Path,
+) -> None:
+    with ssh_hosts(tmp_path / "hosts", one=1) as found:
+        host, authority = found.hosts["one"], asyncssh.generate_private_key("ssh-ed25519")
+        (host.place / "authorized_keys").write_bytes(b"")
+        (host.place / "trusted_keys").write_bytes(authority.export_public_key())
+        certificate = authority.generate_user_certificate(
+            found.client_key, "bullpen", principals=[getpass.getuser()]
+        )
+        secret = dict(found.secret)
+        async with StubController.serving(tmp_path) as controller:
+            bench = HostsBench(found, controller)
+            bench.hosts.use([replace(bench.backend, credentials=lambda: secret)])
+            with pytest.raises(Unavailable, match="does not accept the key"):
+                await bench.hosts.refresh(BACKEND)
+            secret["ssh-publickey-cert"] = b"ssh-ed25519-cert-v01@openssh.com AAAA"
+            with pytest.raises(Unavailable, match="ssh-publickey-cert of the Secret"):
+                await bench.hosts.refresh(BACKEND)
+            secret["ssh-publickey-cert"] = certificate.export_certificate()
+            await bench.hosts.refresh(BACKEND)
+            (state,) = bench.hosts.listing(BACKEND).hosts
+            assert (state.answers, state.error) == (True, "")
+            await bench.hosts.close()

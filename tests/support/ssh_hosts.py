@@ -41,6 +41,7 @@ ListenAddress 127.0.0.1
 Port {port}
 HostKey {place}/host_key
 AuthorizedKeysFile {place}/authorized_keys
+TrustedUserCAKeys {place}/trusted_keys
 PidFile none
 StrictModes no
 UsePAM no
@@ -204,5 +205,6 @@ def _host(place: Path, name: str, slots: int, client: asyncssh.SSHKey) -> SshHos
     (place / "host_key").write_bytes(key.export_private_key())
     (place / "host_key").chmod(0o600)
     (place / "authorized_keys").write_bytes(client.export_public_key())
+    (place / "trusted_keys").touch()
     (place / "sshd_config").write_text(CONFIG.format(port=port, place=place))
     return SshHost(name=name, place=place, port=port, key=key, slots=slots)

@@ -53,6 +53,9 @@ log = logging.getLogger("bullpen.provisioners")
 PRIVATE_KEY = "ssh-privatekey"
 """Key of the Secret, as Kubernetes names it in Secrets for SSH."""
 
+CERTIFICATE = "ssh-publickey-cert"
+"""Key of the Secret: a certificate of that key, for hosts that trust an authority."""
+
 CONNECT_SECONDS_MAX = 15.0
 KEEPALIVE_SECONDS = 5
 KEEPALIVES_MISSED_MAX = 3
@@ -67,6 +70,9 @@ HELLO_SECONDS_MAX = attach.START_SECONDS_MAX + 10
 LAST_BYTES_MAX = 2000
 AGENTS_MAX = 6
 """Agents of one lab at one host, each with an SSH session: servers allow ten by default."""
+
+
+ClientKey = asyncssh.SSHKey | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]
 
 
 class SshConnector:
@@ -84,7 +90,7 @@ class SshConnector:
                 host.address,
                 host.port,
                 username=host.user,
-                client_keys=[_private_key(visit)],
+                client_keys=[_client_key(visit)],
                 known_hosts=([_host_key(host)], [], []),
                 preferred_auth="publickey",
                 config=None,
@@ -128,14 +134,22 @@ async def _explained(host: HostParameters) -> AsyncIterator[None]:
         raise Unreachable(f"{where}: {str(error) or 'no answer'}") from None
 
 
-def _private_key(visit: Visit) -> asyncssh.SSHKey:
+def _client_key(visit: Visit) -> ClientKey:
+    """The key that the service proves its identity with, and its certificate if it has one."""
     given = visit.credentials.get(PRIVATE_KEY)
     if not given:
         raise Refused(f"the Secret of the ProviderConfig has no {PRIVATE_KEY}")
     try:
-        return asyncssh.import_private_key(given)
+        key = asyncssh.import_private_key(given)
     except asyncssh.KeyImportError as error:
         raise Refused(f"{PRIVATE_KEY} of the Secret cannot be used: {error}") from None
+    certificate = visit.credentials.get(CERTIFICATE)
+    if not certificate:
+        return key
+    try:
+        return key, asyncssh.import_certificate(certificate)
+    except asyncssh.KeyImportError as error:
+        raise Refused(f"{CERTIFICATE} of the Secret cannot be used: {error}") from None
 
 
 def _host_key(host: HostParameters) -> asyncssh.SSHKey:
