@@ -7,7 +7,7 @@ import contextlib
 import getpass
 import random
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,8 +19,10 @@ from jumpstarter_driver_network.driver import TcpNetwork
 from bullpen.core.targets.backends import Machine, MachineState, client_token
 from bullpen.drivers import ec2 as drivers_ec2
 from bullpen.drivers.ssh import Ssh
-from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
+from bullpen.errors import LabError, NoCapacity, Refused, TooManyRequests, Unreachable
+from bullpen.kit.clock import SystemClock
 from bullpen.provisioners.base import Profile
+from bullpen.provisioners.ec2.api import BotocoreApis
 from bullpen.provisioners.ec2.machines import MARKED, SshServer
 from bullpen.provisioners.ec2.plugin import provider
 from bullpen.provisioners.ec2.provider import NAME, Ec2Provider
@@ -390,6 +392,95 @@ async def test_a_role_is_assumed_for_all_calls(ec2: Ec2) -> None:
     )
     await ec2.provider.list_machines(assumed)
     assert ec2.cloud.calls == ["AssumeRole", "DescribeInstances"]
+
+
+class Noted:
+    """What is seen of the machines of one account; ids by the order in which they appeared."""
+
+    def __init__(self, made: Ec2Provider, backend: Backend, image: str) -> None:
+        self.provider, self.backend, self.image = made, backend, image
+        self.keys = made.new_keys()
+        self.seen: list[Any] = []
+        self._ids: list[str] = []
+
+    def order(self, name: str, **changes: Any) -> Order:
+        profile = Profile(provisioner=NAME, parameters={**PARAMETERS, "imageId": self.image})
+        key = ("lab", name)
+        return Order(
+            key=key,
+            owner_uid=f"uid-{name}",
+            token=client_token("bench", key, f"uid-{name}"),
+            profile=replace(profile, **changes),
+            expires=EXPIRES,
+            keys=self.keys,
+        )
+
+    def note(self, machine: Machine) -> Machine:
+        if machine.id not in self._ids:
+            self._ids.append(machine.id)
+        facts = {"id": self._ids.index(machine.id), "name": machine.key[1]}
+        facts |= {"uid": machine.owner_uid, "state": machine.state, "lasting": machine.lasting}
+        facts |= {"cost": machine.hourly_cost, "renewed": machine.expires == EXPIRES}
+        facts |= {"reachable": machine.address != "", "detail": machine.detail}
+        self.seen.append(facts)
+        return machine
+
+    async def settled(self, *states: MachineState) -> tuple[Machine, ...]:
+        """Note what is listed, once the machines have these states."""
+        async with asyncio.timeout(30):
+            while True:
+                found = await self.provider.list_machines(self.backend)
+                machines = sorted(found.machines, key=lambda each: each.key)
+                if tuple(each.state for each in machines) == states:
+                    self.seen.append(len(found.gone))
+                    return tuple(map(self.note, machines))
+                await asyncio.sleep(0.05)
+
+    async def attempt(self, call: Coroutine[Any, Any, object]) -> None:
+        """Note whether a call is refused, and with which code."""
+        try:
+            await call
+        except LabError as error:
+            self.seen.append((type(error), error.message.split(":")[0]))
+        else:
+            self.seen.append("done")
+
+
+async def a_life_of_machines(account: Noted) -> list[Any]:
+    made, backend = account.provider, account.backend
+    first = account.note(await made.create(backend, account.order("a")))
+    account.note(await made.create(backend, account.order("a")))
+    await account.settled(MachineState.RUNNING)
+    await account.attempt(made.renew(backend, first, EXPIRES))
+    await account.settled(MachineState.RUNNING)
+    for _ in range(2):
+        await account.attempt(made.delete(backend, first))
+    await account.settled()
+    account.note(await made.create(backend, account.order("a")))
+    kept = account.note(
+        await made.create(backend, account.order("b", lasting=True, single_use=False))
+    )
+    await account.settled(MachineState.RUNNING, MachineState.RUNNING)
+    for _ in range(2):
+        await account.attempt(made.stop(backend, kept))
+    await account.settled(MachineState.RUNNING, MachineState.STOPPED)
+    for _ in range(2):
+        await account.attempt(made.start(backend, kept))
+    await account.settled(MachineState.RUNNING, MachineState.RUNNING)
+    absent = replace(kept, id="i-0123456789abcdef0")
+    for call in (made.delete, made.stop, made.start):
+        await account.attempt(call(backend, absent))
+    await account.attempt(made.renew(backend, absent, EXPIRES))
+    await account.attempt(made.delete(backend, kept))
+    await account.settled(MachineState.RUNNING)
+    return account.seen
+
+
+async def test_the_stand_in_of_the_fault_runs_answers_as_moto_does(ec2: Ec2) -> None:
+    fake = FakeEc2(SystemClock(), random.Random(1))
+    imitated = Noted(Ec2Provider(fake.connect, _answers), ec2.backend, "ami-1")
+    real = Noted(Ec2Provider(BotocoreApis(), _answers), ec2.backend, IMAGE)
+    assert await a_life_of_machines(imitated) == await a_life_of_machines(real)
 
 
 class Ec2World(AttendedWorld):

@@ -1,7 +1,7 @@
 """A stand-in for the API of EC2 in memory and virtual time, for fault runs.
 
-It answers as botocore does. It was checked against moto, by the stories of
-``tests/contract/test_ec2.py`` that run on both; AWS itself was never seen.
+It answers as botocore does. ``tests/contract/test_ec2.py`` lets the provider do the same with it
+and with moto, and compares what it sees; AWS itself was never seen.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class FakeCalls:
         )
         self._account.instances[made.id] = made
         self._account.by_token[token] = made
-        return {"Instances": [self._shown(made)]}
+        return {"Instances": [{**self._shown(made), "State": {"Name": "pending"}}]}
 
     def describe_instances(self, sent: dict[str, Any]) -> Mapping[str, Any]:
         if "InstanceIds" in sent:
@@ -192,7 +192,7 @@ class FakeCalls:
             found.stopped, found.started = None, self._cloud.clock.now()
         return {}
 
-    def _one(self, sent: dict[str, Any]) -> FakeInstance:
+    def _one(self, sent: Mapping[str, Any]) -> FakeInstance:
         (name,) = sent["InstanceIds"]
         found = self._account.instances.get(name)
         if found is None:
@@ -201,7 +201,7 @@ class FakeCalls:
 
     def create_tags(self, sent: dict[str, Any]) -> Mapping[str, Any]:
         for each in sent["Resources"]:
-            found = self._account.instances[each]
+            found = self._one({"InstanceIds": [each]})
             found.tags |= {tag["Key"]: tag["Value"] for tag in sent["Tags"]}
         return {}
 

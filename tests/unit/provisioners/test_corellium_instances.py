@@ -86,7 +86,12 @@ def test_a_request_has_what_the_class_says() -> None:
                 "build": "b",
                 "patches": ["jailbroken"],
                 "snapshot": "s",
-                "bootOptions": {"bootArgs": "-v", "additionalTags": ["gpu"]},
+                "fwpackage": "f",
+                "bootOptions": {
+                    "bootArgs": "-v",
+                    "additionalTags": ["gpu"],
+                    "screen": "720x1280:280",
+                },
             }
         },
     )
@@ -98,7 +103,8 @@ def test_a_request_has_what_the_class_says() -> None:
         "osbuild": "b",
         "patches": ["jailbroken"],
         "snapshot": "s",
-        "bootOptions": {"bootArgs": "-v", "additionalTags": ["gpu"]},
+        "fwpackage": "f",
+        "bootOptions": {"bootArgs": "-v", "additionalTags": ["gpu"], "screen": "720x1280:280"},
     }
     least = parameters.read(CorelliumParameters, {"device": DEVICE})
     made = instances.request(least, name="n", project="p")

@@ -108,6 +108,7 @@ def request(wanted: CorelliumParameters, *, name: str, project: str) -> dict[str
         "osbuild": device.build,
         "patches": list(device.patches),
         "snapshot": device.snapshot,
+        "fwpackage": device.fwpackage,
         "bootOptions": _boot_options(wanted),
     }
     return {field: value for field, value in made.items() if value}
@@ -117,5 +118,9 @@ def _boot_options(wanted: CorelliumParameters) -> dict[str, Any]:
     given = wanted.device.boot_options
     if given is None:
         return {}
-    made = {"bootArgs": given.boot_args, "additionalTags": list(given.additional_tags)}
+    made = {
+        "bootArgs": given.boot_args,
+        "additionalTags": list(given.additional_tags),
+        "screen": given.screen,
+    }
     return {field: value for field, value in made.items() if value}

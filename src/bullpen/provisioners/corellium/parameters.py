@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from bullpen.api.fields import Struct, about
 
 LIST_MAX = 20
+SCREEN_PATTERN = r"^([0-9]{2,5}x[0-9]{2,5}(:[0-9]{2,4})?)?$"
 AMOUNT_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,6})?)?$"
 
 
@@ -17,6 +18,13 @@ class BootOptions(Struct):
     boot_args: str = field(default="", metadata=about("Arguments of the kernel.", max_length=4096))
     additional_tags: tuple[str, ...] = field(
         default=(), metadata=about("Features to switch on, such as gpu.", max_items=LIST_MAX)
+    )
+    screen: str = field(
+        default="",
+        metadata=about(
+            "Size of the display, such as 720x1280 or, with its dots per inch, 720x1280:280.",
+            pattern=SCREEN_PATTERN,
+        ),
     )
 
 
@@ -43,6 +51,9 @@ class Device(Struct):
     )
     snapshot: str = field(
         default="", metadata=about("Id of a snapshot that every instance starts from.")
+    )
+    fwpackage: str = field(
+        default="", metadata=about("Id of a package of firmware that was uploaded to Corellium.")
     )
     boot_options: BootOptions | None = field(default=None, metadata=about("How the device boots."))
 

@@ -227,11 +227,15 @@ class Ec2Provider:
 
     async def renew(self, backend: Backend, machine: Machine, expires: datetime) -> None:
         tag = {"Key": launch.EXPIRES, "Value": times.text(expires)}
-        await self._call(backend, "create_tags", Resources=[machine.id], Tags=[tag])
+        await self._unless_gone(backend, "create_tags", Resources=[machine.id], Tags=[tag])
 
     async def delete(self, backend: Backend, machine: Machine) -> None:
+        await self._unless_gone(backend, "terminate_instances", InstanceIds=[machine.id])
+
+    async def _unless_gone(self, backend: Backend, operation: str, **sent: Any) -> None:
+        """Call it for an instance, which may have ended meanwhile."""
         try:
-            await self._api(backend).call("terminate_instances", InstanceIds=[machine.id])
+            await self._api(backend).call(operation, **sent)
         except ApiError as error:
             if error.code not in ABSENT:
                 raise failure(error) from None
