@@ -24,6 +24,7 @@ from bullpen.kit.clock import SystemClock
 from bullpen.provisioners.base import Profile
 from bullpen.provisioners.ec2.api import BotocoreApis
 from bullpen.provisioners.ec2.machines import MARKED, SshServer
+from bullpen.provisioners.ec2.parameters import Ec2Account
 from bullpen.provisioners.ec2.plugin import provider
 from bullpen.provisioners.ec2.provider import NAME, Ec2Provider
 from bullpen.provisioners.provider import Backend, Order
@@ -310,6 +311,26 @@ async def test_a_role_is_assumed_again_for_one_instance(ec2: Ec2) -> None:
     ec2.cloud.calls.clear()
     assert await ec2.provider.grant(replace(ec2.backend, parameters=parameters), found)
     assert ec2.cloud.calls == ["AssumeRole"]
+
+
+@pytest.mark.parametrize("version", ["1", "$Default", "$Latest"])
+async def test_no_disk_of_a_launch_template_outlives_its_instance(ec2: Ec2, version: str) -> None:
+    account = Ec2Account(region="eu-central-1")
+    api = BotocoreApis()(ec2.backend, account)
+    disks = [
+        {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 12, "DeleteOnTermination": False}},
+        {"DeviceName": "/dev/sdx", "Ebs": {"VolumeSize": 9, "DeleteOnTermination": False}},
+    ]
+    said = {"ImageId": IMAGE, "BlockDeviceMappings": disks}
+    await api.call("create_launch_template", LaunchTemplateName="board", LaunchTemplateData=said)
+
+    made = await ec2.create(imageId="", launchTemplate={"name": "board", "version": version})
+    sizes = [each["Size"] for each in (await api.call("describe_volumes"))["Volumes"]]
+    assert {9, 12} <= set(sizes)
+    await ec2.provider.delete(ec2.backend, made)
+    assert (await api.call("describe_volumes"))["Volumes"] == []
+    with pytest.raises(Refused, match="InvalidLaunchTemplateName"):
+        await ec2.create("b", imageId="", launchTemplate={"name": "none"})
 
 
 async def test_the_next_type_is_tried_when_there_is_no_capacity(ec2: Ec2) -> None:

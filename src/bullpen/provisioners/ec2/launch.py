@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from bullpen.core.targets.backends import settings_of
-from bullpen.provisioners.ec2.parameters import TAG_PREFIX, Ec2Parameters, Market
+from bullpen.provisioners.ec2.parameters import TAG_PREFIX, Ec2Parameters, LaunchTemplate, Market
 from bullpen.provisioners.ec2.user_data import user_data
 from bullpen.provisioners.provider import Order
 
@@ -33,11 +33,17 @@ SETTINGS = f"{TAG_PREFIX}settings"
 
 
 def requests(
-    order: Order, wanted: Ec2Parameters, *, lab: str, image: Mapping[str, Any] | None
+    order: Order,
+    wanted: Ec2Parameters,
+    *,
+    lab: str,
+    image: Mapping[str, Any] | None,
+    template: Mapping[str, Any] | None = None,
 ) -> Iterator[Request]:
     """One request for every type and place.
 
-    ``image``: as DescribeImages shows it; None if the launch template has it. Nothing in a request
+    ``image``: as DescribeImages shows it; None if the launch template has it under another name
+    than its id. ``template``: what the launch template says, if there is one. Nothing in a request
     depends on the time, because EC2 refuses to repeat a creation whose parameters differ.
     """
     places: list[Request] = [
@@ -46,7 +52,7 @@ def requests(
     ]
     for kind, place in product(wanted.instance_types, places or [{}]):
         yield {
-            **_common(order, wanted, lab=lab, image=image),
+            **_common(order, wanted, lab=lab, image=image, template=template),
             **_network(wanted, place.get("subnet", "")),
             **({"Placement": {"AvailabilityZone": place["zone"]}} if "zone" in place else {}),
             "InstanceType": kind,
@@ -63,8 +69,20 @@ def with_token(request: Request, order: Order, attempt: int) -> Request:
     return {**request, "ClientToken": hashlib.sha256(text.encode()).hexdigest()}
 
 
+def template_of(wanted: LaunchTemplate) -> Request:
+    """The parameters that name it."""
+    if wanted.id:
+        return {"LaunchTemplateId": wanted.id}
+    return {"LaunchTemplateName": wanted.name}
+
+
 def _common(
-    order: Order, wanted: Ec2Parameters, *, lab: str, image: Mapping[str, Any] | None
+    order: Order,
+    wanted: Ec2Parameters,
+    *,
+    lab: str,
+    image: Mapping[str, Any] | None,
+    template: Mapping[str, Any] | None,
 ) -> Request:
     text = user_data(order.keys, wanted.user_data)
     made: Request = {
@@ -82,15 +100,12 @@ def _common(
     }
     if image is not None:
         made["ImageId"] = image["ImageId"]
-        made["BlockDeviceMappings"] = list(_disks(wanted, image))
+    disks = list(_disks(wanted, image or {}, template or {}))
+    if disks:
+        made["BlockDeviceMappings"] = disks
     if wanted.launch_template is not None:
-        template = wanted.launch_template
-        which = (
-            {"LaunchTemplateId": template.id}
-            if template.id
-            else {"LaunchTemplateName": template.name}
-        )
-        made["LaunchTemplate"] = {**which, "Version": template.version}
+        chosen = wanted.launch_template
+        made["LaunchTemplate"] = {**template_of(chosen), "Version": chosen.version}
     if wanted.iam_instance_profile:
         kind = "Arn" if wanted.iam_instance_profile.startswith("arn:") else "Name"
         made["IamInstanceProfile"] = {kind: wanted.iam_instance_profile}
@@ -124,16 +139,22 @@ def _network(wanted: Ec2Parameters, subnet: str) -> Request:
     return {"NetworkInterfaces": [interface]}
 
 
-def _disks(wanted: Ec2Parameters, image: Mapping[str, Any]) -> Iterator[Request]:
-    """Every disk of the image, so that none outlives the instance."""
-    root = image.get("RootDeviceName", "")
-    for mapping in image.get("BlockDeviceMappings", ()):
-        if "Ebs" in mapping:
-            size = mapping["Ebs"].get("VolumeSize")
-            disk: Request = {"DeleteOnTermination": True, **({"VolumeSize": size} if size else {})}
-            if mapping["DeviceName"] == root:
-                disk |= _root(wanted)
-            yield {"DeviceName": mapping["DeviceName"], "Ebs": disk}
+def _disks(
+    wanted: Ec2Parameters, image: Mapping[str, Any], template: Mapping[str, Any]
+) -> Iterator[Request]:
+    """Every disk of the image and of the launch template, so that none outlives the instance."""
+    given, changed = _volumes(image), _volumes(template)
+    for name in dict.fromkeys((*given, *changed)):
+        size = given.get(name, {}).get("VolumeSize")
+        disk = {**({"VolumeSize": size} if size else {}), **changed.get(name, {})}
+        if name == image.get("RootDeviceName", ""):
+            disk |= _root(wanted)
+        yield {"DeviceName": name, "Ebs": {**disk, "DeleteOnTermination": True}}
+
+
+def _volumes(found: Mapping[str, Any]) -> dict[str, Request]:
+    mappings = found.get("BlockDeviceMappings", ())
+    return {each["DeviceName"]: each["Ebs"] for each in mappings if "Ebs" in each}
 
 
 def _root(wanted: Ec2Parameters) -> Request:

@@ -196,8 +196,10 @@ class Ec2Provider:
         wanted = parameters.read(Ec2Parameters, order.profile.parameters)
         if order.profile.lasting and wanted.market is Market.SPOT:
             raise Refused("a lasting target needs market: onDemand; spot instances keep no disks")
-        image = await self._image(backend, wanted)
-        choices = list(launch.requests(order, wanted, lab=backend.lab, image=image))
+        template = await self._template(backend, wanted)
+        image = await self._image(backend, wanted, str((template or {}).get("ImageId", "")))
+        made = launch.requests(order, wanted, lab=backend.lab, image=image, template=template)
+        choices = list(made)
         first = self._unanswered.pop(order.token, 0)
         full: ApiError | None = None
         unsupported: ApiError | None = None
@@ -333,7 +335,24 @@ class Ec2Provider:
         found = (each.get("InstanceId") for each in answer["SpotInstanceRequests"])
         return frozenset(filter(None, found))
 
-    async def _image(self, backend: Backend, wanted: Ec2Parameters) -> Mapping[str, Any] | None:
+    async def _template(self, backend: Backend, wanted: Ec2Parameters) -> Mapping[str, Any] | None:
+        """What the launch template says now; a newer version of it may say something else."""
+        if wanted.launch_template is None:
+            return None
+        sent = launch.template_of(wanted.launch_template)
+        versions = [wanted.launch_template.version]
+        answer = await self._call(
+            backend, "describe_launch_template_versions", **sent, Versions=versions
+        )
+        found = answer["LaunchTemplateVersions"]
+        if not found:
+            raise Refused(f"the launch template has no version {versions[0]}")
+        said: Mapping[str, Any] = found[0]["LaunchTemplateData"]
+        return said
+
+    async def _image(
+        self, backend: Backend, wanted: Ec2Parameters, of_template: str
+    ) -> Mapping[str, Any] | None:
         """The image as EC2 describes it: of a filter, the newest when it was first used."""
         if wanted.image_id:
             sent: dict[str, Any] = {"ImageIds": [wanted.image_id]}
@@ -342,6 +361,8 @@ class Ec2Provider:
             filters = {"name": chosen.name, "architecture": chosen.architecture}
             shown = [{"Name": n, "Values": [v]} for n, v in filters.items() if v]
             sent = {"Owners": list(chosen.owners), "Filters": shown}
+        elif of_template.startswith("ami-"):
+            sent = {"ImageIds": [of_template]}
         else:
             return None
         key = (backend.key, repr(sent))
