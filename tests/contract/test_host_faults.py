@@ -303,14 +303,14 @@ async def live(world: HostWorld, *, passes: int) -> None:
         assert len(owned) == len(set(owned)), f"two for one Exporter: {world.held()}"
 
 
-async def one_round(chance: random.Random, world: HostWorld) -> None:
+async def one_round(chance: random.Random, kills: list[int], world: HostWorld) -> None:
     """Kill the service somewhere while hosts come and go; then let the faults end."""
     for number in range(3):
         world.wanted["lab", f"t{number}"] = f"uid-{number}"
-    world.killed_at = chance.randrange(1, 200)
     for host in world.hosts.values():
         host.lost_answers = chance.choice([0.0, 0.3])
     for number in range(chance.randrange(1, 4)):
+        world.killed_at = world.pauses + chance.randrange(1, 40)
         host = chance.choice([*world.hosts.values()])
         host.down = chance.random() < 0.6
         if chance.random() < 0.3:
@@ -321,9 +321,12 @@ async def one_round(chance: random.Random, world: HostWorld) -> None:
         except BaseExceptionGroup as group:
             if group.subgroup(Killed) is None:
                 raise
-            world.restarted()
         except Killed:
-            world.restarted()
+            pass
+        else:
+            continue
+        kills.append(number)
+        world.restarted()
     world.killed_at = None
     for host in world.hosts.values():
         host.down, host.lost_answers = False, 0.0
@@ -332,7 +335,9 @@ async def one_round(chance: random.Random, world: HostWorld) -> None:
 
 
 def test_whatever_fails_nothing_is_doubled_and_nothing_is_left() -> None:
+    kills: list[int] = []
     for seed in range(ROUNDS):
         chance = random.Random(seed)
         world = HostWorld("a", "b", "c", seed=seed)
-        world.run(partial(one_round, chance))
+        world.run(partial(one_round, chance, kills))
+    assert len(kills) > ROUNDS
