@@ -257,6 +257,32 @@ async def test_what_boots_at_a_silent_backend_is_lost_after_a_limit_and_not_made
 
 
 @story()
+async def test_two_backends_that_are_one_account_end_none_of_its_machines(
+    world: AttendedWorld,
+) -> None:
+    """Each lists the machines of both, and not at the same moment."""
+    for key in ACCOUNTS:
+        world.backends[key] = replace(world.backends[key], parameters={"account": "shared"})
+    account = world.provider.account(("lab", "shared"))
+    account.faults = AccountFaults(boot_seconds=11.5, delete_seconds=7)
+    world.restarted()
+    world.want("a", "uid-1", "east")
+    world.want("b", "uid-2", "west")
+    for _ in range(8):
+        await world.work()
+        for key in ACCOUNTS:
+            await asyncio.sleep(1)
+            await world.provisioner.refresh(key)
+    await half_an_hour(world)
+    await half_an_hour(world)
+    assert [machine.owner_uid for machine in account.machines.values()] == ["uid-1", "uid-2"]
+    assert world.provider.made == 2
+    del world.wanted["lab", "a"]
+    await world.work(passes=4)
+    assert [machine.owner_uid for machine in account.machines.values()] == ["uid-2"]
+
+
+@story()
 async def test_a_backend_at_another_place_is_listed_before_it_is_used(
     world: AttendedWorld,
 ) -> None:

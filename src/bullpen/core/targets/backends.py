@@ -241,15 +241,16 @@ def surplus(machines: Iterable[Machine], owners: Mapping[Key, str]) -> tuple[Mac
     """Machines besides the oldest of each Exporter: left by creations without an answer.
 
     ``machines``: of all backends. ``owners``: the uids of Exporters that have their machine; a
-    machine of an earlier Exporter of such a name is left over, too.
+    machine of an earlier Exporter of such a name is left over, too. Two backends may be the same
+    account, and list the same machine at different moments.
     """
-    kept: dict[tuple[Key, str], Machine] = {}
+    kept: dict[tuple[Key, str], str] = {}
     extra: list[Machine] = []
     for machine in sorted(machines, key=_order):
         if machine.state is MachineState.ENDING:
             continue
         key, uid = machine.key, machine.owner_uid
-        if owners.get(key, uid) != uid or kept.setdefault((key, uid), machine) != machine:
+        if owners.get(key, uid) != uid or kept.setdefault((key, uid), machine.id) != machine.id:
             extra.append(machine)
     return tuple(extra)
 
