@@ -141,16 +141,16 @@ def _exporter(item: Document) -> Document:
 
 
 def provider(item: Document) -> Document:
-    """A ProviderConfig; with the reason if its provider, or one of its hosts, does not answer."""
+    """A ProviderConfig; with the reason if it does not answer, or other settings are to come."""
     found = item.get("status") or {}
-    silent = _condition(found, "Reachable", status="False")
+    said = (_condition(found, name, status="False") for name in ("Reachable", "SettingsInEffect"))
     # One that was not listed yet has no error.
-    troubled = bool(silent.get("message"))
+    trouble = next((each for each in said if each.get("message")), {})
     return {
         **_named(item),
         "provisioner": item["spec"]["provisioner"],
         "instances": found.get("instances", 0),
-        **_trouble(silent if troubled else {}),
+        **_trouble(trouble),
     }
 
 

@@ -144,6 +144,10 @@ def test_a_provider_or_host_that_does_not_answer_makes_the_lab_unhealthy() -> No
     bench["status"]["conditions"] = [{**said, "message": ""}]  # type: ignore[index]
     report = status.gather(cast(Api, PlayedApi(HEALTHY, providers=(bench,))))
     assert report["healthy"], "it was not asked yet"
+    moved = {"type": "SettingsInEffect", "reason": "MayHoldInstances", "message": "parameters"}
+    bench["status"]["conditions"] = [{**said, "message": ""}, {**moved, "status": "False"}]  # type: ignore[index]
+    report = status.gather(cast(Api, PlayedApi(HEALTHY, providers=(bench,))))
+    assert report["problem"] == "provider lab/bench: MayHoldInstances: parameters"
 
 
 def test_ended_leases_are_not_read() -> None:
