@@ -122,6 +122,8 @@ class AttendedProvisioner:
             raise
         problem = await self._tend(self._backends[key])
         await self._announce(key)
+        # Last: machines are renewed although nothing can be written.
+        await self._backends.keep_on_record(key)
         if problem is not None:
             raise problem
         return self.listing(key)

@@ -137,13 +137,16 @@ class ProviderBackends:
             self._listings[key] = backends.silent(self.listing(key), error.message, now=begun)
             raise
         self._listings[key] = backends.listed(self.listing(key), found, begun=begun)
-        backend = self._known.get(key)
-        if found.machines and backend is not None and not backend.closing:
-            await self.records.begin(key, backend.place)
         for instance, (where, when) in tuple(self._unanswered.items()):
             if where == key and backends.is_settled(when, self._listings[key]):
                 del self._unanswered[instance]
         return self._listings[key]
+
+    async def keep_on_record(self, key: Key) -> None:
+        """What is listed is on record, too, whoever has removed that."""
+        backend = self._known.get(key)
+        if backend is not None and self.listing(key).machines and not backend.closing:
+            await self.records.begin(key, backend.place)
 
     def usable(self, spec: InstanceSpec) -> Backend:
         """The backend in which a machine may be created or started now; raises if none is."""
