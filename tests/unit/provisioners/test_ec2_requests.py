@@ -133,7 +133,9 @@ def test_wrong_parameters_are_named(given: dict[str, Any], field: str) -> None:
     [
         ("InsufficientInstanceCapacity", NoCapacity),
         ("VcpuLimitExceeded", NoCapacity),
+        ("UnfulfillableCapacity", NoCapacity),
         ("RequestLimitExceeded", TooManyRequests),
+        ("EC2ThrottledException", TooManyRequests),
         ("", Unreachable),
         ("502", Unreachable),
         ("InternalError", Unreachable),

@@ -12,6 +12,9 @@ NO_CAPACITY = frozenset(
         "InsufficientInstanceCapacity",
         "InsufficientHostCapacity",
         "InsufficientReservedInstanceCapacity",
+        "InsufficientCapacityOnHost",
+        "ReservationCapacityExceeded",
+        "UnfulfillableCapacity",
         "InsufficientFreeAddressesInSubnet",
         "InsufficientAddressCapacity",
         "InstanceLimitExceeded",
@@ -26,7 +29,16 @@ NO_CAPACITY = frozenset(
 NOT_HERE = frozenset({"Unsupported"})
 """The zone does not offer the type; another one of the class may fit."""
 
-THROTTLED = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException"})
+THROTTLED = frozenset(
+    {
+        "EC2ThrottledException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
 
 UNREACHABLE = frozenset(
     {"", "InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "RequestExpired"}
