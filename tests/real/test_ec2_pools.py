@@ -119,18 +119,25 @@ def test_a_manifest_becomes_an_instance_and_a_lessee_logs_in(
     lab.kubectl("delete", "providerconfig/aws", "--timeout=180s", timeout=200)
 
 
-def test_an_account_that_refuses_is_named_and_nothing_is_created(lab: Service, cloud: str) -> None:
+def test_an_account_with_mistakes_is_named_and_one_in_use_keeps_its_region(
+    lab: Service, cloud: str
+) -> None:
     apply_pool(lab, cloud)
-    until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=1)
-    wrong = {"spec": {"parameters": {"region": None}}}
-    lab.kubectl("patch", "providerconfig/aws", "--type=merge", "-p", json.dumps(wrong))
+    wrong = {**lab.get("providerconfig", "aws"), "metadata": {"name": "nowhere"}}
+    wrong["spec"] = {**wrong["spec"], "parameters": {}}
+    lab.kubectl("apply", "-f", "-", input=json.dumps(wrong))
 
-    def error() -> str:
-        status: Any = lab.get("providerconfig", "aws").get("status") or {}
+    def error(name: str) -> str:
+        status: Any = lab.get("providerconfig", name).get("status") or {}
         return str(status.get("lastError", ""))
 
-    eventually(lambda: "parameters.region" in error(), seconds=120, what="the error")
-    right = {"spec": {"parameters": {"region": "eu-central-1"}}}
-    lab.kubectl("patch", "providerconfig/aws", "--type=merge", "-p", json.dumps(right))
-    eventually(lambda: not error(), seconds=90, what="the account answering again")
-    assert len(machines(lab)) == 1, "its instance was kept"
+    eventually(lambda: "parameters.region" in error("nowhere"), seconds=120, what="the error")
+    lab.kubectl("delete", "providerconfig/nowhere")
+    until(lab, NAME, seconds=SECONDS_MAX, availableReplicas=1)
+    before = machines(lab)
+    for region, said in (("us-east-1", "false"), ("eu-central-1", "true")):
+        changed = {"spec": {"parameters": {"region": region}}}
+        lab.kubectl("patch", "providerconfig/aws", "--type=merge", "-p", json.dumps(changed))
+        lab.kubectl("wait", "providerconfig/aws", f"--for=condition=SettingsInEffect={said}")
+        assert error("aws") == ""
+        assert [each["id"] for each in machines(lab)] == [each["id"] for each in before]
