@@ -29,7 +29,6 @@ from bullpen.core.claims.claim_lab import (
 from bullpen.core.claims.claim_queue import (
     Book,
     Decision,
-    Holder,
     Preempt,
     Queue,
     Start,
@@ -50,6 +49,7 @@ from bullpen.core.claims.lab_inventory import (
     terms_of,
 )
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.preemption_victims import Holder
 from bullpen.core.claims.startable_devices import startable_devices, with_all_slots
 from bullpen.core.claims.why_not import why_not
 from bullpen.core.claims.work import BUDGET

@@ -23,6 +23,7 @@ from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Terms, due_terms
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.preemption_victims import Holder, PreemptionVictims
 from bullpen.core.claims.single_claims import SingleClaims
 from bullpen.core.claims.timeline import Timeline
 from bullpen.core.claims.work import BUDGET
@@ -36,9 +37,6 @@ SHADOWS_MAX = 8
 
 PROBES_MAX = 64
 """Waiting claims for which a time is looked for in one pass. Some never find one."""
-
-VICTIMS_MAX = 64
-"""Holders that are considered for preemption by one claim."""
 
 MOMENTS_MAX = 64
 """Times that are tried for the reservation of one claim, beyond a bisection."""
@@ -65,17 +63,6 @@ class WaitingClaim:
 
     kept: int = 0
     """What its leases ask for already, from an earlier pass; of equal devices it keeps those."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A lease or claim that has devices, and what may be done about it."""
-
-    name: str
-    since: datetime
-    priority: int = 0
-    preemptible: bool = False
-    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +194,14 @@ class _Pass:
 
         self._shadows = 0
         self._probes = 0
-        self._ended: set[str] = set()
+        self._victims = PreemptionVictims(
+            allocator.index,
+            self._ledger,
+            self._before,
+            queue.holders,
+            now=now,
+            held_min=queue.held_min,
+        )
         self._open: dict[timedelta, tuple[int, int]] = {}
         """By duration, the devices that are not reserved for so long; and their mark."""
 
@@ -284,9 +278,14 @@ class _Pass:
             return Start(claim=claim.name, answer=answer)
         if answer.verdict is Verdict.UNKNOWN:
             return Wait(claim=claim.name, reason=WaitReason.UNKNOWN)
-        preempted = self._preempt(claim, terms, usable)
-        if preempted is not None:
-            return preempted
+        victims = self._victims.of(
+            claim,
+            self._allocator.usable(terms),
+            lambda ledger: self._ask(claim, terms, ledger, usable),
+        )
+        if victims is not None:
+            devices = victims.answer.devices
+            return Preempt(claim=claim.name, holders=victims.holders, devices=devices)
         self._failed.add(key)
         if self._shadows < SHADOWS_MAX and self._probes < PROBES_MAX:
             return self._reserve(claim)
@@ -417,79 +416,3 @@ class _Pass:
             usable = self._window(moment, times.shifted(moment, claim.duration))
         answer = self._ask(claim, terms, self._ledger_at(moment), usable)
         return answer if answer.verdict is Verdict.SATISFIED else None
-
-    def _preempt(self, claim: WaitingClaim, terms: Terms, usable: int) -> Preempt | None:
-        """The cheapest holders whose end lets the claim start; None if none do.
-
-        A holder ends with all its devices: a part of a claim is of no use to it.
-        """
-        # Devices that were promised to claims before it are not free for this one.
-        usable &= ~(self._ledger_without(set()).unused & ~self._ledger.unused)
-        victims = sorted(
-            self._victims(claim, terms), key=lambda h: (h.priority, self._now - h.since, h.name)
-        )
-        chosen: list[Holder] = []
-        for victim in victims[:VICTIMS_MAX]:
-            chosen.append(victim)
-            if self._starts_without(claim, terms, usable, chosen):
-                break
-        else:
-            return None
-        for victim in list(chosen):
-            rest = [other for other in chosen if other is not victim]
-            if self._starts_without(claim, terms, usable, rest):
-                chosen = rest
-        if not chosen:
-            # What it needs was promised to claims before it, as a counter may be.
-            return None
-        names = {victim.name for victim in chosen}
-        self._ended |= names
-        answer = self._ask(claim, terms, self._ledger_without(names), usable)
-        # What the claim gets is kept for it; what the holders lose besides is free when they ended.
-        for member in answer.members:
-            number = self._allocator.index.numbers[member.device]
-            if self._ledger.unused >> number & 1:
-                self._ledger.take(number, member.share)
-        return Preempt(
-            claim=claim.name,
-            holders=tuple(victim.name for victim in chosen),
-            devices=answer.devices,
-        )
-
-    def _victims(self, claim: WaitingClaim, terms: Terms) -> list[Holder]:
-        """Holders of devices that the claim could use, which may be ended for it."""
-        ending = [
-            holder
-            for holder in self._queue.holders.values()
-            if holder.name not in self._ended and self._may_end(claim, holder)
-        ]
-        if not ending:
-            return []
-        usable, numbers = self._allocator.usable(terms), self._allocator.index.numbers
-        having = {
-            use.holder
-            for use in self._current_uses()
-            if use.device in numbers and usable >> numbers[use.device] & 1
-        }
-        return [holder for holder in ending if holder.name in having]
-
-    def _may_end(self, claim: WaitingClaim, holder: Holder) -> bool:
-        if claim.admin:
-            return not holder.admin
-        return (
-            holder.preemptible
-            and holder.priority < claim.priority
-            and self._now - holder.since >= self._queue.held_min
-        )
-
-    def _starts_without(
-        self, claim: WaitingClaim, terms: Terms, usable: int, victims: Sequence[Holder]
-    ) -> bool:
-        ledger = self._ledger_without({victim.name for victim in victims})
-        return self._ask(claim, terms, ledger, usable).verdict is Verdict.SATISFIED
-
-    def _ledger_without(self, holders: set[str]) -> Ledger:
-        return Ledger(
-            self._allocator.index,
-            (use for use in self._current_uses() if use.holder not in holders),
-        )
