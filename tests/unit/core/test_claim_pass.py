@@ -13,10 +13,11 @@ from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceRequest, ExactReque
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import LocalObjectReference
-from bullpen.core.claims import claim_pass
+from bullpen.core.claims import claim_indexes
+from bullpen.core.claims.claim_indexes import ClaimIndexes
 from bullpen.core.claims.claim_lab import ClaimLab, Hold, Serve
 from bullpen.core.claims.claim_lifecycle import leases_for
-from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
+from bullpen.core.claims.claim_pass import decide_claims
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import Policies
@@ -86,7 +87,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             made.append(len(inventory.devices))
             super().__init__(inventory)
 
-    monkeypatch.setattr(claim_pass, "InventoryIndex", Counted)
+    monkeypatch.setattr(claim_indexes, "InventoryIndex", Counted)
     return made
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bullpen.core.claims import bitsets
-from bullpen.core.claims.allocator import Answer, Verdict
+from bullpen.core.claims.allocator import Answer, Member, Verdict
 from bullpen.core.claims.inventory import Amounts, Use
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
@@ -46,6 +46,8 @@ class Victims:
 
     holders: tuple[str, ...]
     answer: Answer
+    kept: tuple[Member, ...]
+    """What of it is free already, and is kept for the claim."""
 
 
 class PreemptionVictims:
@@ -89,8 +91,8 @@ class PreemptionVictims:
                 chosen = rest
         answer = ask(self._without(chosen))
         self._ended |= {victim.name for victim in chosen}
-        self._keep(answer, chosen)
-        return Victims(holders=tuple(victim.name for victim in chosen), answer=answer)
+        kept = self._keep(answer, chosen)
+        return Victims(holders=tuple(h.name for h in chosen), answer=answer, kept=kept)
 
     def _cheapest(self, claim: WaitingClaim, usable: int) -> list[Holder]:
         """Holders of devices that the claim could use, which may be ended for it."""
@@ -133,13 +135,14 @@ class PreemptionVictims:
                 ledger.give_back(number, share)
         return ledger
 
-    def _keep(self, answer: Answer, victims: Sequence[Holder]) -> None:
+    def _keep(self, answer: Answer, victims: Sequence[Holder]) -> tuple[Member, ...]:
         """Take what is free already; what the holders lose besides is free when they ended."""
         theirs = {number for victim in victims for number, _ in self._held[victim.name]}
-        for member in answer.members:
-            number = self._index.numbers[member.device]
-            if number not in theirs:
-                self._ledger.take(number, member.share)
+        numbers = self._index.numbers
+        kept = tuple(m for m in answer.members if numbers[m.device] not in theirs)
+        for member in kept:
+            self._ledger.take(numbers[member.device], member.share)
+        return kept
 
     # Made when the first claim needs them: most passes end nobody.
 
