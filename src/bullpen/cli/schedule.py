@@ -181,7 +181,7 @@ def why_not_command(
 
 def _code(found: Explanation) -> Answered:
     if found.answer.verdict is Verdict.SATISFIED:
-        return Answered.NOW
+        return Answered.LATER if found.booked else Answered.NOW
     if found.answer.verdict is Verdict.UNKNOWN:
         return Answered.UNKNOWN
     return Answered.LATER if found.possible else Answered.NEVER

@@ -95,6 +95,19 @@ def test_what_is_kept_for_a_claim_that_others_end_for_is_not_free() -> None:
     assert [(b.holder, b.devices) for b in found.blockers] == [("c", ("a1",)), ("cheap", ("a0",))]
 
 
+def test_no_claim_is_promised_what_others_end_for_before_it_is_over() -> None:
+    uses = tuple(Use(device=d, holder="cheap", until=EPOCH + HOUR) for d in ("a0", "a1"))
+    holders = {"cheap": Holder(name="cheap", since=EPOCH - HOUR, preemptible=True)}
+    pair = claim(request("r", one("site == 'a'", 2)))
+    urgent = wanting("c", pair, priority=5, duration=4 * HOUR)
+    queue = Queue(claims=(urgent, wanting("d", pair)), uses=uses, holders=holders)
+    found = {d.claim: d for d in decide(allocator_of(TWO_SITES), queue, now=EPOCH)}
+    assert isinstance(found["c"], Preempt)
+    late = found["d"]
+    assert isinstance(late, Wait)
+    assert late.starts == EPOCH + 4 * HOUR
+
+
 def test_a_change_helps_if_claims_ahead_could_exchange_their_devices_for_it() -> None:
     first = wanting("c", claim(request("r")))
     crowd = [wanting(f"z{n}", claim(request("r", one("site == 'b'", 2)))) for n in range(2)]

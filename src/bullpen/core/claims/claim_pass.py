@@ -158,17 +158,20 @@ class _Pass:
         return AllocationRecords(self._allocator, lab.classes, lab.exporters, lab.pools)
 
     def explained(self, claim: DeviceClaim, waited: timedelta) -> Explanation:
-        return explain(
+        begin = claim.spec.begin_time
+        moment = self._now if begin is None else max(self._now, begin)
+        found = explain(
             self._allocator,
             terms_of(claim.spec),
             self._inventory.uses,
-            now=self._now,
-            waited=waited,
+            now=moment,
+            waited=waited + (moment - self._now),
             allowed=self._allowed(claim, self._allocator.index),
             duration=claim.spec.duration,
             reservations=self._booked_by_others(claim),
             budget=self._budget,
         )
+        return replace(found, booked=moment > self._now)
 
     def _booked_by_others(self, claim: DeviceClaim) -> tuple[Reservation, ...]:
         own = {claim.metadata.uid}

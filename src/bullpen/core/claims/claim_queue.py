@@ -333,6 +333,8 @@ class _Pass:
         )
         if victims is not None:
             self._promised += self._used_by(claim, victims.kept)
+            # Others that end before do not get what these holders have.
+            self._fence(claim, victims.answer, self._now)
             devices = victims.answer.devices
             return Preempt(claim=claim.name, holders=victims.holders, devices=devices)
         self._failed.add(key)

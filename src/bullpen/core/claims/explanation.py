@@ -125,6 +125,9 @@ class Explanation:
     starts: datetime | None = None
     """The earliest time at which it can be served, as far as ends are known."""
 
+    booked: bool = False
+    """The answer is for the begin time of the claim, which is to come."""
+
     possible: bool = True
     """Whether it could be served if every device were free; True if that is not known."""
 
