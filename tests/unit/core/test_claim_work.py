@@ -9,20 +9,27 @@ from typing import Any
 import pytest
 
 from bullpen.api.device_cel import checked_expression, compile_program
-from bullpen.bench.hard_claims import claim, device, lab, request, two_distinct_attributes
+from bullpen.bench.hard_claims import claim, device, lab, one, request, two_distinct_attributes
+from bullpen.core.claims import allocator as allocator_module
 from bullpen.core.claims.allocator import Allocator, Verdict
 from bullpen.core.claims.claim import Alternative, Criteria, Terms
 from bullpen.core.claims.claim_queue import Queue, Start, Wait, WaitingClaim, WaitReason, decide
 from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
+from bullpen.core.claims.explanation import explain
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.work import (
+    BUDGET,
     BUDGET_MIN,
     BUDGETS_PER_PASS,
     LOOPS_MAX,
     LOOPS_MIN,
-    LOOPS_PERIOD,
-    LoopBudget,
+    PERIOD,
+    QUESTIONS_MAX,
+    QUESTIONS_MIN,
+    PassBudget,
+    loop_budget,
+    question_budget,
 )
 from bullpen.kit.clock import EPOCH
 from support.claim_reference import allocator_of
@@ -39,7 +46,7 @@ def looping(number: int) -> Criteria:
 
 
 def test_passes_over_several_namespaces_share_what_long_loops_may_take() -> None:
-    loops = LoopBudget()
+    loops = loop_budget()
     taken = []
     for _ in range(10):
         loops.begin(EPOCH)
@@ -52,14 +59,14 @@ def test_passes_over_several_namespaces_share_what_long_loops_may_take() -> None
     assert taken[0] <= LOOPS_MAX
     assert LOOPS_MIN // 2 < max(taken[1:]) <= LOOPS_MIN
     assert sum(taken) <= LOOPS_MAX + 9 * LOOPS_MIN
-    loops.begin(EPOCH + LOOPS_PERIOD)
+    loops.begin(EPOCH + PERIOD)
     again = CriteriaIndex(MANY, (), loops)
     again.of_criteria(looping(0))
     assert again.evaluations * BOUND > LOOPS_MAX - BOUND
 
 
 def test_setting_the_clock_back_makes_nothing_available() -> None:
-    loops = LoopBudget()
+    loops = loop_budget()
     loops.begin(EPOCH)
     assert loops.spend(LOOPS_MAX)
     loops.begin(EPOCH - timedelta(days=1))
@@ -71,7 +78,7 @@ def test_setting_the_clock_back_makes_nothing_available() -> None:
 def test_a_claim_whose_selector_was_cut_short_is_not_told_that_nothing_matches(
     of_class: bool,
 ) -> None:
-    loops = LoopBudget()
+    loops = loop_budget()
     loops.begin(EPOCH)
     assert loops.spend(LOOPS_MAX)
     classes = (ClassDefinition(name="slow", criteria=looping(0)),)
@@ -121,6 +128,43 @@ def test_what_was_not_answered_leaves_half_of_the_next_pass_to_others() -> None:
     assert last.claim == "z"
     assert isinstance(last, Wait)
     assert last.reason is WaitReason.UNSATISFIABLE
+
+
+def test_an_explanation_tries_so_many_combinations_for_all_it_asks() -> None:
+    """It asks again with one thing changed, up to 64 times."""
+    hard = two_distinct_attributes()
+    (asked,) = hard.terms.requests
+    many = tuple(replace(asked, name=f"r{n}") for n in range(30))
+    terms = replace(hard.terms, requests=many)
+    allocator = allocator_of(hard.inventory)
+    explain(allocator, terms, (), now=EPOCH, budget=PassBudget(100))
+    assert allocator.questions > 30
+    assert allocator.steps <= 100 * BUDGETS_PER_PASS + allocator.questions * (BUDGET_MIN + 1)
+
+
+def test_questions_of_clients_share_what_may_be_tried() -> None:
+    questions = question_budget()
+    taken = 0
+    for _ in range(1_000):
+        questions.begin(EPOCH)
+        budget = PassBudget(BUDGET, 2 * questions.available)
+        while (most := budget.of_claim()) > BUDGET_MIN:
+            budget.spent(most)
+        taken += budget.used
+        questions.spend(min(budget.used, questions.available))
+    assert taken <= QUESTIONS_MAX + 1_000 * QUESTIONS_MIN
+    questions.begin(EPOCH + PERIOD / 2)
+    assert questions.available == QUESTIONS_MAX // 2
+
+
+def test_an_index_that_knows_too_much_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator_module, "KNOWN_MAX", 5)
+    found = allocator_of(lab(device("d")))
+    for number in range(5):
+        found.allocate(claim(request("r", one(f"kind == 'k{number}'"))), Ledger(found.index))
+    assert found.reusable
+    found.allocate(claim(request("r", one("kind == 'k9'"))), Ledger(found.index))
+    assert not found.reusable
 
 
 def _terms(alternative: Alternative) -> Terms:

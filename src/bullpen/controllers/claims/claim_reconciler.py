@@ -35,7 +35,7 @@ from bullpen.core.claims.claim_lab import (
 )
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
 from bullpen.core.claims.claim_pass import decide_claims
-from bullpen.core.claims.work import LoopBudget
+from bullpen.core.claims.work import loop_budget
 from bullpen.core.leases import preemption
 from bullpen.core.leases.lease_group import claim_uid, group_size
 from bullpen.core.leases.preemption import PREEMPTED, PreemptionTimes, Taker
@@ -98,7 +98,7 @@ class ClaimReconciler:
         )
         self._holdings = PoolHoldings(objects, views)
         self._indexes: dict[str, ClaimIndexes] = {}
-        self._loops = LoopBudget()
+        self._loops = loop_budget()
         """What expressions of claims may take, in all namespaces together."""
 
         self._pauses: PassPauses[str] = PassPauses(PACE, PAUSE_MAX)

@@ -31,6 +31,9 @@ from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.placement import Chosen, Placement
 from bullpen.core.claims.work import BUDGET, BudgetExhausted, Work
 
+KNOWN_MAX = 30_000
+"""Terms, or alternatives, for which an allocator keeps what it looked up."""
+
 
 class Verdict(Enum):
     SATISFIED = auto()
@@ -102,6 +105,12 @@ class Allocator:
 
         self.unanswered: set[Terms] = set()
         """What a pass did not find the answer to; it does not go before the others again."""
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it knows everything it was asked for, and has room for more."""
+        known = max(len(self._eligible), len(self._usable), len(self._candidates))
+        return not self.criteria.cut_short and known <= KNOWN_MAX
 
     def allocate(
         self, terms: Terms, ledger: Ledger, *, allowed: int | None = None, budget: int = BUDGET

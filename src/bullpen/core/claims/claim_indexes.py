@@ -14,7 +14,7 @@ from bullpen.core.claims.inventory import Inventory, InventoryDevice
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.lab_inventory import allowed_devices
 from bullpen.core.claims.startable_devices import startable_devices, with_all_slots
-from bullpen.core.claims.work import LoopBudget
+from bullpen.core.claims.work import SharedBudget, loop_budget
 from bullpen.core.leases.access import Policies
 
 _Described = tuple[
@@ -30,9 +30,9 @@ class ClaimIndexes:
     They change how much work a decision is, and never the decision.
     """
 
-    def __init__(self, loops: LoopBudget | None = None) -> None:
+    def __init__(self, loops: SharedBudget | None = None) -> None:
         """``loops``: what expressions may take, also in passes over other namespaces."""
-        self._loops = loops or LoopBudget()
+        self._loops = loops or loop_budget()
         self._made: dict[str, tuple[_Described, Allocator]] = {}
         self._approved: dict[tuple[InventoryIndex, str, timedelta], int] = {}
         self._basis: tuple[Policies, _Labels, _Labels] = (Policies(), {}, {})
@@ -44,7 +44,7 @@ class ClaimIndexes:
         """An allocator for devices like these, whoever has them."""
         described = (inventory.devices, inventory.counters, inventory.incomplete, classes)
         made = self._made.get(use)
-        if made is not None and made[0] == described and not made[1].criteria.cut_short:
+        if made is not None and made[0] == described and made[1].reusable:
             return made[1]
         index = InventoryIndex(inventory)
         allocator = Allocator(index, CriteriaIndex(index, classes, self._loops))

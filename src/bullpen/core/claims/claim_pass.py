@@ -49,7 +49,7 @@ from bullpen.core.claims.lab_inventory import (
 )
 from bullpen.core.claims.preemption_victims import Holder
 from bullpen.core.claims.why_not import why_not
-from bullpen.core.claims.work import BUDGET
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.core.leases import access, preemption, quotas
 from bullpen.core.leases.lease_group import claim_uid, pinned
 from bullpen.core.leases.preemption import Taker
@@ -69,10 +69,17 @@ def decide_claims(
 
 
 def dry_run(
-    lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta, budget: int = BUDGET
+    lab: ClaimLab,
+    claim: DeviceClaim,
+    *,
+    now: datetime,
+    waited: timedelta,
+    indexes: ClaimIndexes | None = None,
+    budget: PassBudget | None = None,
 ) -> Explanation:
     """What a claim would get if it had waited so long and no other claim waited."""
-    return _Pass(lab, now, ClaimIndexes(), budget).explained(claim, waited)
+    answering = _Pass(lab, now, indexes or ClaimIndexes(), BUDGET)
+    return answering.explained(claim, waited, budget or PassBudget(BUDGET))
 
 
 def why_not_device(
@@ -157,7 +164,7 @@ class _Pass:
         lab = self._lab
         return AllocationRecords(self._allocator, lab.classes, lab.exporters, lab.pools)
 
-    def explained(self, claim: DeviceClaim, waited: timedelta) -> Explanation:
+    def explained(self, claim: DeviceClaim, waited: timedelta, budget: PassBudget) -> Explanation:
         begin = claim.spec.begin_time
         moment = self._now if begin is None else max(self._now, begin)
         found = explain(
@@ -169,7 +176,7 @@ class _Pass:
             allowed=self._allowed(claim, self._allocator.index),
             duration=claim.spec.duration,
             reservations=self._booked_by_others(claim),
-            budget=self._budget,
+            budget=budget,
         )
         return replace(found, booked=moment > self._now)
 

@@ -22,6 +22,7 @@ from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.lab_inventory import OFFLINE
 from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.startable_devices import with_all_slots
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.kit import times
 
 EXPLAINED_MAX = 32
@@ -50,7 +51,7 @@ class ClaimWaits:
         self._lab, self._allocator, self._inventory = lab, allocator, inventory
         self._indexes, self._classes, self._now = indexes, classes, now
         self._booked = booked
-        self._explained = 0
+        self._explained, self._budget = 0, PassBudget(BUDGET)
 
     def hold(
         self,
@@ -101,6 +102,7 @@ class ClaimWaits:
             duration=asked.duration,
             reservations=(*self._booked(claim), *self._reserved(asked, left)),
             with_room=left.with_room,
+            budget=self._budget,
         )
         said = [str(reason) for reason in found.reasons]
         said += [f"{x.holder} has {', '.join(x.devices)}" for x in found.blockers]

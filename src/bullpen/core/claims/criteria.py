@@ -16,7 +16,7 @@ from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import EVERY_DEVICE, Criteria
 from bullpen.core.claims.inventory import NANOS, Attribute, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
-from bullpen.core.claims.work import LoopBudget
+from bullpen.core.claims.work import SharedBudget, loop_budget
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
 
 TOO_COSTLY_MAX = 8
@@ -58,7 +58,7 @@ class CriteriaIndex:
         self,
         index: InventoryIndex,
         classes: Iterable[ClassDefinition] = (),
-        loops: LoopBudget | None = None,
+        loops: SharedBudget | None = None,
     ) -> None:
         """``loops``: what expressions may take, here and elsewhere; without it, once as much."""
         self.classes = {item.name: item for item in classes}
@@ -69,7 +69,7 @@ class CriteriaIndex:
         self.evaluations = 0
         """How often a CEL expression was evaluated."""
 
-        self._loops = loops or LoopBudget()
+        self._loops = loops or loop_budget()
         self._cut_short: set[str] = set()
 
     @property

@@ -20,7 +20,7 @@ from bullpen.core.claims.claim_queue import MOMENTS_MAX, Reservation
 from bullpen.core.claims.funnel import Funnel, funnels
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.work import BUDGET
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.core.leases.target_set import largest_matching
 from bullpen.kit import durations, quantities, times
 
@@ -143,13 +143,15 @@ def explain(
     duration: timedelta = timedelta(0),
     reservations: Sequence[Reservation] = (),
     with_room: Callable[[Terms, int], bool] | None = None,
-    budget: int = BUDGET,
+    budget: PassBudget | None = None,
 ) -> Explanation:
     """Answer a claim that has waited so long, and explain the answer.
 
     ``reservations``: what others have booked. ``with_room``: whether terms could be served with
-    some devices if other claims exchanged theirs.
+    some devices if other claims exchanged theirs. ``budget``: what may be tried for all that is
+    asked, and for other explanations.
     """
+    budget = budget or PassBudget(BUDGET)
     explainer = _Explainer(allocator, terms, uses, now, waited, allowed, budget)
     explainer.reserve(reservations, duration)
     explainer.with_room = with_room
@@ -165,7 +167,7 @@ class _Explainer:
         now: datetime,
         waited: timedelta,
         allowed: int | None,
-        budget: int,
+        budget: PassBudget,
     ) -> None:
         self._allocator, self._index = allocator, allocator.index
         self._terms = terms
@@ -213,7 +215,10 @@ class _Explainer:
 
     def _ask(self, terms: Terms, ledger: Ledger, usable: int | None = None) -> Answer:
         usable = self._usable if usable is None else usable
-        return self._allocator.allocate(terms, ledger, allowed=usable, budget=self._budget)
+        budget = self._budget.of_claim()
+        answer = self._allocator.allocate(terms, ledger, allowed=usable, budget=budget)
+        self._budget.spent(answer.steps)
+        return answer
 
     def _serves(self, terms: Terms, ledger: Ledger, usable: int | None = None) -> bool:
         return self._ask(terms, ledger, usable).verdict is Verdict.SATISFIED

@@ -153,6 +153,9 @@ class GangClaims:
         answers: dict[int, Answer] = {}
 
         def suffices(most: int) -> bool:
+            if self._refined == REFINED_MAX:
+                return False
+            self._refined += 1
             answer = self._as_good(terms, usable & demand.within(most), found)
             if answer is not None:
                 answers[most] = answer
@@ -164,9 +167,6 @@ class GangClaims:
 
     def _as_good(self, terms: Terms, usable: int, found: Answer) -> Answer | None:
         """An answer on fewer devices that is as good as another one; None if there is none."""
-        if self._refined == REFINED_MAX:
-            return None
-        self._refined += 1
         ledger = self._exchange.ledger
         answer = self._allocator.allocate(terms, ledger, allowed=usable, budget=REFINED_BUDGET)
         if answer.verdict is not Verdict.SATISFIED:

@@ -23,8 +23,14 @@ LOOPS_MAX = 2_000_000
 LOOPS_MIN = 100_000
 """What a pass may have of them when passes before it used up what there was."""
 
-LOOPS_PERIOD = timedelta(seconds=10)
-"""In this time ``LOOPS_MAX`` iterations become available again, for all passes together."""
+QUESTIONS_MAX = 240_000
+"""Combinations tried for questions of clients; about half a second."""
+
+QUESTIONS_MIN = 2_000
+"""What one question may have of them when others used up what there was."""
+
+PERIOD = timedelta(seconds=10)
+"""In this time ``LOOPS_MAX`` and ``QUESTIONS_MAX`` become available again."""
 
 
 class BudgetExhausted(Exception):
@@ -44,42 +50,61 @@ class Work:
             raise BudgetExhausted
 
 
-class LoopBudget:
-    """The iterations of expressions that all passes of a process may take together."""
+class SharedBudget:
+    """Work that many passes or questions may take together; it becomes available with time."""
 
-    def __init__(self) -> None:
-        self._left: float = LOOPS_MAX
+    def __init__(self, most: int, least: int, period: timedelta) -> None:
+        """``most``: in one ``period``. ``least``: what each may have of it in any case."""
+        self._most, self._least, self._period = most, least, period
+        self._left: float = most
         self._since: datetime | None = None
-        self._pass = LOOPS_MAX
+        self.available = most
+        """What the one that began last may still take."""
 
     def begin(self, now: datetime) -> None:
-        """A pass begins, of any namespace."""
+        """A pass begins, of any namespace, or a question."""
         # Where the clock was set back, nothing becomes available.
         passed = max(now - (self._since or now), timedelta(0))
         self._since = now
-        self._left = min(LOOPS_MAX, self._left + LOOPS_MAX * (passed / LOOPS_PERIOD))
-        self._pass = max(LOOPS_MIN, int(self._left))
+        self._left = min(self._most, self._left + self._most * (passed / self._period))
+        self.available = max(self._least, int(self._left))
 
-    def spend(self, iterations: int) -> bool:
-        """Whether the pass may take so many more."""
-        if iterations > self._pass:
+    def spend(self, amount: int) -> bool:
+        """Whether there is so much left, which is taken."""
+        if amount > self.available:
             return False
-        self._pass -= iterations
-        self._left = max(0.0, self._left - iterations)
+        self.available -= amount
+        self._left = max(0.0, self._left - amount)
         return True
+
+
+def loop_budget() -> SharedBudget:
+    """The iterations of expressions, for all passes of a process together."""
+    return SharedBudget(LOOPS_MAX, LOOPS_MIN, PERIOD)
+
+
+def question_budget() -> SharedBudget:
+    """The combinations that are tried to answer clients what a claim would get."""
+    return SharedBudget(QUESTIONS_MAX, QUESTIONS_MIN, PERIOD)
 
 
 class PassBudget:
     """What is left of the combinations that one pass may try for all claims together."""
 
-    def __init__(self, each: int) -> None:
-        """``each``: the budget of one claim."""
+    def __init__(self, each: int, total: int | None = None) -> None:
+        """``each``: the budget of one claim. ``total``: half of it for claims of either sort."""
         self._each = each
-        self._left = dict.fromkeys((False, True), each * BUDGETS_PER_PASS // 2)
+        self._half = (each * BUDGETS_PER_PASS if total is None else total) // 2
+        self._left = dict.fromkeys((False, True), self._half)
 
-    def of_claim(self, *, again: bool) -> int:
+    def of_claim(self, *, again: bool = False) -> int:
         """What may be tried for a claim; ``again``: if its answer was not found before."""
         return min(self._each, max(BUDGET_MIN, self._left[again]))
 
-    def spent(self, steps: int, *, again: bool) -> None:
+    def spent(self, steps: int, *, again: bool = False) -> None:
         self._left[again] -= steps
+
+    @property
+    def used(self) -> int:
+        """How many were tried."""
+        return sum(self._half - left for left in self._left.values())
