@@ -126,6 +126,15 @@ def test_what_changed_is_seen_although_indexes_are_kept() -> None:
     assert isinstance(decide_claims(locked, now=NOW, indexes=indexes)[0], Hold), "policies too"
 
 
+def test_a_claim_is_told_which_claim_of_the_same_pass_gets_what_it_needs() -> None:
+    exporters = [exporter(0, site="brno")]
+    waiting = [claim(0, "brno"), claim(1, "brno")]
+    first, second = decide_claims(lab(exporters, waiting), now=NOW)
+    assert isinstance(first, Serve)
+    assert isinstance(second, Hold)
+    assert second.message == "dut needs 1, no free device qualifies; claim c000 has e0"
+
+
 @pytest.mark.parametrize("named", [False, True], ids=["not idle yet", "still named"])
 def test_an_exporter_that_is_becoming_free_is_counted_on(named: bool) -> None:
     """Found by the simulator: for a moment nothing was kept, and a short lease came in between."""

@@ -73,7 +73,7 @@ def test_a_gang_takes_a_wanted_device_only_where_it_needs_one() -> None:
 def test_a_gang_takes_no_worse_device_to_leave_others_what_they_want(
     worse: dict[str, object],
 ) -> None:
-    spare = replace(device("spare"), **worse)  # type: ignore[arg-type]
+    spare = [replace(device(f"spare{n}"), **worse) for n in range(2)]  # type: ignore[arg-type]
     inventory = lab(device("d0", kind="x"), device("d1", kind="x"), spare)
     tolerant = claim(request("r", one(count=2, tolerations=(Toleration(),))))
     crowd = [wanting(f"z{n}", several(1, "kind == 'x'")) for n in range(3)]
