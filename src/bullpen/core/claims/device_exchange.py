@@ -43,19 +43,16 @@ class _Collected:
 
     def __init__(self, bits: int = 0) -> None:
         self._bits = bits
-        self._added: list[int] = []
-
-    def add(self, number: int) -> None:
-        self._added.append(number)
+        self.added: list[int] = []
 
     def remove(self, number: int) -> None:
         self._bits = self.bits & ~(1 << number)
 
     @property
     def bits(self) -> int:
-        if self._added:
-            self._bits |= bitsets.of(self._added)
-            self._added.clear()
+        if self.added:
+            self._bits |= bitsets.of(self.added)
+            self.added.clear()
         return self._bits
 
 
@@ -288,8 +285,8 @@ class DeviceExchange:
 
     def _hold(self, group: _Group, claim: str, place: int, number: int) -> None:
         self._holding[number] = (group, claim, place)
-        group.held.add(number)
-        self._movable.add(number)
+        group.held.added.append(number)
+        self._movable.added.append(number)
 
     def _with(self, answer: Answer, changed: Mapping[int, int]) -> Answer:
         """An answer with other devices in some places."""

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 SETS_MAX = 4
 """Sets that others are asked to make free for one claim."""
 
-SETS_TOTAL_MAX = 128
+SETS_TOTAL_MAX = 48
 """The same for all claims of one pass that did not get theirs."""
 
 IMAGINED_MAX = 64
 """Terms of which it is told after a pass whether they could have been served."""
 
-REFINED_MAX = 128
+REFINED_MAX = 64
 """Questions that are asked in one pass to find sets that fewer claims want."""
 
 REFINED_BUDGET = 200
