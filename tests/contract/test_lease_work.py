@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from bullpen.core.leases import scheduler
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Decision, Lab
 from bullpen.errors import TooManyRequests
+from bullpen.runtime.informer import key_of
 from bullpen.runtime.loop import Outcome
 from bullpen.services.lease_requests import LeaseRequest
 from support.lab_world import LabWorld
@@ -178,6 +181,34 @@ def test_a_write_of_status_reads_nothing_else_again() -> None:
         assert after["spec"] is before["spec"]
 
     LabWorld().run_without_service(story)
+
+
+def test_a_lease_runs_no_code_of_claims_where_nobody_claims() -> None:
+    """From its request to its end; ``bullpen bench lease`` measures what is left."""
+    ran = Counter[str]()
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("bullpen."):
+            ran[module] += 1
+
+    async def story(world: LabWorld) -> None:
+        before = sys.getprofile()
+        async with world.player("a"):
+            await world.settle()
+            sys.setprofile(trace)
+            try:
+                lease = await world.leases.create(world.client(), REQUEST)
+                assert lease.status.exporter_ref is not None
+                await world.leases.release(world.client(), lease.metadata.name)
+                await asyncio.sleep(1)
+            finally:
+                sys.setprofile(before)
+        assert world.views.leases.get(*key_of(lease)) is None, "it has ended and was labelled"
+
+    LabWorld().run(story)
+    assert ran["bullpen.core.leases.scheduler"]
+    assert not [name for name in ran if ".claims" in name], ran
 
 
 def test_a_lease_starts_no_pass_of_claims_where_nobody_claims(

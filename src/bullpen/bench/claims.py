@@ -8,6 +8,7 @@ all sets of free devices of the right size.
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from functools import cached_property
 from itertools import combinations
 
 from bullpen.api.device_selectors import Comparison, parse_expression
+from bullpen.app.up import GC_THRESHOLDS
 from bullpen.bench.hard_claims import INSTANCES, Hard
 from bullpen.bench.hard_queues import QUEUES, HardQueue
 from bullpen.bench.measure import Goal, Result, compare, interleaved
@@ -46,6 +48,15 @@ async def run(
     *, rounds: int, size: int = SIZE, small: int = SMALL, tiny: int = TINY
 ) -> tuple[Result, ...]:
     """A long queue, one freed device, hard claims, and passes against first fit and brute force."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*GC_THRESHOLDS)  # as in the service
+    try:
+        return await _measured(rounds, size, small, tiny)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+async def _measured(rounds: int, size: int, small: int, tiny: int) -> tuple[Result, ...]:
     large, little, least = _World.of(size), _World.of(small), _World.of(tiny)
     for world in (large, little, least):
         world.prepare()

@@ -15,7 +15,6 @@ from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_queue import (
     Book,
     Decision,
-    Holder,
     Preempt,
     Queue,
     Start,
@@ -26,6 +25,7 @@ from bullpen.core.claims.claim_queue import (
 from bullpen.core.claims.criteria import CriteriaIndex
 from bullpen.core.claims.inventory import Inventory, Use
 from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.claims.preemption_victims import Holder
 from bullpen.kit.clock import EPOCH
 
 HOUR = timedelta(hours=1)

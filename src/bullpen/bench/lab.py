@@ -109,10 +109,10 @@ def _headers(kind: str, name: str, token: str) -> tuple[tuple[str, str], ...]:
 
 
 @contextlib.contextmanager
-def service(directory: Path, port_base: int = 0) -> Iterator[Lab]:
+def service(directory: Path, port_base: int = 0, program: tuple[str, ...] = ()) -> Iterator[Lab]:
     """``bullpen up`` until the block ends, with default settings except the creation rate.
 
-    A single client acts for all users here.
+    A single client acts for all users here. ``program``: what runs instead of ``bullpen``.
     """
     data = directory / "lab"
     (directory / "config.yaml").write_text("leases: {createRate: 0}\n")
@@ -120,7 +120,10 @@ def service(directory: Path, port_base: int = 0) -> Iterator[Lab]:
     arguments = ("up", "--data", str(data), "--port-base", str(port_base), *config)
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
-            (installed("bullpen"), *arguments), stdout=subprocess.PIPE, stderr=log, text=True
+            (*(program or (installed("bullpen"),)), *arguments),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
     try:
         assert process.stdout is not None

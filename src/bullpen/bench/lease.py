@@ -12,6 +12,7 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from bullpen.bench import claim_cost
 from bullpen.bench.lab import Caller, Lab, connected, export, populate, service
 from bullpen.bench.measure import Goal, Result, compare, percentile
 from bullpen.bench.processes import served
@@ -33,7 +34,17 @@ HAND_OVER_P99 = Goal(3, at_least=False)
 
 
 async def run(*, rounds: int) -> tuple[Result, ...]:
-    """One at a time, at a steady rate, all at once, and from one lease to the next."""
+    """One at a time, at a steady rate, all at once, and from one lease to the next.
+
+    Then against a lab without claims.
+    """
+    return (
+        *await _against_the_minimum(rounds),
+        *await claim_cost.run(rounds=rounds, exporters=EXPORTERS, leases=WARM),
+    )
+
+
+async def _against_the_minimum(rounds: int) -> tuple[Result, ...]:
     with (
         tempfile.TemporaryDirectory() as directory,
         service(Path(directory)) as lab,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -44,6 +45,13 @@ def resident(pid: int) -> int:
     """Resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor time that a process has used, without its children."""
+    # The name of the program is in brackets and may have spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 Serve = Callable[..., Coroutine[Any, Any, None]]

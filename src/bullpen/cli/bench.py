@@ -15,7 +15,7 @@ from bullpen.cli.output import echo_document
 BENCHMARKS = {
     "store": "Durable writes, against plain group-committed SQLite.",
     "apiserver": "Durable writes and watch fan-out over HTTPS.",
-    "lease": "Leases over gRPC, against an empty call and one durable commit.",
+    "lease": "Leases over gRPC, against an empty call and one durable commit; and without claims.",
     "growth": "Cost of a lease by the size of the lab and the length of the queue.",
     "pool": "Exporters of a pool, against starting them by hand; cost by the size of a pool.",
     "claims": "A pass over 10,000 waiting claims, one freed device, and claims hard to answer.",

@@ -181,7 +181,7 @@ def why_not_command(
 
 def _code(found: Explanation) -> Answered:
     if found.answer.verdict is Verdict.SATISFIED:
-        return Answered.NOW
+        return Answered.LATER if found.booked else Answered.NOW
     if found.answer.verdict is Verdict.UNKNOWN:
         return Answered.UNKNOWN
     return Answered.LATER if found.possible else Answered.NEVER
@@ -206,7 +206,8 @@ def _text(name: str, found: Explanation, *, explained: bool) -> str:
         lines.append(f"  it could be served {found.relaxation}")
     if explained:
         lines += [f"  {funnel}" for funnel in found.funnels]
-        lines += [f"  in the way: {blocker}" for blocker in found.blockers]
+        in_the_way = (*found.blockers, *found.kept)
+        lines += [f"  in the way: {blocker}" for blocker in in_the_way]
         lines.append(f"  combinations tried: {found.answer.steps}")
     return "\n".join(lines)
 
@@ -239,7 +240,7 @@ def _row(name: str, found: Explanation, *, explained: bool) -> Document:
             }
             for funnel in found.funnels
         ]
-        row["blockers"] = [str(blocker) for blocker in found.blockers]
+        row["blockers"] = [str(blocker) for blocker in (*found.blockers, *found.kept)]
         row["steps"] = found.answer.steps
     return row
 

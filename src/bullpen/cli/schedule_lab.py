@@ -31,6 +31,7 @@ from bullpen.core import conditions
 from bullpen.core.claims.claim_lab import ClaimDecision, ClaimLab
 from bullpen.core.claims.claim_pass import decide_claims, dry_run, why_not_device
 from bullpen.core.claims.explanation import Explanation
+from bullpen.core.claims.work import PassBudget
 from bullpen.core.lab_index import LabIndex
 from bullpen.core.leases import lifecycle
 from bullpen.core.leases.access import policies
@@ -74,7 +75,8 @@ class Lab:
     """The claims to answer: those of the files, or all that wait."""
 
     def explain(self, claim: DeviceClaim, waited: timedelta, budget: int) -> Explanation:
-        return dry_run(self.whole, claim, now=self.now, waited=waited, budget=budget)
+        each = PassBudget(budget)
+        return dry_run(self.whole, claim, now=self.now, waited=waited, budget=each)
 
     def why_not(self, claim: DeviceClaim, device: str) -> tuple[str, ...]:
         return why_not_device(self.whole, claim, device, now=self.now)

@@ -54,11 +54,22 @@ class Tunnel:
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        server = await asyncio.start_unix_server(self._serve, path, limit=FRAME_BYTES_MAX)
+        connections: set[asyncio.Future[None]] = set()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = asyncio.ensure_future(self._serve(reader, writer))
+            connections.add(connection)
+            connection.add_done_callback(connections.discard)
+
+        server = await asyncio.start_unix_server(accept, path, limit=FRAME_BYTES_MAX)
         try:
             yield
         finally:
             server.close()
+            # asyncio would report those that it has to cancel itself as errors.
+            for connection in tuple(connections):
+                connection.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -20,8 +20,10 @@ from bullpen.controllers.claims.claim_labs import ClaimLabs
 from bullpen.controllers.labs import Labs
 from bullpen.controllers.object_edit import change
 from bullpen.controllers.views import Views
+from bullpen.core.claims.claim_indexes import ClaimIndexes
 from bullpen.core.claims.claim_pass import dry_run
 from bullpen.core.claims.explanation import Explanation
+from bullpen.core.claims.work import BUDGET, PassBudget, loop_budget, question_budget
 from bullpen.core.leases import access
 from bullpen.core.leases.quotas import Quotas
 from bullpen.core.leases.requests import Supply
@@ -78,6 +80,9 @@ class Claims:
         self._signals = signals
         self._clock = clock
         self._ids = ids
+        self._questions, self._loops = question_budget(), loop_budget()
+        """What dry runs of all clients may take together."""
+
         self._claims.listen(self._changed)
 
     def _changed(self, old: DeviceClaim | None, new: DeviceClaim | None) -> None:
@@ -239,7 +244,13 @@ class Claims:
             raise Invalid("; ".join(f"{cause.field}: {cause.message}" for cause in causes))
         now = self._clock.now()
         lab = self._claim_labs.of(client.metadata.namespace, now=now)
-        return dry_run(lab, claim, now=now, waited=waited)
+        # All clients together get so much work done: what is beyond it is unknown.
+        self._questions.begin(now)
+        budget = PassBudget(BUDGET, 2 * self._questions.available)
+        indexes = ClaimIndexes(self._loops)
+        found = dry_run(lab, claim, now=now, waited=waited, indexes=indexes, budget=budget)
+        self._questions.spend(min(budget.used, self._questions.available))
+        return found
 
 
 def _check_owner(client: Client, claim: DeviceClaim) -> None:

@@ -14,9 +14,10 @@ from bullpen.api import device_cel
 from bullpen.api.device_cel import Program, checked_expression, compile_program
 from bullpen.bench.hard_claims import device, lab
 from bullpen.core.claims.claim import Criteria
-from bullpen.core.claims.criteria import ITERATIONS_TOTAL, TOO_COSTLY_MAX, CriteriaIndex
+from bullpen.core.claims.criteria import TOO_COSTLY_MAX, CriteriaIndex
 from bullpen.core.claims.inventory import NANOS, Attribute, Inventory, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.claims.work import LOOPS_MAX
 from bullpen.errors import BadRequest
 
 BOARD = InventoryDevice(
@@ -156,7 +157,7 @@ def test_long_loops_are_bounded_in_total_and_short_ones_are_not() -> None:
         criteria.of_criteria(Criteria(expressions=(checked_expression(text),)))
     assert criteria.cut_short
     bound = compile_program(f"{many}.all(i, {many}.all(j, i * j > 0))").iterations(0)
-    assert criteria.evaluations == ITERATIONS_TOTAL // bound
+    assert criteria.evaluations == LOOPS_MAX // bound
     before = criteria.evaluations
     short = checked_expression("['n1', 'n2'].exists(x, x == serial)")
     found = criteria.of_criteria(Criteria(expressions=(short,)))

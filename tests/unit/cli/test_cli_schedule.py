@@ -117,6 +117,40 @@ def test_the_answer_for_another_time_sees_the_leases_of_that_time(inventory: Pat
     assert code == 0
 
 
+def test_a_claim_for_later_is_answered_for_its_begin_time(inventory: Path) -> None:
+    later = claim(boards(3), beginTime="2026-01-01T10:00:00Z")
+    code, said = ask(inventory, later)
+    assert code == 2
+    assert said.splitlines()[0] == "bench: from 2026-01-01T10:00:00Z"
+    assert said.count("board-") == 3
+    code, said = ask(inventory, claim(boards(3), beginTime="2026-01-01T09:00:00Z"))
+    assert code == 2
+    assert "dut needs 3, only board-0 and board-1 qualify" in said
+
+
+def test_what_is_booked_for_others_is_left_out_and_named(inventory: Path) -> None:
+    spec = {"clientRef": {"name": "bob"}, "selector": {}, "duration": "1h"}
+    booked = made(
+        LAB,
+        "Lease",
+        "soon",
+        {**spec, "exporterRef": {"name": "board-0"}, "beginTime": "2026-01-01T08:30:00Z"},
+    )
+    clients = [made(LAB, "Client", name, {}) for name in ("alice", "bob")]
+    lab = written(inventory.parent / "booked.yaml", *clients, *SNAPSHOT[1:], booked, at=NOW)
+    code, said = ask(lab, claim(boards(2)), words=("--explain",))
+    assert code == 2
+    assert said.splitlines()[0] == "bench: from 2026-01-01T09:30:00Z"
+    assert "in the way: board-0 is kept for lease soon from 2026-01-01T08:30:00Z on" in said
+    assert "free 2 → not reserved 1" in said
+    code, said = ask(lab, claim(boards(2), duration="30m"))
+    assert code == 0
+    claims = str(inventory.parent / "claims.yaml")
+    written(inventory.parent / "claims.yaml", claim(boards(2)))
+    _, said = run("why-not", "bench", "board-0", "-f", claims, "--inventory", str(lab))
+    assert said == "dut: board-0 is kept for lease soon from 2026-01-01T08:30:00Z on\n"
+
+
 def test_a_claim_that_can_never_be_served_exits_with_3(inventory: Path) -> None:
     code, said = ask(inventory, claim(boards(4)))
     assert code == 3

@@ -13,10 +13,11 @@ from bullpen.api.kinds.deviceclaim import DeviceClaim, DeviceRequest, ExactReque
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.meta import LocalObjectReference
-from bullpen.core.claims import claim_pass
+from bullpen.core.claims import claim_indexes
+from bullpen.core.claims.claim_indexes import ClaimIndexes
 from bullpen.core.claims.claim_lab import ClaimLab, Hold, Serve
 from bullpen.core.claims.claim_lifecycle import leases_for
-from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
+from bullpen.core.claims.claim_pass import decide_claims
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.exporters.offers import Offer, OfferIndex
 from bullpen.core.leases.access import Policies
@@ -86,7 +87,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             made.append(len(inventory.devices))
             super().__init__(inventory)
 
-    monkeypatch.setattr(claim_pass, "InventoryIndex", Counted)
+    monkeypatch.setattr(claim_indexes, "InventoryIndex", Counted)
     return made
 
 
@@ -123,6 +124,15 @@ def test_what_changed_is_seen_although_indexes_are_kept() -> None:
     assert [member.device for member in served.answer.members] == ["e0", "e1"]
     locked = replace(lab(moved, wanted), policies=Policies(enforced=True))
     assert isinstance(decide_claims(locked, now=NOW, indexes=indexes)[0], Hold), "policies too"
+
+
+def test_a_claim_is_told_which_claim_of_the_same_pass_gets_what_it_needs() -> None:
+    exporters = [exporter(0, site="brno")]
+    waiting = [claim(0, "brno"), claim(1, "brno")]
+    first, second = decide_claims(lab(exporters, waiting), now=NOW)
+    assert isinstance(first, Serve)
+    assert isinstance(second, Hold)
+    assert second.message == "dut needs 1, no free device qualifies; claim c000 has e0"
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["not idle yet", "still named"])

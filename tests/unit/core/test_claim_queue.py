@@ -12,7 +12,6 @@ from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_queue import (
     Book,
     Decision,
-    Holder,
     Preempt,
     Queue,
     Reservation,
@@ -24,6 +23,7 @@ from bullpen.core.claims.claim_queue import (
     decide,
 )
 from bullpen.core.claims.inventory import Inventory, Use
+from bullpen.core.claims.preemption_victims import Holder
 from bullpen.kit.clock import EPOCH
 from support.claim_reference import allocator_of, problems, random_instance
 

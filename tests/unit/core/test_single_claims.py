@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from bullpen.bench.hard_claims import claim, device, devices, lab, one, request
-from bullpen.core.claims import single_claims
+from bullpen.core.claims import device_exchange
 from bullpen.core.claims.bitsets import Tally
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_queue import Queue, Start, WaitingClaim, decide
@@ -96,21 +96,21 @@ def test_a_device_that_few_claims_want_is_taken_first() -> None:
 
 def test_nothing_moves_beyond_the_limit_and_claims_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     inventory, *claims = CHAIN
-    monkeypatch.setattr(single_claims, "LOOKS_MAX", 1)
+    monkeypatch.setattr(device_exchange, "LOOKS_MAX", 1)
     found = served(inventory, *claims, *CROWD)
     assert found == {"c1": "d0", "c2": "d2", "x0": "d1"}
 
 
 def test_a_failed_search_for_room_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot move once cannot move for the rest of the pass."""
-    made: list[single_claims.SingleClaims] = []
+    made: list[device_exchange.DeviceExchange] = []
 
-    class Counted(single_claims.SingleClaims):
+    class Counted(device_exchange.DeviceExchange):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments)  # type: ignore[arg-type]
             made.append(self)
 
-    monkeypatch.setattr("bullpen.core.claims.claim_queue.SingleClaims", Counted)
+    monkeypatch.setattr("bullpen.core.claims.claim_queue.DeviceExchange", Counted)
     kinds = [replace(d, attributes={"kind": f"k{n % 9}"}) for n, d in enumerate(devices(90))]
     holding = [wanting(f"a{n:03}", f"kind == 'k{n % 9}'") for n in range(90)]
     vain = [wanting(f"b{n:03}", f"kind == 'k{n % 9}'", duration=n * HOUR) for n in range(1, 200)]

@@ -24,6 +24,7 @@ from bullpen.controllers.pass_pause import PassPauses
 from bullpen.controllers.views import Views
 from bullpen.core import conditions
 from bullpen.core.claims import claim_lifecycle, member_replacement
+from bullpen.core.claims.claim_indexes import ClaimIndexes
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
     Hold,
@@ -33,7 +34,8 @@ from bullpen.core.claims.claim_lab import (
     reservation,
 )
 from bullpen.core.claims.claim_lifecycle import Create, Withdraw
-from bullpen.core.claims.claim_pass import ClaimIndexes, decide_claims
+from bullpen.core.claims.claim_pass import decide_claims
+from bullpen.core.claims.work import loop_budget
 from bullpen.core.leases import preemption
 from bullpen.core.leases.lease_group import claim_uid, group_size
 from bullpen.core.leases.preemption import PREEMPTED, PreemptionTimes, Taker
@@ -96,6 +98,9 @@ class ClaimReconciler:
         )
         self._holdings = PoolHoldings(objects, views)
         self._indexes: dict[str, ClaimIndexes] = {}
+        self._loops = loop_budget()
+        """What expressions of claims may take, in all namespaces together."""
+
         self._pauses: PassPauses[str] = PassPauses(PACE, PAUSE_MAX)
         self._withdrawn: dict[Key, datetime] = {}
         """Leases that were withdrawn a short time ago, and when."""
@@ -161,7 +166,7 @@ class ClaimReconciler:
             return ()
         served = tuple(claim for claim in having if claim.status.members)
         lab = self._claim_labs.of(namespace, tuple(waiting), served, now=now)
-        indexes = self._indexes.setdefault(namespace, ClaimIndexes())
+        indexes = self._indexes.setdefault(namespace, ClaimIndexes(self._loops))
         decisions = decide_claims(lab, now=now, indexes=indexes)
         self._reserve(namespace, (reservation(lab, decision) for decision in decisions))
         self._pauses.begin(namespace, len(waiting) + len(lab.exporters), now=now)

@@ -31,6 +31,9 @@ from bullpen.core.claims.ledger import Ledger
 from bullpen.core.claims.placement import Chosen, Placement
 from bullpen.core.claims.work import BUDGET, BudgetExhausted, Work
 
+KNOWN_MAX = 30_000
+"""Terms, or alternatives, for which an allocator keeps what it looked up."""
+
 
 class Verdict(Enum):
     SATISFIED = auto()
@@ -38,7 +41,7 @@ class Verdict(Enum):
     """No complete set exists among the devices that are free."""
 
     UNKNOWN = auto()
-    """The work budget was used up before the answer was found; it never means "no"."""
+    """The work that is allowed did not suffice to find the answer; it never means "no"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,15 @@ class Allocator:
         self.steps = 0
         """The combinations that were tried for all of them."""
 
+        self.unanswered: set[Terms] = set()
+        """What a pass did not find the answer to; it does not go before the others again."""
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it knows everything it was asked for, and has room for more."""
+        known = max(len(self._eligible), len(self._usable), len(self._candidates))
+        return not self.criteria.cut_short and known <= KNOWN_MAX
+
     def allocate(
         self, terms: Terms, ledger: Ledger, *, allowed: int | None = None, budget: int = BUDGET
     ) -> Answer:
@@ -109,10 +121,22 @@ class Allocator:
         """
         self.questions += 1
         usable = self.index.everything if allowed is None else allowed
-        if terms.single:
-            found = self._single(terms, ledger, usable)
-            if found is not None:
-                return found
+        found = self._single(terms, ledger, usable) if terms.single else None
+        if found is None:
+            found = self._searched(terms, ledger, usable, budget)
+        if found.verdict is Verdict.UNSATISFIABLE and self.uncertain(terms):
+            return replace(found, verdict=Verdict.UNKNOWN)
+        return found
+
+    def uncertain(self, terms: Terms) -> bool:
+        """Whether devices are not known that might match, so that a "no" is none."""
+        return self.criteria.cut_short and any(
+            self.criteria.uncertain(alternative.device_class, alternative.criteria)
+            for request in terms.requests
+            for alternative in request.alternatives
+        )
+
+    def _searched(self, terms: Terms, ledger: Ledger, usable: int, budget: int) -> Answer:
         work = Work(budget)
         try:
             return _Search(self, terms, ledger, usable, work).answer()

@@ -81,3 +81,21 @@ class Tally:
         for absent in self._absent:
             bits = bits & absent or bits
         return bits
+
+    def count(self, number: int) -> int:
+        """How often one number was counted."""
+        bit = 1 << number
+        return sum(1 << level for level, plane in enumerate(self._planes) if plane & bit)
+
+    def at_most(self, most: int) -> int:
+        """The numbers that were not counted more often; without a bound, as they never were."""
+        if most >> len(self._planes):
+            return -1
+        fewer, equal = 0, -1
+        for level, plane in reversed(list(enumerate(self._planes))):
+            if most >> level & 1:
+                fewer |= equal & ~plane
+                equal &= plane
+            else:
+                equal &= ~plane
+        return fewer | equal

@@ -51,7 +51,7 @@ class ClaimBookings:
             number = index.numbers.get(placed.exporter)
             if number is not None and placed.request.claim not in besides:
                 yield Reservation(
-                    claim=f"booked by {placed.request.name}",
+                    claim=f"lease {placed.request.name}",
                     devices=1 << number,
                     begin=placed.fence.begin,
                     end=placed.fence.end,

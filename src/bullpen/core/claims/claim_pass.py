@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import assert_never
 
 from bullpen.api.kinds.deviceclaim import MEMBERS_MAX, DeviceClaim
-from bullpen.api.kinds.exporterset import SET_NAME
 from bullpen.api.kinds.lease import Lease
 from bullpen.core.claims import bitsets, claim_lifecycle, member_replacement, pool_allocations
 from bullpen.core.claims.allocation_record import AllocationRecords
-from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.allocator import Answer
 from bullpen.core.claims.claim import Terms
 from bullpen.core.claims.claim_bookings import ClaimBookings
+from bullpen.core.claims.claim_indexes import ClaimIndexes
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
     ClaimLab,
@@ -28,102 +28,34 @@ from bullpen.core.claims.claim_lab import (
 )
 from bullpen.core.claims.claim_queue import (
     Book,
+    Decided,
     Decision,
-    Holder,
     Preempt,
     Queue,
+    Reservation,
     Start,
     Wait,
     WaitingClaim,
     WaitReason,
-    decide,
+    decide_all,
 )
-from bullpen.core.claims.criteria import ClassDefinition, CriteriaIndex
+from bullpen.core.claims.claim_waits import ClaimWaits
 from bullpen.core.claims.explanation import Explanation, explain
-from bullpen.core.claims.inventory import Inventory, InventoryDevice
 from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.kept_devices import KeptDevices
 from bullpen.core.claims.lab_inventory import (
-    OFFLINE,
-    allowed_devices,
     class_definition,
     terms_of,
 )
-from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.startable_devices import startable_devices, with_all_slots
+from bullpen.core.claims.preemption_victims import Holder
 from bullpen.core.claims.why_not import why_not
-from bullpen.core.claims.work import BUDGET
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.core.leases import access, preemption, quotas
-from bullpen.core.leases.access import Policies
 from bullpen.core.leases.lease_group import claim_uid, pinned
 from bullpen.core.leases.preemption import Taker
 from bullpen.core.leases.quotas import Usage
 from bullpen.core.leases.requests import Lab
 from bullpen.kit import times
-
-EXPLAINED_MAX = 32
-"""Waiting claims that are given a full explanation in one pass."""
-
-MESSAGE_MAX = 1024
-
-_Described = tuple[
-    tuple[InventoryDevice, ...], Mapping[str, int], frozenset[str], tuple[ClassDefinition, ...]
-]
-
-_Labels = Mapping[str, Mapping[str, str]]
-
-UNKNOWN_RETRY = timedelta(minutes=1)
-"""When a claim is tried again whose answer was not found within the work budget."""
-
-
-class ClaimIndexes:
-    """Indexes of earlier passes, taken over while what they were made from is the same.
-
-    They change how much work a decision is, and never the decision.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[_Described, Allocator]] = {}
-        self._approved: dict[tuple[InventoryIndex, str, timedelta], int] = {}
-        self._basis: tuple[Policies, _Labels, _Labels] = (Policies(), {}, {})
-        """Policies, and the labels of clients and of exporters."""
-
-    def allocator(
-        self, use: str, inventory: Inventory, classes: tuple[ClassDefinition, ...]
-    ) -> Allocator:
-        """An allocator for devices like these, whoever has them."""
-        described = (inventory.devices, inventory.counters, inventory.incomplete, classes)
-        made = self._made.get(use)
-        if made is not None and made[0] == described and not made[1].criteria.cut_short:
-            return made[1]
-        index = InventoryIndex(inventory)
-        allocator = Allocator(index, CriteriaIndex(index, classes))
-        self._made[use] = (described, allocator)
-        kept = {allocator.index for _, allocator in self._made.values()}
-        self._approved = {key: bits for key, bits in self._approved.items() if key[0] in kept}
-        return allocator
-
-    def start(self, lab: ClaimLab) -> None:
-        """Begin a pass: what other policies, clients or labels allowed is forgotten."""
-        labels = {e.metadata.name: e.metadata.labels for e in lab.exporters}
-        if lab.policies.enforced:
-            pools = {supply.member.labels.get(SET_NAME): supply.member for supply in lab.supplies}
-            startable = startable_devices(with_all_slots(lab.supplies), lab.offers)
-            labels |= {device.name: pools[device.pool].labels for device in startable}
-        basis = (lab.policies, lab.clients, labels)
-        if basis != self._basis:
-            self._approved, self._basis = {}, basis
-
-    def allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
-        """The devices of the index that the policies give the claim's client for so long."""
-        policies, clients, labels = self._basis
-        client, duration = claim.spec.client_ref.name, claim.spec.duration
-        key = (index, client, duration)
-        if key not in self._approved:
-            self._approved[key] = allowed_devices(
-                index, policies, client=clients.get(client), labels=labels, duration=duration
-            )
-        return self._approved[key]
 
 
 def decide_claims(
@@ -137,10 +69,17 @@ def decide_claims(
 
 
 def dry_run(
-    lab: ClaimLab, claim: DeviceClaim, *, now: datetime, waited: timedelta, budget: int = BUDGET
+    lab: ClaimLab,
+    claim: DeviceClaim,
+    *,
+    now: datetime,
+    waited: timedelta,
+    indexes: ClaimIndexes | None = None,
+    budget: PassBudget | None = None,
 ) -> Explanation:
     """What a claim would get if it had waited so long and no other claim waited."""
-    return _Pass(lab, now, ClaimIndexes(), budget).explained(claim, waited)
+    answering = _Pass(lab, now, indexes or ClaimIndexes(), BUDGET)
+    return answering.explained(claim, waited, budget or PassBudget(BUDGET))
 
 
 def why_not_device(
@@ -155,9 +94,17 @@ class _Pass:
         self._lab, self._now, self._indexes, self._budget = lab, now, indexes, budget
         self._classes = tuple(class_definition(found) for found in lab.classes)
         self._inventory = offered_inventory(lab, now)
-        indexes.start(lab)
+        indexes.start(lab, now)
         self._allocator = indexes.allocator("offered", self._inventory, self._classes)
-        self._explained = 0
+        self._waits = ClaimWaits(
+            lab,
+            self._allocator,
+            self._inventory,
+            indexes,
+            self._classes,
+            now,
+            self._booked_by_others,
+        )
         booked = Lab(
             offers=lab.offers,
             requests=(),
@@ -178,14 +125,14 @@ class _Pass:
             else:
                 yield refusal
         claims = {name: self._waiting(claim) for name, claim in waiting.items()}
-        decisions = self._decided(claims)
+        decided = self._decided(claims)
         # What a claim beyond its quota would get, others can have.
-        while over := self._over_quota(decisions, waiting):
+        while over := self._over_quota(decided.decisions, waiting):
             yield from over
             for hold in over:
                 del claims[hold.claim.metadata.name]
-            decisions = self._decided(claims)
-        for decision in decisions:
+            decided = self._decided(claims)
+        for decision in decided.decisions:
             claim, asked = waiting[decision.claim], claims[decision.claim]
             match decision:
                 case Start(answer=answer):
@@ -198,7 +145,8 @@ class _Pass:
                     # Nothing better was found, so it keeps what it has booked.
                     yield self._booked_hold(claim)
                 case Wait():
-                    yield self._hold(claim, asked, decision)
+                    retry = self._next_victim(claim)
+                    yield self._waits.hold(claim, asked, decision, decided.left, retry=retry)
                 case _:
                     assert_never(decision)
 
@@ -216,24 +164,37 @@ class _Pass:
         lab = self._lab
         return AllocationRecords(self._allocator, lab.classes, lab.exporters, lab.pools)
 
-    def explained(self, claim: DeviceClaim, waited: timedelta) -> Explanation:
-        return explain(
+    def explained(self, claim: DeviceClaim, waited: timedelta, budget: PassBudget) -> Explanation:
+        begin = claim.spec.begin_time
+        moment = self._now if begin is None else max(self._now, begin)
+        found = explain(
             self._allocator,
             terms_of(claim.spec),
             self._inventory.uses,
-            now=self._now,
-            waited=waited,
+            now=moment,
+            waited=waited + (moment - self._now),
             allowed=self._allowed(claim, self._allocator.index),
-            budget=self._budget,
+            duration=claim.spec.duration,
+            reservations=self._booked_by_others(claim),
+            budget=budget,
         )
+        return replace(found, booked=moment > self._now)
+
+    def _booked_by_others(self, claim: DeviceClaim) -> tuple[Reservation, ...]:
+        own = {claim.metadata.uid}
+        return tuple(self._bookings.reservations(self._allocator.index, besides=own))
 
     def why_not(self, claim: DeviceClaim, device: str) -> tuple[str, ...]:
         allocator, uses = self._allocator, self._inventory.uses
         uses = tuple(use for use in uses if use.until is None or use.until > self._now)
         allowed = self._allowed(claim, allocator.index)
-        return why_not(allocator, terms_of(claim.spec), uses, device, allowed=allowed)
+        end = times.shifted(self._now, claim.spec.duration)
+        reserved = tuple(r for r in self._booked_by_others(claim) if r.overlaps(self._now, end))
+        return why_not(
+            allocator, terms_of(claim.spec), uses, device, allowed=allowed, reserved=reserved
+        )
 
-    def _decided(self, claims: Mapping[str, WaitingClaim]) -> tuple[Decision, ...]:
+    def _decided(self, claims: Mapping[str, WaitingClaim]) -> Decided:
         own = {c.metadata.uid for c in self._lab.claims if c.metadata.name in claims}
         queue = Queue(
             claims=tuple(claims.values()),
@@ -243,7 +204,7 @@ class _Pass:
             held_min=self._lab.preemption.held_min,
             reservations=tuple(self._bookings.reservations(self._allocator.index, besides=own)),
         )
-        return decide(self._allocator, queue, now=self._now, budget=self._budget)
+        return decide_all(self._allocator, queue, now=self._now, budget=self._budget)
 
     def _refusal(self, claim: DeviceClaim) -> Hold | None:
         """Why the claim is not decided at all."""
@@ -399,30 +360,6 @@ class _Pass:
     def _allowed(self, claim: DeviceClaim, index: InventoryIndex) -> int:
         return self._indexes.allowed(claim, index)
 
-    def _hold(self, claim: DeviceClaim, asked: WaitingClaim, decision: Wait) -> Hold:
-        reason = decision.reason
-        if reason is WaitReason.UNSATISFIABLE and self._serves_on(self._with_slots, claim, asked):
-            text = "pools could start what is missing, but their providers have no free slots"
-            return Hold(claim=claim, reason=WaitReason.NOT_AVAILABLE.value, message=text)
-        if reason is WaitReason.UNSATISFIABLE and self._serves_on(self._connected, claim, asked):
-            text = "enough exporters match, but too few of them are connected"
-            return Hold(claim=claim, reason="Offline", message=text)
-        if reason is WaitReason.NOT_DUE:
-            text = "none of its alternatives is open yet"
-            return Hold(claim=claim, reason=reason.value, message=text)
-        retry = self._next_victim(claim)
-        if reason is WaitReason.UNKNOWN:
-            retry = times.shifted(self._now, UNKNOWN_RETRY)
-        message = self._message(asked)
-        return Hold(
-            claim=claim,
-            reason=reason.value,
-            message=message,
-            wake_at=retry,
-            kept=decision.devices,
-            starts=decision.starts,
-        )
-
     def _suffices(self, claim: DeviceClaim) -> bool:
         """Whether what the claim has booked will do."""
         if claim.spec.begin_time is None:
@@ -453,47 +390,3 @@ class _Pass:
             starts=begin,
             booked=True,
         )
-
-    def _message(self, asked: WaitingClaim) -> str:
-        """What is missing. Times are left out: each of them would be another write."""
-        self._explained += 1
-        if self._explained > EXPLAINED_MAX:
-            return "other claims are served first"
-        found = explain(
-            self._allocator,
-            asked.terms,
-            self._inventory.uses,
-            now=self._now,
-            waited=self._now - asked.since,
-            allowed=asked.allowed,
-        )
-        said = [str(reason) for reason in found.reasons]
-        said += [f"{x.holder} has {', '.join(x.devices)}" for x in found.blockers]
-        if found.relaxation:
-            said.append(f"it would be served at once with this change: {found.relaxation}")
-        return ("; ".join(said) or "the devices it needs are not free")[:MESSAGE_MAX]
-
-    def _serves_on(self, other: Allocator, claim: DeviceClaim, asked: WaitingClaim) -> bool:
-        """Whether the claim could be served on another lab, if everything in it were free."""
-        allowed = self._allowed(claim, other.index)
-        answer = other.allocate(asked.terms, Ledger(other.index), allowed=allowed)
-        return answer.verdict is Verdict.SATISFIED
-
-    @cached_property
-    def _with_slots(self) -> Allocator:
-        """The lab with providers that have slots for everything that pools could start."""
-        if not any(supply.slots is not None for supply in self._lab.supplies):
-            return self._allocator
-        supplies = with_all_slots(self._lab.supplies)
-        whole = offered_inventory(replace(self._lab, supplies=supplies), self._now)
-        return self._indexes.allocator("with slots", whole, self._classes)
-
-    @cached_property
-    def _connected(self) -> Allocator:
-        """The lab with every exporter free and connected."""
-        devices = tuple(
-            replace(device, blocked="") if device.blocked == OFFLINE else device
-            for device in self._inventory.devices
-        )
-        whole = Inventory(devices=devices, counters=self._inventory.counters)
-        return self._indexes.allocator("connected", whole, self._classes)

@@ -12,20 +12,24 @@ fitted in before it. So a claim for many devices does not wait behind endless sm
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 
 from bullpen.core.claims import bitsets
-from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.allocator import Allocator, Answer, Member, Verdict
 from bullpen.core.claims.claim import Terms, due_terms
+from bullpen.core.claims.device_demand import DeviceDemand
+from bullpen.core.claims.device_exchange import DeviceExchange
+from bullpen.core.claims.gang_claims import GangClaims
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.preemption_victims import Holder, PreemptionVictims
 from bullpen.core.claims.single_claims import SingleClaims
 from bullpen.core.claims.timeline import Timeline
-from bullpen.core.claims.work import BUDGET
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.core.leases import fair_share
 from bullpen.core.leases.fair_share import NO_HANDICAP
 from bullpen.core.leases.preemption import PREEMPTION
@@ -36,9 +40,6 @@ SHADOWS_MAX = 8
 
 PROBES_MAX = 64
 """Waiting claims for which a time is looked for in one pass. Some never find one."""
-
-VICTIMS_MAX = 64
-"""Holders that are considered for preemption by one claim."""
 
 MOMENTS_MAX = 64
 """Times that are tried for the reservation of one claim, beyond a bisection."""
@@ -68,17 +69,6 @@ class WaitingClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A lease or claim that has devices, and what may be done about it."""
-
-    name: str
-    since: datetime
-    priority: int = 0
-    preemptible: bool = False
-    admin: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """Devices that a claim has from one time to another."""
 
@@ -88,6 +78,9 @@ class Reservation:
 
     begin: datetime
     end: datetime
+
+    def overlaps(self, begin: datetime, end: datetime) -> bool:
+        return self.begin < end and self.end > begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +160,42 @@ class Queue:
     """For each tenant by how much recent use delays its claims; see ``core.leases.fair_share``."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a pass left, for those who ask why a claim waits."""
+
+    given: tuple[Use, ...]
+    """What claims get in this pass, or is kept for them while others end for them."""
+
+    reserved: tuple[Reservation, ...]
+    """What it booked or keeps for later, besides what was booked before."""
+
+    with_room: Callable[[Terms, int], bool]
+    """Whether terms could be served with some devices if claims of the pass exchanged theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The decisions of a pass, and what it left."""
+
+    decisions: tuple[Decision, ...]
+    left: Callable[[], Left]
+    """Gathered when it is first asked for: often no claim waits."""
+
+
 def decide(
     allocator: Allocator, queue: Queue, *, now: datetime, budget: int = BUDGET
 ) -> tuple[Decision, ...]:
     """One decision for each claim, in the order in which they are served."""
     return _Pass(allocator, queue, now, budget).run()
+
+
+def decide_all(
+    allocator: Allocator, queue: Queue, *, now: datetime, budget: int = BUDGET
+) -> Decided:
+    """The same, with what the claims left."""
+    found = _Pass(allocator, queue, now, budget)
+    return Decided(decisions=found.run(), left=cache(found.left))
 
 
 def affected(allocator: Allocator, terms: Iterable[Terms], device: str) -> list[Terms]:
@@ -185,7 +209,10 @@ def affected(allocator: Allocator, terms: Iterable[Terms], device: str) -> list[
 
 class _Pass:
     def __init__(self, allocator: Allocator, queue: Queue, now: datetime, budget: int) -> None:
-        self._allocator, self._queue, self._now, self._budget = allocator, queue, now, budget
+        self._allocator, self._queue, self._now = allocator, queue, now
+        self._budget = PassBudget(budget)
+        self._again = frozenset(allocator.unanswered)
+        allocator.unanswered.clear()
         self._uses = [use for use in queue.uses if use.until is None or use.until > now]
         self._ledger = Ledger(allocator.index, self._uses)
         self._before = tuple(self._uses)
@@ -195,19 +222,32 @@ class _Pass:
         self._taken: list[tuple[WaitingClaim, Answer]] = []
         """What claims get and ``_uses`` does not have yet: few passes need it."""
 
-        self._moved = False
-        """Whether a claim was moved to another device since ``_uses`` was made."""
+        demand = DeviceDemand(allocator, (claim.terms for claim in queue.claims))
+        self._exchange = DeviceExchange(allocator, self._ledger, demand, self._reach)
+        self._moves = 0
+        """How many moves ``_uses`` has."""
 
-        self._singles = SingleClaims(allocator, self._ledger, self._demand(), self._reach)
-
+        self._singles = SingleClaims(self._exchange)
+        self._gangs = GangClaims(self._exchange, self._searched)
         self._reservations = list(queue.reservations)
         self._failed: set[tuple[Terms, int, int | None]] = set()
+        self._unknown: set[tuple[Terms, int, int | None]] = set()
         self._marks: dict[int, int] = {}
         """A small number for each set of devices that claims may use; large ones hash slowly."""
 
         self._shadows = 0
         self._probes = 0
-        self._ended: set[str] = set()
+        self._victims = PreemptionVictims(
+            allocator.index,
+            self._ledger,
+            self._before,
+            queue.holders,
+            now=now,
+            held_min=queue.held_min,
+        )
+        self._promised: list[Use] = []
+        """What is kept for claims for which others end."""
+
         self._open: dict[timedelta, tuple[int, int]] = {}
         """By duration, the devices that are not reserved for so long; and their mark."""
 
@@ -225,38 +265,36 @@ class _Pass:
 
     def _current_uses(self) -> Sequence[Use]:
         """Who has what, with what was handed out in this pass."""
-        if self._moved:
-            moved = self._singles.moved
+        if self._moves != self._exchange.moves:
+            moved = self._exchange.moved()
             given = ((claim, moved.get(claim.name, answer)) for claim, answer in self._given)
             self._uses, self._taken, self._known = list(self._before), list(given), None
-            self._moved = False
+            self._moves = self._exchange.moves
         for claim, answer in self._taken:
-            end = times.shifted(self._now, claim.duration)
-            self._uses += (
-                Use(device=member.device, holder=claim.name, share=member.share, until=end)
-                for member in answer.members
-            )
+            self._uses += self._used_by(claim, answer.members)
         self._taken.clear()
         return self._uses
 
+    def _used_by(self, claim: WaitingClaim, members: Iterable[Member]) -> Iterator[Use]:
+        """What a claim uses if it starts now."""
+        end = times.shifted(self._now, claim.duration)
+        for member in members:
+            yield Use(device=member.device, holder=claim.name, share=member.share, until=end)
+
     def run(self) -> tuple[Decision, ...]:
         decisions = [self._decide(claim) for claim in sorted(self._queue.claims, key=self._turn)]
-        moved = self._singles.moved
+        moved = self._exchange.moved()
         return tuple(
             Start(claim=d.claim, answer=moved[d.claim]) if d.claim in moved else d
             for d in decisions
         )
 
-    def _demand(self) -> bitsets.Tally:
-        """How many waiting claims could use each device, with all their alternatives."""
-        tally, allocator = bitsets.Tally(), self._allocator
-        for terms, number in Counter(claim.terms for claim in self._queue.claims).items():
-            if terms.single:
-                # They are looked up for the claim in any case.
-                tally.add(bitsets.union(allocator.candidates(terms)), number)
-            else:
-                tally.add(allocator.usable(terms), number)
-        return tally
+    def left(self) -> Left:
+        return Left(
+            given=(*self._current_uses()[len(self._before) :], *self._promised),
+            reserved=tuple(self._reservations[len(self._queue.reservations) :]),
+            with_room=self._gangs.could_have,
+        )
 
     def _turn(self, claim: WaitingClaim) -> tuple[int, datetime, str]:
         """The order of leases too, see ``core.leases.requests``."""
@@ -276,17 +314,29 @@ class _Pass:
         key = (terms, mark, claim.allowed)
         if key in self._failed:
             return Wait(claim=claim.name, reason=WaitReason.NOT_AVAILABLE)
+        if key in self._unknown:
+            return Wait(claim=claim.name, reason=WaitReason.UNKNOWN)
         answer = self._answer(claim, terms, usable)
         if answer.verdict is Verdict.SATISFIED:
             self._take(claim, answer)
-            if terms.single and booked is None:
-                self._singles.served(claim, terms, answer)
+            if booked is None:
+                self._exchange.served(claim, terms, answer)
             return Start(claim=claim.name, answer=answer)
         if answer.verdict is Verdict.UNKNOWN:
+            self._allocator.unanswered.add(terms)
+            self._unknown.add(key)
             return Wait(claim=claim.name, reason=WaitReason.UNKNOWN)
-        preempted = self._preempt(claim, terms, usable)
-        if preempted is not None:
-            return preempted
+        victims = self._victims.of(
+            claim,
+            self._allocator.usable(terms),
+            lambda ledger: self._ask(claim, terms, ledger, usable),
+        )
+        if victims is not None:
+            self._promised += self._used_by(claim, victims.kept)
+            # Others that end before do not get what these holders have.
+            self._fence(claim, victims.answer, self._now)
+            devices = victims.answer.devices
+            return Preempt(claim=claim.name, holders=victims.holders, devices=devices)
         self._failed.add(key)
         if self._shadows < SHADOWS_MAX and self._probes < PROBES_MAX:
             return self._reserve(claim)
@@ -294,11 +344,10 @@ class _Pass:
 
     def _answer(self, claim: WaitingClaim, terms: Terms, usable: int) -> Answer:
         """What the claim gets of what is left."""
-        if not terms.single:
-            return self._ask(claim, terms, self._ledger, usable)
         allowed = usable if claim.allowed is None else usable & claim.allowed
+        if not terms.single:
+            return self._gangs.ask(claim, terms, allowed)
         answer = self._singles.ask(claim, terms, allowed)
-        self._moved |= bool(self._singles.moved)
         return answer or self._ask(claim, terms, self._ledger, usable)
 
     def _reach(self, claim: WaitingClaim) -> int:
@@ -308,7 +357,15 @@ class _Pass:
 
     def _ask(self, claim: WaitingClaim, terms: Terms, ledger: Ledger, usable: int) -> Answer:
         allowed = usable if claim.allowed is None else usable & claim.allowed
-        return self._allocator.allocate(terms, ledger, allowed=allowed, budget=self._budget)
+        return self._searched(terms, ledger, allowed)
+
+    def _searched(self, terms: Terms, ledger: Ledger, allowed: int) -> Answer:
+        """Ask the allocator, within what the pass may try for all claims together."""
+        before, again = self._allocator.steps, terms in self._again
+        budget = self._budget.of_claim(again=again)
+        answer = self._allocator.allocate(terms, ledger, allowed=allowed, budget=budget)
+        self._budget.spent(self._allocator.steps - before, again=again)
+        return answer
 
     def _usable(self, claim: WaitingClaim, booked: Reservation | None) -> tuple[int, int]:
         """The devices that no other claim has reserved for a time before this one ends."""
@@ -332,9 +389,7 @@ class _Pass:
         return found
 
     def _unfenced(self, begin: datetime, end: datetime) -> int:
-        fenced = bitsets.union(
-            r.devices for r in self._reservations if r.begin < end and r.end > begin
-        )
+        fenced = bitsets.union(r.devices for r in self._reservations if r.overlaps(begin, end))
         return self._allocator.index.everything & ~fenced
 
     def _take(self, claim: WaitingClaim, answer: Answer) -> None:
@@ -417,79 +472,3 @@ class _Pass:
             usable = self._window(moment, times.shifted(moment, claim.duration))
         answer = self._ask(claim, terms, self._ledger_at(moment), usable)
         return answer if answer.verdict is Verdict.SATISFIED else None
-
-    def _preempt(self, claim: WaitingClaim, terms: Terms, usable: int) -> Preempt | None:
-        """The cheapest holders whose end lets the claim start; None if none do.
-
-        A holder ends with all its devices: a part of a claim is of no use to it.
-        """
-        # Devices that were promised to claims before it are not free for this one.
-        usable &= ~(self._ledger_without(set()).unused & ~self._ledger.unused)
-        victims = sorted(
-            self._victims(claim, terms), key=lambda h: (h.priority, self._now - h.since, h.name)
-        )
-        chosen: list[Holder] = []
-        for victim in victims[:VICTIMS_MAX]:
-            chosen.append(victim)
-            if self._starts_without(claim, terms, usable, chosen):
-                break
-        else:
-            return None
-        for victim in list(chosen):
-            rest = [other for other in chosen if other is not victim]
-            if self._starts_without(claim, terms, usable, rest):
-                chosen = rest
-        if not chosen:
-            # What it needs was promised to claims before it, as a counter may be.
-            return None
-        names = {victim.name for victim in chosen}
-        self._ended |= names
-        answer = self._ask(claim, terms, self._ledger_without(names), usable)
-        # What the claim gets is kept for it; what the holders lose besides is free when they ended.
-        for member in answer.members:
-            number = self._allocator.index.numbers[member.device]
-            if self._ledger.unused >> number & 1:
-                self._ledger.take(number, member.share)
-        return Preempt(
-            claim=claim.name,
-            holders=tuple(victim.name for victim in chosen),
-            devices=answer.devices,
-        )
-
-    def _victims(self, claim: WaitingClaim, terms: Terms) -> list[Holder]:
-        """Holders of devices that the claim could use, which may be ended for it."""
-        ending = [
-            holder
-            for holder in self._queue.holders.values()
-            if holder.name not in self._ended and self._may_end(claim, holder)
-        ]
-        if not ending:
-            return []
-        usable, numbers = self._allocator.usable(terms), self._allocator.index.numbers
-        having = {
-            use.holder
-            for use in self._current_uses()
-            if use.device in numbers and usable >> numbers[use.device] & 1
-        }
-        return [holder for holder in ending if holder.name in having]
-
-    def _may_end(self, claim: WaitingClaim, holder: Holder) -> bool:
-        if claim.admin:
-            return not holder.admin
-        return (
-            holder.preemptible
-            and holder.priority < claim.priority
-            and self._now - holder.since >= self._queue.held_min
-        )
-
-    def _starts_without(
-        self, claim: WaitingClaim, terms: Terms, usable: int, victims: Sequence[Holder]
-    ) -> bool:
-        ledger = self._ledger_without({victim.name for victim in victims})
-        return self._ask(claim, terms, ledger, usable).verdict is Verdict.SATISFIED
-
-    def _ledger_without(self, holders: set[str]) -> Ledger:
-        return Ledger(
-            self._allocator.index,
-            (use for use in self._current_uses() if use.holder not in holders),
-        )

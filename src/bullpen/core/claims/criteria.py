@@ -7,7 +7,7 @@ device on which an expression cannot be evaluated does not match, and is counted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bullpen.api.device_cel import Plain, Program, TooCostly, compile_program
@@ -16,6 +16,7 @@ from bullpen.core.claims import bitsets
 from bullpen.core.claims.claim import EVERY_DEVICE, Criteria
 from bullpen.core.claims.inventory import NANOS, Attribute, InventoryDevice, Version
 from bullpen.core.claims.inventory_index import InventoryIndex
+from bullpen.core.claims.work import SharedBudget, loop_budget
 from bullpen.kit.selectors import EVERYTHING, Operator, Requirement, Selector
 
 TOO_COSTLY_MAX = 8
@@ -27,9 +28,6 @@ Each of them takes almost two milliseconds.
 
 FEW_ITERATIONS = 200
 """An expression that cannot take more on a device is always evaluated on it."""
-
-ITERATIONS_TOTAL = 2_000_000
-"""What all other evaluations may take together, by their bounds; about a third of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,13 @@ class Found:
 class CriteriaIndex:
     """The devices of classes and selectors on one inventory."""
 
-    def __init__(self, index: InventoryIndex, classes: Iterable[ClassDefinition] = ()) -> None:
+    def __init__(
+        self,
+        index: InventoryIndex,
+        classes: Iterable[ClassDefinition] = (),
+        loops: SharedBudget | None = None,
+    ) -> None:
+        """``loops``: what expressions may take, here and elsewhere; without it, once as much."""
         self.classes = {item.name: item for item in classes}
         self._index = index
         self._expressions: dict[Expression, Found] = {}
@@ -65,12 +69,37 @@ class CriteriaIndex:
         self.evaluations = 0
         """How often a CEL expression was evaluated."""
 
-        self._iterations = 0
-        self.cut_short = False
+        self._loops = loops or loop_budget()
+        self._cut_short: set[str] = set()
+
+    @property
+    def cut_short(self) -> bool:
         """Whether an expression was not evaluated on every device, because all took too long.
 
-        It matches none of the others. Another index has its own limit, so a later pass tries again.
+        It matches none of the others, for now: a later pass tries again.
         """
+        return bool(self._cut_short)
+
+    def uncertain(self, class_name: str, criteria: Criteria) -> bool:
+        """Whether more devices could match than were found, because evaluation was cut short."""
+        return self.cut_short and any(
+            expression.rest in self._cut_short
+            for found in (criteria, *self._criteria_of(class_name))
+            for expression in found.expressions
+        )
+
+    def _criteria_of(self, class_name: str) -> Iterator[Criteria]:
+        known = self.classes.get(class_name)
+        if known is not None:
+            yield known.criteria
+            yield from (leaf.criteria for leaf in self._leaves(known))
+
+    def _leaves(self, group: ClassDefinition) -> list[ClassDefinition]:
+        selector = group.classes
+        if selector is None:
+            return []
+        found = self.classes.values()
+        return [leaf for leaf in found if leaf.classes is None and selector.matches(leaf.labels)]
 
     def of_class(self, name: str) -> Found:
         """The devices of a class; none if there is no such class."""
@@ -95,11 +124,7 @@ class CriteriaIndex:
         own = self.of_criteria(known.criteria)
         if known.classes is None:
             return own
-        leaves = [
-            self.of_criteria(leaf.criteria)
-            for leaf in self.classes.values()
-            if leaf.classes is None and known.classes.matches(leaf.labels)
-        ]
+        leaves = [self.of_criteria(leaf.criteria) for leaf in self._leaves(known)]
         devices = bitsets.union(leaf.devices for leaf in leaves) & own.devices
         return Found(devices, bitsets.union(x.errors for x in (own, *leaves)) & ~devices)
 
@@ -156,7 +181,7 @@ class CriteriaIndex:
         for device, alike in self._index.profiles:
             if not alike & devices:
                 continue
-            if costly == TOO_COSTLY_MAX or not self._affordable(program, device):
+            if costly == TOO_COSTLY_MAX or not self._affordable(text, program, device):
                 errors |= alike
                 continue
             self.evaluations += 1
@@ -172,14 +197,13 @@ class CriteriaIndex:
             errors |= alike if holds is None else 0
         return Found(holding & devices, errors & devices)
 
-    def _affordable(self, program: Program, device: InventoryDevice) -> bool:
+    def _affordable(self, text: str, program: Program, device: InventoryDevice) -> bool:
         lists = (len(value) for value in device.facts.values() if isinstance(value, tuple))
         bound = program.iterations(max(lists, default=0)) if program.loops else 0
-        if bound <= FEW_ITERATIONS:
+        if bound <= FEW_ITERATIONS or (text not in self._cut_short and self._loops.spend(bound)):
             return True
-        self.cut_short |= self._iterations + bound > ITERATIONS_TOTAL
-        self._iterations += 0 if self.cut_short else bound
-        return not self.cut_short
+        self._cut_short.add(text)
+        return False
 
     def _term(self, term: Term) -> int:
         if isinstance(term, Presence):

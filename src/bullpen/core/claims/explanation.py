@@ -6,7 +6,8 @@ a guess. The number of such questions is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,10 +16,11 @@ from itertools import islice
 from bullpen.core.claims import bitsets
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Alternative, Constraint, Request, Terms, due_terms
+from bullpen.core.claims.claim_queue import MOMENTS_MAX, Reservation
 from bullpen.core.claims.funnel import Funnel, funnels
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.work import BUDGET
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.core.leases.target_set import largest_matching
 from bullpen.kit import durations, quantities, times
 
@@ -89,6 +91,20 @@ class Blocker:
         return f"{self.holder} has {_listed(self.devices)} {end}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Devices that the claim could have, but that are reserved while it would have them."""
+
+    holder: str
+    devices: tuple[str, ...]
+    begin: datetime
+
+    def __str__(self) -> str:
+        verb = "is" if len(self.devices) == 1 else "are"
+        since = times.text(self.begin)
+        return f"{_listed(self.devices)} {verb} kept for {self.holder} from {since} on"
+
+
 Reason = HallSet | ValueShortfall | CounterShortfall
 
 
@@ -102,11 +118,15 @@ class Explanation:
     funnels: tuple[Funnel, ...]
     reasons: tuple[Reason, ...] = ()
     blockers: tuple[Blocker, ...] = ()
+    kept: tuple[Kept, ...] = ()
     relaxation: str = ""
     """The smallest single change of the claim that would help now; empty if none does."""
 
     starts: datetime | None = None
     """The earliest time at which it can be served, as far as ends are known."""
+
+    booked: bool = False
+    """The answer is for the begin time of the claim, which is to come."""
 
     possible: bool = True
     """Whether it could be served if every device were free; True if that is not known."""
@@ -120,10 +140,22 @@ def explain(
     now: datetime,
     waited: timedelta = timedelta(0),
     allowed: int | None = None,
-    budget: int = BUDGET,
+    duration: timedelta = timedelta(0),
+    reservations: Sequence[Reservation] = (),
+    with_room: Callable[[Terms, int], bool] | None = None,
+    budget: PassBudget | None = None,
 ) -> Explanation:
-    """Answer a claim that has waited so long, and explain the answer."""
-    return _Explainer(allocator, terms, uses, now, waited, allowed, budget).explain()
+    """Answer a claim that has waited so long, and explain the answer.
+
+    ``reservations``: what others have booked. ``with_room``: whether terms could be served with
+    some devices if other claims exchanged theirs. ``budget``: what may be tried for all that is
+    asked, and for other explanations.
+    """
+    budget = budget or PassBudget(BUDGET)
+    explainer = _Explainer(allocator, terms, uses, now, waited, allowed, budget)
+    explainer.reserve(reservations, duration)
+    explainer.with_room = with_room
+    return explainer.explain()
 
 
 class _Explainer:
@@ -135,19 +167,35 @@ class _Explainer:
         now: datetime,
         waited: timedelta,
         allowed: int | None,
-        budget: int,
+        budget: PassBudget,
     ) -> None:
         self._allocator, self._index = allocator, allocator.index
         self._terms = terms
         self._due = due_terms(terms, waited)
         self._uses = [use for use in uses if use.until is None or use.until > now]
         self._now, self._waited, self._budget = now, waited, budget
-        self._usable = self._index.everything if allowed is None else allowed
+        self._allowed = self._usable = self._index.everything if allowed is None else allowed
         self._ledger = Ledger(self._index, self._uses)
+        self._reservations: Sequence[Reservation] = ()
+        self._duration = timedelta(0)
+        self.with_room: Callable[[Terms, int], bool] | None = None
+
+    def reserve(self, reservations: Sequence[Reservation], duration: timedelta) -> None:
+        """Leave out what others have booked while the claim would have its devices."""
+        self._reservations, self._duration = reservations, duration
+        self._usable = self._usable_at(self._now)
+
+    def _usable_at(self, moment: datetime) -> int:
+        return self._allowed & ~bitsets.union(r.devices for r in self._reserved_at(moment))
+
+    def _reserved_at(self, moment: datetime) -> list[Reservation]:
+        end = times.shifted(moment, self._duration)
+        return [r for r in self._reservations if r.overlaps(moment, end)]
 
     def explain(self) -> Explanation:
         shown = self._due or self._terms
-        found = funnels(self._allocator, shown, self._ledger, self._usable)
+        fenced = bitsets.union(r.devices for r in self._reserved_at(self._now))
+        found = funnels(self._allocator, shown, self._ledger, self._allowed, reserved=fenced)
         answer = Answer(verdict=Verdict.UNSATISFIABLE)
         if self._due is not None:
             answer = self._ask(self._due, self._ledger)
@@ -159,16 +207,21 @@ class _Explainer:
             funnels=found,
             reasons=tuple(self._reasons(shown)),
             blockers=self._blockers(shown),
+            kept=self._kept(shown),
             relaxation=next(self._relaxations(), ""),
             starts=starts,
             possible=possible,
         )
 
-    def _ask(self, terms: Terms, ledger: Ledger) -> Answer:
-        return self._allocator.allocate(terms, ledger, allowed=self._usable, budget=self._budget)
+    def _ask(self, terms: Terms, ledger: Ledger, usable: int | None = None) -> Answer:
+        usable = self._usable if usable is None else usable
+        budget = self._budget.of_claim()
+        answer = self._allocator.allocate(terms, ledger, allowed=usable, budget=budget)
+        self._budget.spent(answer.steps)
+        return answer
 
-    def _serves(self, terms: Terms, ledger: Ledger) -> bool:
-        return self._ask(terms, ledger).verdict is Verdict.SATISFIED
+    def _serves(self, terms: Terms, ledger: Ledger, usable: int | None = None) -> bool:
+        return self._ask(terms, ledger, usable).verdict is Verdict.SATISFIED
 
     def _reasons(self, terms: Terms) -> Iterator[Reason]:
         short = self._hall_set(terms)
@@ -282,12 +335,7 @@ class _Explainer:
 
     def _blockers(self, terms: Terms) -> tuple[Blocker, ...]:
         """Who has the devices that the claim could have otherwise, the first to end first."""
-        free = Ledger(self._index)
-        could = bitsets.union(
-            self._allocator.free(a, free) & self._usable
-            for request in terms.requests
-            for a in request.alternatives
-        )
+        could = self._could_have(terms)
         holders: dict[tuple[str, datetime | None], list[str]] = {}
         for use in self._uses:
             number = self._index.numbers.get(use.device)
@@ -299,10 +347,28 @@ class _Explainer:
         ]
         return tuple(sorted(blockers, key=_end))
 
+    def _could_have(self, terms: Terms) -> int:
+        """What the claim could have if everything were free."""
+        free = Ledger(self._index)
+        alternatives = (a for request in terms.requests for a in request.alternatives)
+        return self._allowed & bitsets.union(self._allocator.free(a, free) for a in alternatives)
+
+    def _kept(self, terms: Terms) -> tuple[Kept, ...]:
+        """What is booked of the devices that the claim could have, the first booking first."""
+        could = self._could_have(terms)
+        found = [
+            Kept(holder=r.claim, devices=self._names(r.devices & could), begin=r.begin)
+            for r in self._reserved_at(self._now)
+            if r.devices & could
+        ]
+        return tuple(sorted(found, key=lambda kept: (kept.begin, kept.holder)))
+
     def _relaxations(self) -> Iterator[str]:
         """Single changes of the claim that would help now, the smallest first."""
         for said, terms in islice(self._changes(), RELAXATIONS_MAX):
-            if self._serves(terms, self._ledger):
+            if self._serves(terms, self._ledger) or (
+                self.with_room is not None and self.with_room(terms, self._usable)
+            ):
                 yield said
 
     def _changes(self) -> Iterator[tuple[str, Terms]]:
@@ -330,28 +396,28 @@ class _Explainer:
     def _outlook(self) -> tuple[datetime | None, bool]:
         """When the claim can be served, and whether it ever can.
 
-        Devices only become free, so the first time that suffices can be found by bisection.
+        Uses only end, so the first time at which they leave enough can be found by bisection.
         """
         everything = Ledger(self._index)
-        answer = self._ask(self._terms, everything)
+        answer = self._ask(self._terms, everything, self._allowed)
         if answer.verdict is not Verdict.SATISFIED:
             return None, answer.verdict is Verdict.UNKNOWN
         delays = {a.after - self._waited for r in self._terms.requests for a in r.alternatives}
         opened = {times.shifted(self._now, d) for d in delays if d > timedelta(0)}
-        moments = sorted({u.until for u in self._uses if u.until is not None} | opened)
-        low, high = 0, len(moments)
-        while low < high:
-            middle = (low + high) // 2
-            if self._served_at(moments[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        return (moments[low] if low < len(moments) else None), True
+        ends = {u.until for u in self._uses if u.until is not None} | opened
+        ends |= {r.end for r in self._reservations}
+        moments = sorted(moment for moment in ends if moment > self._now)
+        first = bisect_left(moments, True, key=lambda at: self._served_at(at, self._allowed))
+        # Bookings come and go, so from there on they are looked at one by one.
+        for moment in moments[first : first + MOMENTS_MAX]:
+            if self._served_at(moment, self._usable_at(moment)):
+                return moment, True
+        return None, True
 
-    def _served_at(self, moment: datetime) -> bool:
+    def _served_at(self, moment: datetime, usable: int) -> bool:
         left = [use for use in self._uses if use.until is None or use.until > moment]
         terms = due_terms(self._terms, self._waited + (moment - self._now))
-        return terms is not None and self._serves(terms, Ledger(self._index, left))
+        return terms is not None and self._serves(terms, Ledger(self._index, left), usable)
 
     def _names(self, devices: int) -> tuple[str, ...]:
         return tuple(self._index.devices[number].name for number in bitsets.members(devices))

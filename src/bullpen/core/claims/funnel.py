@@ -26,6 +26,8 @@ class Stage(StrEnum):
     ENABLED = "enabled"
     UNTAINTED = "untainted"
     FREE = "free"
+    UNRESERVED = "not reserved"
+    """Only where something is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class Funnel:
 
 
 def stages(
-    allocator: Allocator, alternative: Alternative, ledger: Ledger, usable: int
+    allocator: Allocator, alternative: Alternative, ledger: Ledger, usable: int, reserved: int = 0
 ) -> list[tuple[Stage, int]]:
     """The devices that are left after each stage."""
     index, criteria = allocator.index, allocator.criteria
@@ -73,6 +75,7 @@ def stages(
         (Stage.ENABLED, ~index.blocked),
         (Stage.UNTAINTED, ~index.tainted(alternative.tolerations)),
         (Stage.FREE, ledger.unused | room),
+        *([(Stage.UNRESERVED, ~reserved)] if reserved else []),
     )
     left = index.everything
     found = []
@@ -82,7 +85,9 @@ def stages(
     return found
 
 
-def funnels(allocator: Allocator, terms: Terms, ledger: Ledger, usable: int) -> tuple[Funnel, ...]:
+def funnels(
+    allocator: Allocator, terms: Terms, ledger: Ledger, usable: int, *, reserved: int = 0
+) -> tuple[Funnel, ...]:
     """One funnel for each alternative of each request."""
     return tuple(
         Funnel(
@@ -91,7 +96,7 @@ def funnels(allocator: Allocator, terms: Terms, ledger: Ledger, usable: int) -> 
             wanted=0 if alternative.every else alternative.count,
             left=tuple(
                 (stage, left.bit_count())
-                for stage, left in stages(allocator, alternative, ledger, usable)
+                for stage, left in stages(allocator, alternative, ledger, usable, reserved)
             ),
             errors=_errors(allocator, alternative),
         )

@@ -30,6 +30,9 @@ class Ledger:
         self.counters = dict(index.counters)
         """What is left of each counter; below zero if it is overdrawn."""
 
+        self._further: dict[int, int] = {}
+        """For each device with several uses, how many there are besides the first."""
+
         for use in uses:
             number = index.numbers.get(use.device)
             if number is not None:
@@ -46,6 +49,7 @@ class Ledger:
         other.unused, other.shared = self.unused, self.shared
         other.used = {number: dict(amounts) for number, amounts in self.used.items()}
         other.counters = dict(self.counters)
+        other._further = dict(self._further)
         return other
 
     def take(self, number: int, share: Amounts | None) -> None:
@@ -55,6 +59,8 @@ class Ledger:
             self.unused ^= bit
             for counter, drawn in self._index.devices[number].draws:
                 self.counters[counter] = self.counters.get(counter, 0) - drawn
+        else:
+            self._further[number] = self._further.get(number, 0) + 1
         if share is None or not self._index.devices[number].shareable:
             if self.shared & bit:
                 self.shared ^= bit
@@ -64,6 +70,21 @@ class Ledger:
         used = self.used.setdefault(number, {})
         for name, amount in share:
             used[name] = used.get(name, 0) + amount
+
+    def give_back(self, number: int, share: Amounts | None) -> None:
+        """Undo a ``take``. A device with other uses stays in use, as do its counters."""
+        bit = 1 << number
+        for name, amount in share or () if self.shared & bit else ():
+            self.used[number][name] -= amount
+        if self._further.get(number):
+            self._further[number] -= 1
+            return
+        self.unused |= bit
+        if self.shared & bit:
+            self.shared ^= bit
+            del self.used[number]
+        for counter, drawn in self._index.devices[number].draws:
+            self.counters[counter] = self.counters.get(counter, 0) + drawn
 
     def with_room(self, capacity: Amounts) -> int:
         """The shared devices that have so much capacity left; ``untouched`` ones not included."""

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from bullpen.core.claims import bitsets
 from bullpen.core.claims.allocator import Allocator, Verdict
 from bullpen.core.claims.claim import Alternative, Request, Terms
-from bullpen.core.claims.explanation import Blocker
+from bullpen.core.claims.claim_queue import Reservation
+from bullpen.core.claims.explanation import Blocker, Kept
 from bullpen.core.claims.funnel import Stage, stages
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
@@ -24,24 +26,35 @@ def why_not(
     device: str,
     *,
     allowed: int | None = None,
+    reserved: Sequence[Reservation] = (),
 ) -> tuple[str, ...]:
     """For each alternative the first condition that keeps one device from it."""
     number = allocator.index.numbers.get(device)
     if number is None:
         return (f"there is no device {device}",)
     usable = allocator.index.everything if allowed is None else allowed
+    booked = bitsets.union(r.devices for r in reserved)
     ledger = Ledger(allocator.index, uses)
     found = []
     for request in terms.requests:
         for alternative in request.alternatives:
             name = f"{request.name}/{alternative.name}" if alternative.name else request.name
-            steps = stages(allocator, alternative, ledger, usable)
+            steps = stages(allocator, alternative, ledger, usable, booked)
             failed = next((stage for stage, left in steps if not left >> number & 1), None)
-            said = _failure(allocator, alternative, number, failed, uses)
-            if failed is None and "exporter" in allocator.index.devices[number].attributes:
-                said = _left_out(allocator, terms, (request, alternative), device, ledger, usable)
+            if failed is Stage.UNRESERVED:
+                said = _reservation(device, [r for r in reserved if r.devices >> number & 1])
+            elif failed is None and "exporter" in allocator.index.devices[number].attributes:
+                place = (request, alternative)
+                said = _left_out(allocator, terms, place, device, ledger, usable & ~booked)
+            else:
+                said = _failure(allocator, alternative, number, failed, uses)
             found.append(f"{name}: {said}")
     return tuple(found)
+
+
+def _reservation(device: str, reserved: Sequence[Reservation]) -> str:
+    kept = (Kept(holder=r.claim, devices=(device,), begin=r.begin) for r in reserved)
+    return "; ".join(map(str, kept))
 
 
 def _left_out(

@@ -157,7 +157,7 @@ def schedule_message(found: Explanation) -> Any:
         ],
         reasons=[str(reason) for reason in found.reasons],
         relaxation=found.relaxation,
-        blockers=[str(blocker) for blocker in found.blockers],
+        blockers=[str(blocker) for blocker in (*found.blockers, *found.kept)],
     )
     if found.starts is not None:
         message.starts.CopyFrom(convert.timestamp(found.starts))
