@@ -20,7 +20,7 @@ def counting(world: LabWorld) -> list[Figure]:
         assert counted.namespace == SPACE
         found.append(counted.figure)
 
-    world.lease_counter.listen(hear)
+    world.lab.lease_counter.listen(hear)
     return found
 
 

@@ -24,7 +24,6 @@ from bullpen.app.lab import Lab, LabSettings, Role
 from bullpen.app.services import Services
 from bullpen.app.sources import Sources
 from bullpen.controllers.exporters.presence_reconciler import Connections
-from bullpen.controllers.leases.lease_counter import LeaseCounter
 from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.views import Views
 from bullpen.core.exporters.conversation import Notice
@@ -74,6 +73,7 @@ Story = Callable[["LabWorld"], Coroutine[Any, Any, None]]
 class LabWorld:
     """Objects that stay, and a service that may be stopped and started."""
 
+    lab: Lab
     views: Views
     connections: Connections
     leases: Leases
@@ -81,7 +81,6 @@ class LabWorld:
     switchboard: Switchboard
     claims: ClaimServicer
     extensions: Extensions
-    lease_counter: LeaseCounter
     client_calls: ClientServicer
     controller_calls: ControllerServicer
     claim_service: Claims
@@ -130,12 +129,12 @@ class LabWorld:
         lab = Lab(
             self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.wall)
         )
+        self.lab = lab
         self.views, self.connections, self.sessions = lab.views, lab.connections, lab.sessions
         services = Services.of(lab)
         self.leases, self.exporters = services.leases, services.exporters
         self.switchboard, self.claims = services.switchboard, services.claim_calls
         self.client_calls, self.controller_calls = services.client, services.controller
-        self.lease_counter = lab.lease_counter
         self.extensions = services.extensions
         self.claim_service = services.claims
         lab.routers.set_local(Router("router:1", lambda: 0))
