@@ -51,14 +51,25 @@ class Tunnel:
         """``config`` says which certificates of routers to trust."""
         self._config = config
         self._dial = dial
+        self._serving: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        server = await asyncio.start_unix_server(self._serve, path, limit=FRAME_BYTES_MAX)
+        """Accept connections at ``path``; those that are open in the end are closed."""
+        server = await asyncio.start_unix_server(self._accept, path, limit=FRAME_BYTES_MAX)
         try:
             yield
         finally:
             server.close()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: the server would report the cancellation of its task as an error.
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
