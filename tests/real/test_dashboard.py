@@ -17,10 +17,10 @@ import yaml
 from playwright.sync_api import Browser, Locator, expect
 
 from support.browser import NARROW, WAIT_MS, WIDE, Person, Relay, chromium
-from support.newcomer import BOOT_MS, types_at_a_prompt
+from support.newcomer import BOOT_MS
 from support.oidc_server import ForeignProvider, running_foreign_provider
 from support.qemu_pools import until
-from support.real_service import BIN, Service, eventually, free_port_base, running_service
+from support.real_service import Service, eventually, free_port_base, running_service
 from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 
 pytestmark = pytest.mark.real
@@ -78,14 +78,6 @@ def token_of(config: Path) -> str:
 def screen(person: Person) -> Locator:
     """The terminal's text, as a screen reader gets it."""
     return person.page.locator(".xterm-accessibility-tree")
-
-
-def test_a_newcomer_types_at_a_u_boot_prompt_after_one_click(
-    tmp_path: Path, person: Person
-) -> None:
-    """``bullpen up`` in a terminal prints a link; opening it and one click lead to the prompt."""
-    command = (BIN / "bullpen", "up", "--data", tmp_path / "d", "--port-base", "0", "-f", POOL)
-    types_at_a_prompt(person, command, tmp_path)
 
 
 def test_a_log_gets_no_link(lab: Service) -> None:
@@ -150,6 +142,8 @@ def test_every_page_loads_without_errors_and_axe_finds_nothing_serious(
         person.visit("Targets")
         person.page.get_by_role("link", name=re.compile(r"uboot-\d+")).first.click()
         person.page.get_by_role("heading", name="Drivers").wait_for()
+        log = person.page.get_by_role("region", name="Log of its exporter")
+        expect(log).to_contain_text("Registering exporter")
         assert not person.serious_problems(), "target"
         person.page.screenshot(path=tmp_path / "target.png")
         assert not person.errors
@@ -341,7 +335,7 @@ def test_a_pool_is_scaled_edited_and_paused_from_its_page(
     person.open_link(lab)
     person.visit("Pools")
     pool = person.page.get_by_role("region", name="uboot")
-    expect(pool).to_contain_text(re.compile(r"Hit rate\d+ %Wait p50.*s"), timeout=BOOT_MS)
+    expect(pool).to_contain_text(re.compile(r"Hit rate\d+ %Misses\d+Wait p50.*s"), timeout=BOOT_MS)
     expect(pool).to_contain_text("Start, half within")
     pool.get_by_role("img", name=re.compile("The last .* starts took at most")).wait_for()
     pool.get_by_role("img", name="Members of uboot over the last day").wait_for(timeout=BOOT_MS)
@@ -362,8 +356,14 @@ def test_a_pool_is_scaled_edited_and_paused_from_its_page(
     pool.get_by_role("button", name="Edit").wait_for()
     pool.get_by_role("button", name="Pause").click()
     expect(pool).to_contain_text("Paused")
+    decisions = pool.get_by_role("list", name="Decisions of uboot")
+    expect(decisions).to_contain_text("Drained", timeout=BOOT_MS)
     pool.get_by_role("button", name="Resume").click()
     pool.get_by_role("button", name="Pause").wait_for()
+    expect(pool).to_contain_text(re.compile(r"Idle, sum of all targets\d+ .*In use\d+ %"))
+    expect(decisions.get_by_role("listitem").nth(7)).to_be_attached(timeout=BOOT_MS)
+    assert not person.serious_problems(), "a long list scrolls by keyboard"
+    person.page.screenshot(path=tmp_path / "pool.png", full_page=True)
     found = lab.get("exporterset", "uboot")["spec"]
     assert isinstance(found, dict)
     assert found["maxReplicas"] == 4

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -116,6 +117,9 @@ class Events:
 
 class DashboardWorld:
     front: FrontDoor
+    logs = Path("/nonexistent")
+    """The directory with the logs of targets."""
+
     sessions: Sessions
     lab: Lab
 
@@ -140,6 +144,9 @@ class DashboardWorld:
                 await story(self)
 
         virtual_time.run(self.clock, served())
+
+    def log_of(self, key: tuple[str, str]) -> Path:
+        return self.logs / "-".join(key)
 
     async def _prepare(self) -> None:
         await self.registry.ensure_namespaces(("default", "other"))
@@ -177,7 +184,9 @@ class DashboardWorld:
         )
         lab.routers.set_local(Router("router:1", lambda: 0))
         self.lab, self.sessions = lab, parts.sessions
-        self.front = front_door(parts, lab, api, services, self.authenticators, self.audit)
+        self.front = front_door(
+            parts, lab, api, services, self.authenticators, self.audit, self.log_of
+        )
         running = (
             controllers.exporters,
             controllers.leases,

@@ -35,6 +35,7 @@ from bullpen.dashboard.people import Allows, People
 from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.service import Dashboard, Parts
 from bullpen.dashboard.sessions import Sessions
+from bullpen.dashboard.target_logs import FileLogs, Key, TargetLogs
 from bullpen.datadir.directory import SECRET, write_atomically
 from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
@@ -80,6 +81,7 @@ class Rights:
     audit: AuditSink
     """For what no API server records."""
 
+    target_logs: TargetLogs
     router_trust: ClientConfig
     """How consoles reach the routers: an authority, and a token for each dial."""
 
@@ -145,6 +147,7 @@ class DashboardParts:
             consoles=Consoles(rights.router_trust, shown.ids),
             history=self.history,
             audit_trail=self._audit_trail,
+            target_logs=rights.target_logs,
             client_calls=rights.client_calls,
             recorder=recorder,
             pages=Pages(),
@@ -163,8 +166,12 @@ def front_door(
     services: Services,
     authenticators: tuple[Authenticator, ...],
     audit: AuditSink,
+    logs: Callable[[Key], Path],
 ) -> FrontDoor:
-    """The dashboard beside the API server of the same process."""
+    """The dashboard beside the API server of the same process.
+
+    ``logs``: the files with the logs of instances.
+    """
     access = lab.access_index
 
     async def allows(user: User, wanted: Attributes) -> bool:
@@ -178,6 +185,7 @@ def front_door(
             leases=services.leases, claims=services.claims, switchboard=services.switchboard
         ),
         audit=audit,
+        target_logs=FileLogs(logs, allows),
         router_trust=router_trust(lab.settings.endpoint, lab.settings.ca_pem.encode()),
     )
     return FrontDoor(api, parts.dashboard(rights))

@@ -50,6 +50,7 @@ from bullpen.datadir.directory import PUBLIC, Layout, write_atomically
 from bullpen.errors import BadRequest, Refused
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
+from bullpen.placements.local.layout import Layout as InstanceLayout
 from bullpen.placements.local.placement import LocalPlacement
 from bullpen.provisioners import plugins
 from bullpen.provisioners.base import Plugin
@@ -379,9 +380,8 @@ class _Process:
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
             service.metrics.collectors.register(AuditMetrics(self.audit))
-        served = front_door(
-            dashboard, lab, service, services, authenticators, self.audit or NoAudit()
-        )
+        audit, logs = self.audit or NoAudit(), InstanceLayout(self.layout.root).log
+        served = front_door(dashboard, lab, service, services, authenticators, audit, logs)
         await self.stack.enter_async_context(
             serving(
                 Asgi(served),

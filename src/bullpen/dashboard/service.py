@@ -36,6 +36,7 @@ from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.rows import CLAIM, LEASE, POOL, TARGET, Row
 from bullpen.dashboard.sessions import Sessions
 from bullpen.dashboard.sign_in import ISSUERS, SignIn, session_of
+from bullpen.dashboard.target_logs import TargetLogs
 from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unauthorized
 from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
@@ -70,6 +71,7 @@ class Parts:
     consoles: Consoles
     history: History
     audit_trail: AuditTrail
+    target_logs: TargetLogs
     client_calls: ClientCalls
     recorder: Recorder
     pages: Pages
@@ -181,6 +183,8 @@ class Dashboard:
                 return await self._audit(request, person)
             case ["targets", namespace, name]:
                 return await self._target(person, namespace, name)
+            case ["targets", namespace, name, "log"]:
+                return await self._log(person, namespace, name)
             case ["consoles", namespace, name]:
                 return await self._console_requests.show(request, person, (namespace, name))
             case ["consoles", namespace, name, "screen"]:
@@ -278,6 +282,14 @@ class Dashboard:
             raise NotFound(f"there is no target {name} in namespace {namespace}")
         history = await self._history(namespace, name) if scope.sees(LEASE, namespace) else []
         return json_response(rows.target_detail(exporter, history, now=parts.clock.now()))
+
+    async def _log(self, person: Person, namespace: str, name: str) -> Response:
+        exporter = self._parts.views.exporters.get(namespace, name)
+        scope = await self._parts.people.scope(person)
+        if exporter is None or not scope.sees(TARGET, namespace):
+            raise NotFound(f"there is no target {name} in namespace {namespace}")
+        text = await self._parts.target_logs.tail(person, (namespace, name))
+        return json_response({"text": text})
 
     async def _history(self, namespace: str, exporter: str) -> list[Lease]:
         """The newest of the ended leases of a target, newest first."""
