@@ -103,6 +103,9 @@ export interface Host {
   drain: boolean;
   answering: boolean;
   error: string;
+  /** In percent; null if the host does not say. */
+  cpu: number | null;
+  memory: number | null;
 }
 
 export interface Provider {

@@ -137,6 +137,9 @@ def test_every_page_loads_without_errors_and_axe_finds_nothing_serious(
         for page in PAGES:
             person.visit(page)
             person.page.wait_for_timeout(500)
+            if page == "Hosts":
+                machine = person.page.get_by_role("region", name="Machine of the service")
+                expect(machine).to_contain_text(re.compile(r"Instances2 of 500"))
             assert not person.serious_problems(), page
             person.page.screenshot(path=tmp_path / f"{page.lower()}.png")
         person.visit("Targets")
@@ -385,6 +388,7 @@ def test_a_host_is_drained_and_one_that_is_down_is_named(
             one, two = (bench.get_by_label(f"Host {name}", exact=True) for name in ("one", "two"))
             expect(one).to_contain_text("Up", timeout=BOOT_MS)
             expect(one).to_contain_text("0 of 1 slot")
+            expect(one).to_contain_text(re.compile(r"load: CPU \d+ %, memory \d+ %"))
             expect(two).to_contain_text("Down")
             expect(two).to_contain_text("0 of 3 slots")
             expect(bench).to_contain_text("host two")

@@ -29,14 +29,17 @@ from bullpen.app.sources import Sources
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
 from bullpen.core.rbac.bootstrap_policy import VIEW_USER
+from bullpen.core.targets.backends import HostLoad
 from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.front_door import FrontDoor
+from bullpen.dashboard.own_machine import OwnMachine
 from bullpen.dashboard.sessions import Sessions
 from bullpen.errors import LabError
 from bullpen.identity import subjects
 from bullpen.identity.subjects import Role
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
+from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.services.routing import Router
@@ -184,9 +187,15 @@ class DashboardWorld:
         )
         lab.routers.set_local(Router("router:1", lambda: 0))
         self.lab, self.sessions = lab, parts.sessions
-        self.front = front_door(
-            parts, lab, api, services, self.authenticators, self.audit, self.log_of
+        own = OwnMachine(
+            log=self.log_of,
+            capacity=lambda: (
+                Usage(instances=2, memory_bytes=256 << 20, cpus=2),
+                Limits(instances=500, memory_bytes=4 << 30, cpus=16),
+            ),
+            load=lambda: HostLoad(cpu=35, memory=60),
         )
+        self.front = front_door(parts, lab, api, services, self.authenticators, self.audit, own)
         running = (
             controllers.exporters,
             controllers.leases,

@@ -311,6 +311,8 @@ def provider_row(found: ProviderConfig) -> Row:
                 "drain": host.drain,
                 "answering": host.answering,
                 "error": host.error,
+                "cpu": host.cpu_percent,
+                "memory": host.memory_percent,
             }
             for host in status.hosts
         ],

@@ -30,10 +30,11 @@ from bullpen.dashboard.feed import Feed, Reader
 from bullpen.dashboard.history import History
 from bullpen.dashboard.lease_actions import LeaseActions
 from bullpen.dashboard.object_requests import ObjectRequests
+from bullpen.dashboard.own_machine import OwnMachine
 from bullpen.dashboard.pages import PREFIX, Pages
 from bullpen.dashboard.people import People, Person, Scope
 from bullpen.dashboard.recording import Recorder
-from bullpen.dashboard.rows import CLAIM, LEASE, POOL, TARGET, Row
+from bullpen.dashboard.rows import CLAIM, LEASE, POOL, PROVIDER, TARGET, Row
 from bullpen.dashboard.sessions import Sessions
 from bullpen.dashboard.sign_in import ISSUERS, SignIn, session_of
 from bullpen.dashboard.target_logs import TargetLogs
@@ -72,6 +73,7 @@ class Parts:
     history: History
     audit_trail: AuditTrail
     target_logs: TargetLogs
+    own_machine: OwnMachine | None
     client_calls: ClientCalls
     recorder: Recorder
     pages: Pages
@@ -175,16 +177,16 @@ class Dashboard:
                 return await self._matches(request, person)
             case ["history", namespace, kind, name]:
                 return await self._history_of(request, person, namespace, f"{kind}/{name}")
+            case ["machine"]:
+                return await self._machine(person)
             case ["classes"]:
                 return await self._parts.claim_form.classes(person)
             case ["timeline"]:
                 return await self._timeline(request, person)
             case ["audit"]:
                 return await self._audit(request, person)
-            case ["targets", namespace, name]:
-                return await self._target(person, namespace, name)
-            case ["targets", namespace, name, "log"]:
-                return await self._log(person, namespace, name)
+            case ["targets", namespace, name, *part] if part in ([], ["log"]):
+                return await self._target(person, namespace, name, log=bool(part))
             case ["consoles", namespace, name]:
                 return await self._console_requests.show(request, person, (namespace, name))
             case ["consoles", namespace, name, "screen"]:
@@ -266,6 +268,14 @@ class Dashboard:
         month = request.query.get("range", "") == "month"
         return json_response(self._parts.history.of(namespace, name, month=month))
 
+    async def _machine(self, person: Person) -> Response:
+        """The machine of the service; null if it runs no instances."""
+        scope = await self._parts.people.scope(person)
+        if PROVIDER not in scope.everywhere:
+            raise Forbidden("you may not see hosts: list providerconfigs in all namespaces")
+        own = self._parts.own_machine
+        return json_response({"machine": own.row() if own is not None else None})
+
     async def _audit(self, request: Request, person: Person) -> Response:
         if not await self._parts.people.may(person, audit_trail.RIGHT):
             raise Forbidden("you may not read the audit log: list events.audit.k8s.io")
@@ -274,22 +284,16 @@ class Dashboard:
         events = await trail.recent(who, what)
         return json_response({"events": events, "elsewhere": trail.elsewhere})
 
-    async def _target(self, person: Person, namespace: str, name: str) -> Response:
+    async def _target(self, person: Person, namespace: str, name: str, *, log: bool) -> Response:
         parts = self._parts
         scope = await parts.people.scope(person)
         exporter = parts.views.exporters.get(namespace, name)
         if exporter is None or not scope.sees(TARGET, namespace):
             raise NotFound(f"there is no target {name} in namespace {namespace}")
+        if log:
+            return json_response({"text": await parts.target_logs.tail(person, (namespace, name))})
         history = await self._history(namespace, name) if scope.sees(LEASE, namespace) else []
         return json_response(rows.target_detail(exporter, history, now=parts.clock.now()))
-
-    async def _log(self, person: Person, namespace: str, name: str) -> Response:
-        exporter = self._parts.views.exporters.get(namespace, name)
-        scope = await self._parts.people.scope(person)
-        if exporter is None or not scope.sees(TARGET, namespace):
-            raise NotFound(f"there is no target {name} in namespace {namespace}")
-        text = await self._parts.target_logs.tail(person, (namespace, name))
-        return json_response({"text": text})
 
     async def _history(self, namespace: str, exporter: str) -> list[Lease]:
         """The newest of the ended leases of a target, newest first."""
