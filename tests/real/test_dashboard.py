@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -182,15 +183,36 @@ def test_two_people_compete_for_one_target(lab: Service, browser: Browser, tmp_p
             expect(his).to_contain_text("59 min")
             his.get_by_role("button", name="Release").click()
             expect(his).to_have_count(0)
+            lab.kubectl("apply", "-f", "-", input=yaml.safe_dump(booked_lease("only")))
             bob.visit("Timeline")
             target = bob.page.get_by_role("row").filter(has_text="only")
             expect(target.get_by_role("img", name=re.compile("alice.*ended"))).to_have_count(1)
             expect(target.get_by_role("img", name=re.compile("bob.*ended"))).to_have_count(1)
+            expect(target.get_by_role("img", name="bob, 20 min, booked")).to_have_count(1)
             bob.page.screenshot(path=tmp_path / "timeline.png")
+            lab.kubectl("delete", "lease", "later")
+            expect(target.get_by_role("img", name=re.compile("booked"))).to_have_count(0)
         assert not alice.errors + bob.errors
     finally:
         alice.close()
         bob.close()
+
+
+def booked_lease(target: str) -> dict[str, Any]:
+    """A lease that begins soon, for one exporter."""
+    begin = datetime.now(UTC) + timedelta(minutes=30)
+    return {
+        "apiVersion": GROUP,
+        "kind": "Lease",
+        "metadata": {"name": "later"},
+        "spec": {
+            "clientRef": {"name": "bob"},
+            "exporterRef": {"name": target},
+            "selector": {},
+            "beginTime": begin.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "duration": "20m",
+        },
+    }
 
 
 def test_a_claim_says_why_it_waits_and_is_extended_and_released(

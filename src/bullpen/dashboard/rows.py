@@ -123,7 +123,7 @@ def lease_row(lease: Lease, *, now: datetime) -> Row:
         "wanted": wanted(lease),
         "target": held.name if held else "",
         "created": _time(lease.metadata.creation_timestamp),
-        "begin": _time(status.begin_time or spec.begin_time),
+        "begin": _time(status.begin_time or lifecycle.begins_at(spec)),
         "end": _time(status.end_time or lifecycle.expires_at(lease)),
         "seconds": _seconds(lifecycle.lasts(lease, now=now)),
         "priority": status.priority,

@@ -21,6 +21,7 @@ from bullpen.api.kinds.providerconfig import (
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
 from bullpen.dashboard import ended_leases, feed
 from bullpen.dashboard.feed import Changes
+from bullpen.kit import times
 from support.dashboard_world import (
     ADMIN_TOKEN,
     API,
@@ -543,9 +544,25 @@ def test_the_timeline_and_the_page_of_a_target_show_ended_leases() -> None:
             made = await world.objects.create(Lease(metadata=meta, spec=spec))
             status = LeaseStatus(exporter_ref=target, ended=True)
             await world.objects.update_status(replace(made, status=status))
+        begin = world.clock.now() + timedelta(hours=2)
+        await world.objects.create(
+            Lease(
+                metadata=ObjectMeta(name="later", namespace="default"),
+                spec=LeaseSpec(
+                    client_ref=LocalObjectReference(name="bob"),
+                    exporter_ref=LocalObjectReference(name="e1"),
+                    end_time=begin + timedelta(hours=1),
+                    duration=timedelta(hours=1),
+                ),
+            )
+        )
         await asyncio.sleep(0.1)
         found = (await alice.call("GET", "timeline?namespace=default")).document["leases"]
-        assert [(x["name"], x["target"], x["phase"]) for x in found] == [("had-one", "e1", "ended")]
+        assert [(x["name"], x["target"], x["phase"]) for x in found] == [
+            ("had-one", "e1", "ended"),
+            ("later", "", "scheduled"),
+        ]
+        assert (found[1]["begin"], found[1]["wanted"]) == (times.text(begin), "name=e1")
         detail = (await alice.call("GET", "targets/default/e1")).document
         assert [x["name"] for x in detail["history"]] == ["had-one"]
         assert (await alice.call("GET", "timeline?namespace=other")).status == 404
