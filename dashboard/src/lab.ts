@@ -15,6 +15,8 @@ export interface Target {
   lease?: string;
   holder?: string;
   until?: string | null;
+  /** It does not come back after a lease. */
+  stuck?: boolean;
   message?: string;
 }
 

@@ -59,6 +59,8 @@ def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str
     if lease is not None:
         row["holder"] = lifecycle.holder(lease)
         row["until"] = _time(lifecycle.expires_at(lease))
+    if presence.stuck(exporter):
+        row["stuck"] = True
     message = _target_message(exporter)
     if message:
         row["message"] = message

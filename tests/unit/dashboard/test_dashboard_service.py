@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
+from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
 from bullpen.api.kinds.providerconfig import (
@@ -18,7 +19,7 @@ from bullpen.api.kinds.providerconfig import (
     ProviderConfigStatus,
     ProviderHost,
 )
-from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.dashboard import ended_leases, feed
 from bullpen.dashboard.feed import Changes
 from bullpen.kit import times
@@ -234,7 +235,43 @@ def test_who_may_read_a_clients_token_may_act_as_that_client() -> None:
     told(story)
 
 
+def test_an_administrator_is_offered_the_client_of_the_service_first() -> None:
+    """Who signs in with the printed link leases as that client."""
+
+    async def story(world: DashboardWorld) -> None:
+        for name in ("aaron", "default", "zoe"):
+            meta = ObjectMeta(name=name, namespace="default")
+            await world.objects.create(Client(metadata=meta))
+        await asyncio.sleep(1)
+        admin = await world.browser(ADMIN_TOKEN)
+        clients = (await admin.call("GET", "session")).document["clients"]
+        assert [each["name"] for each in clients] == ["default", "aaron", "alice", "bob", "zoe"]
+
+    told(story)
+
+
 # The stream
+
+
+def test_a_target_that_does_not_come_back_after_its_lease_says_so() -> None:
+    async def story(world: DashboardWorld) -> None:
+        made = await world.make_exporter("e1")
+        said = Condition(
+            type="Stuck",
+            status=ConditionStatus.TRUE,
+            reason="NotAvailable",
+            message="for 5 min",
+            last_transition_time=world.clock.now(),
+        )
+        status = replace(made.status, conditions=(*made.status.conditions, said))
+        await world.objects.update_status(replace(made, status=status))
+        await asyncio.sleep(1)
+        async with (await world.browser(VIEW_TOKEN)).stream() as events:
+            _, data = await events.next()
+            (row,) = data["rows"]["target"]
+            assert (row["stuck"], row["message"]) == (True, "for 5 min")
+
+    told(story)
 
 
 def test_the_stream_begins_with_a_snapshot_and_goes_on_with_changes() -> None:
