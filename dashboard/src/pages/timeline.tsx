@@ -117,13 +117,15 @@ export function Timeline({ session }: { session: Session }): JSX.Element {
       row.bars.push(...seen);
       found.set(name, row);
     };
-    for (const lease of leases ?? []) add(targetOf(lease), barsOf(lease, now));
+    for (const lease of leases ?? []) add(lease.target, barsOf(lease, now));
+    for (const lease of lab.lease.values())
+      if (lease.ns === ns && lease.phase !== "waiting") add(targetOf(lease), barsOf(lease, now));
     for (const claim of lab.claim.values())
       if (claim.ns === ns && claim.phase === "scheduled") add("", [claimBar(claim)]);
     return [...found.values()].sort((a, b) =>
       a.name.localeCompare(b.name, undefined, { numeric: true }),
     );
-  }, [leases, hours, Math.floor(lab.now() / REDRAW_MS)]);
+  }, [leases, hours, ns, version, Math.floor(lab.now() / REDRAW_MS)]);
   const targets = rows.filter((row) => row.name).length;
   const columns: Column<Row>[] = [
     {

@@ -18,8 +18,6 @@ from bullpen.apiserver.http import Request, Response, json_response
 from bullpen.apiserver.status import failure_response
 from bullpen.controllers.views import Views
 from bullpen.core.exporters.target_state import TargetState, target_state
-from bullpen.core.leases import lifecycle
-from bullpen.core.leases.lifecycle import Phase
 from bullpen.core.matcher import Matcher, device_of
 from bullpen.dashboard import audit_trail, protection, rows
 from bullpen.dashboard.audit_trail import AuditTrail
@@ -304,18 +302,13 @@ class Dashboard:
         return found[-HISTORY_MAX:][::-1]
 
     async def _timeline(self, request: Request, person: Person) -> Response:
-        """The newest leases of a namespace that have, had or are booked for a target."""
+        """The newest ended leases of a namespace that had a target, oldest first."""
         namespace = request.query.get("namespace", "")
         scope = await self._parts.people.scope(person)
         if not scope.sees(LEASE, namespace):
             raise NotFound(f"there is no namespace {namespace} whose leases you may see")
         found = await self._parts.ended_leases.of(namespace)
         now = self._parts.clock.now()
-        found += [
-            each
-            for each in self._parts.views.leases.all(namespace)
-            if _held(each) or lifecycle.phase(each, now=now) is Phase.SCHEDULED
-        ]
         return json_response({"leases": [rows.lease_row(each, now=now) for each in found]})
 
     # Acting

@@ -425,6 +425,24 @@ def test_a_client_creates_extends_transfers_and_releases_its_lease() -> None:
     told(story)
 
 
+def test_a_lease_is_booked_for_later() -> None:
+    async def story(world: DashboardWorld) -> None:
+        begin = world.clock.now().replace(microsecond=0) + timedelta(hours=3)
+        body = {"namespace": "default", "selector": "board=x", "begin": times.text(begin)}
+        for token, client in ((client_token("alice"), "alice"), (ADMIN_TOKEN, "bob")):
+            browser = await world.browser(token)
+            made = await browser.call("POST", "leases", {**body, "client": client})
+            assert made.status == 201, made.body
+            lease = await world.lease(made.document["metadata"]["name"])
+            assert (lease.spec.begin_time, lease.spec.client_ref.name) == (begin, client)
+            wrong = await browser.call(
+                "POST", "leases", {**body, "client": client, "begin": "soon"}
+            )
+            assert (wrong.status, b"begin" in wrong.body) == (400, True)
+
+    told(story)
+
+
 def test_a_client_cannot_touch_the_lease_of_another() -> None:
     async def story(world: DashboardWorld) -> None:
         alice, bob = [await world.browser(client_token(name)) for name in ("alice", "bob")]
@@ -595,11 +613,16 @@ def test_the_timeline_and_the_page_of_a_target_show_ended_leases() -> None:
         )
         await asyncio.sleep(0.1)
         found = (await alice.call("GET", "timeline?namespace=default")).document["leases"]
-        assert [(x["name"], x["target"], x["phase"]) for x in found] == [
-            ("had-one", "e1", "ended"),
-            ("later", "", "scheduled"),
-        ]
-        assert (found[1]["begin"], found[1]["wanted"]) == (times.text(begin), "name=e1")
+        assert [(x["name"], x["target"], x["phase"]) for x in found] == [("had-one", "e1", "ended")]
+        async with alice.stream() as events:
+            _, data = await events.next()
+            (open_,) = data["rows"]["lease"]
+            assert (open_["name"], open_["phase"], open_["wanted"]) == (
+                "later",
+                "scheduled",
+                "name=e1",
+            )
+            assert open_["begin"] == times.text(begin)
         detail = (await alice.call("GET", "targets/default/e1")).document
         assert [x["name"] for x in detail["history"]] == ["had-one"]
         assert (await alice.call("GET", "timeline?namespace=other")).status == 404
