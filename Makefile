@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -q $(RERUNS)
 # Without bytecode, each of the many processes that tests start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format test-tools
+.PHONY: help setup demo up check test test-cluster dist docs release lint types imports unit coverage bench figures soak crash fuzz lock chart kinds proto format test-tools
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -19,6 +19,9 @@ setup: ## Install everything needed, and nothing else
 
 demo: setup ## Show the service doing its main job, then clean up
 	@$(BIN)/bullpen demo
+
+up: setup ## Run the service with a pool of U-Boot boards; prints a link to the dashboard
+	@$(BIN)/bullpen up --data lab -f examples/uboot-pool.yaml
 
 check: setup ## The fast half: lint, types, imports, unit tests
 	@$(MAKE) --no-print-directory -j 2 lint types imports unit

@@ -3,10 +3,12 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "./api";
 import type { Pool } from "./lab";
-import { said } from "./parts";
+import { duration, said } from "./parts";
 
 export interface History {
   figures: string[];
+  /** Targets times seconds in the range. */
+  seconds: { leased: number; warm: number };
   from: number;
   to: number;
   /** When sampling began, if nothing older can be known; null if it survives restarts. */
@@ -27,6 +29,7 @@ export type Range = "day" | "month";
 const WIDTH = 900;
 const HEIGHT = 160;
 const REFRESH_MS = 30_000;
+const SHOWN_SECONDS_MIN = 3_600;
 const STACK: [string, string][] = [
   ["leased", "leased"],
   ["warm", "free"],
@@ -44,8 +47,14 @@ function steps(points: [number, number][], end: number): string {
     .join("");
 }
 
+/** Where the picture begins: with the first figure, if there are none for the whole range. */
+function beginning({ from, to, points }: History): number {
+  return Math.max(from, Math.min(points[0]?.[0] ?? from, to - SHOWN_SECONDS_MIN));
+}
+
 export function drawing(history: History): { areas: [string, string][]; ceiling: string; top: number } {
-  const { from, to, points } = history;
+  const { to, points } = history;
+  const from = beginning(history);
   const column = (name: string): number => history.figures.indexOf(name) + 1;
   const total = (point: number[]): number =>
     STACK.reduce((sum, [name]) => sum + (point[column(name)] ?? 0), 0);
@@ -117,6 +126,11 @@ export function PoolChart(props: {
         </button>
       </figcaption>
       {drawn && (
+        <span class="chart-top" aria-hidden="true">
+          {drawn.top}
+        </span>
+      )}
+      {drawn && (
         <svg
           viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
           preserveAspectRatio="none"
@@ -130,7 +144,7 @@ export function PoolChart(props: {
         </svg>
       )}
       <div class="axis" aria-hidden="true">
-        <span>{range === "day" ? "24 h ago" : "31 days ago"}</span>
+        <span>{history && `${duration(history.to - beginning(history))} ago`}</span>
         <span>now</span>
       </div>
       {history?.since != null && (

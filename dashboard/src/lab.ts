@@ -15,6 +15,8 @@ export interface Target {
   lease?: string;
   holder?: string;
   until?: string | null;
+  /** It does not come back after a lease. */
+  stuck?: boolean;
   message?: string;
 }
 
@@ -103,6 +105,9 @@ export interface Host {
   drain: boolean;
   answering: boolean;
   error: string;
+  /** In percent; null if the host does not say. */
+  cpu: number | null;
+  memory: number | null;
 }
 
 export interface Provider {

@@ -8,6 +8,8 @@ export interface Wanted {
   selector?: string;
   exporter?: string;
   duration: string;
+  /** An RFC 3339 time; as soon as possible if empty. */
+  begin?: string;
 }
 
 export async function takeLease(wanted: Wanted): Promise<{ ns: string; name: string }> {
@@ -17,6 +19,7 @@ export async function takeLease(wanted: Wanted): Promise<{ ns: string; name: str
     selector: wanted.selector ?? "",
     exporter: wanted.exporter ?? "",
     duration: wanted.duration,
+    begin: wanted.begin ?? "",
   });
   return { ns: made.metadata.namespace, name: made.metadata.name };
 }

@@ -26,7 +26,7 @@ def test_apply_get_describe_scale_and_delete(service: Service) -> None:
     again = service.bullpen("apply", "-f", str(LAB)).stdout.splitlines()
     assert [line.split()[-1] for line in again] == ["unchanged"] * 4
     table = service.bullpen("get", "exporters").stdout.splitlines()
-    assert table[0].split() == ["NAME", "ENABLED", "STATUS", "AGE"]
+    assert table[0].split() == ["NAME", "ENABLED", "STATUS", "AGE", "STATE", "HOLDER", "ENDS"]
     assert table[1].split()[0] == "rpi4-shelf-1"
     assert "MESSAGE" in service.bullpen("get", "exporters", "-o", "wide").stdout
     found = json.loads(service.bullpen("get", "exporterset", "uboot", "-o", "json").stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -79,6 +80,41 @@ def test_tables_of_several_resources_and_with_labels(lab: Service) -> None:
     assert "board=rpi4,site=brno" in shown
 
 
+def test_tables_show_who_holds_what_in_which_state_and_until_when(
+    lab: Service, tmp_path: Path
+) -> None:
+    lab.bullpen("client", "create", "carol", "--out", str(tmp_path / "carol.yaml"))
+    board = lab.create_exporter("tabled", {"board": "tabled"})
+    with lab.exporter(board):
+        carol = ("--client-config", str(tmp_path / "carol.yaml"), "-l", "board=tabled")
+        name = lab.bullpen("lease", "create", *carol, "-o", "name").stdout.strip()
+        found = rows_of(lab.bullpen("get", "exporters", "tabled").stdout)["tabled"]
+        assert (found["STATE"], found["HOLDER"]) == ("Leased", "carol")
+        assert found["ENDS"].startswith("in ")
+        found = rows_of(lab.bullpen("get", "leases").stdout)[name]
+        assert (found["STATE"], found["WANTS"]) == ("Active", "board=tabled")
+        shown = lab.bullpen("status", check=False).stdout
+        assert re.search(r"tabled +leased +carol +in \d+m", shown), shown
+        lab.bullpen("lease", "release", name)
+        found = rows_of(lab.bullpen("get", "leases").stdout)[name]
+        assert (found["STATE"], found["ENDS"].endswith("ago")) == ("Ended (Released)", True)
+    lab.bullpen("delete", "exporter/tabled", "client/carol")
+    found = rows_of(lab.bullpen("get", "leases").stdout)["booked"]
+    assert (found["STATE"], found["WANTS"]) == ("Waiting (Offline)", "board=rpi4")
+
+
+def rows_of(shown: str) -> dict[str, dict[str, str]]:
+    """The cells of a table by name and header."""
+    header, *lines = shown.splitlines()
+    titles = [(found.group(), found.start()) for found in re.finditer(r"\S+(?: \S+)*", header)]
+    ends = [start for _, start in titles[1:]] + [None]
+    rows = [
+        {title: line[start:end].strip() for (title, start), end in zip(titles, ends, strict=True)}
+        for line in lines
+    ]
+    return {row["NAME"]: row for row in rows}
+
+
 def test_a_watch_keeps_its_columns(lab: Service) -> None:
     watch = subprocess.Popen(
         [str(BIN / "bullpen"), "get", "exporters", "-w", "--kubeconfig",
@@ -118,6 +154,7 @@ def test_what_name_prints_can_be_deleted(lab: Service) -> None:
         (("get", "exporters", "-o", "xml"), 2, "'xml' is not one of"),
         (("describe", "exporters"), 2, "name one object"),
         (("apply", "-f", "/nowhere.yaml"), 3, "/nowhere.yaml does not exist"),
+        (("up", "-f", "/nowhere.yaml"), 3, "/nowhere.yaml does not exist"),
         (("apply", "-f", "-"), 5, "standard input has no objects"),
         (("pause", "exporter/alpha"), 2, "exporters cannot be paused"),
         (("lease", "release", "nobodys"), 3, "nobodys"),
@@ -135,6 +172,11 @@ def test_a_manifest_without_kind_is_named(lab: Service) -> None:
     done = lab.bullpen("apply", "-f", "-", check=False, input="metadata: {name: x}\n")
     assert done.returncode == 5
     assert "has no kind; is it a manifest?" in done.stderr
+    for content, words in (("metadata: {name: x}\n", "is it a manifest?"), ("", "has no objects")):
+        path = lab.home / "odd.yaml"
+        path.write_text(content)
+        done = lab.bullpen("up", "-f", str(path), "--data", str(lab.home / "new"), check=False)
+        assert (done.returncode, words in done.stderr) == (5, True), done.stderr
 
 
 def test_nothing_is_overwritten_unless_told_to(lab: Service, tmp_path: Path) -> None:

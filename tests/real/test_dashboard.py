@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import yaml
 from playwright.sync_api import Browser, Locator, expect
 
 from support.browser import NARROW, WAIT_MS, WIDE, Person, Relay, chromium
-from support.newcomer import BOOT_MS, types_at_a_prompt
+from support.newcomer import BOOT_MS
 from support.oidc_server import ForeignProvider, running_foreign_provider
 from support.qemu_pools import until
-from support.real_service import BIN, Service, eventually, free_port_base, running_service
+from support.real_service import Service, eventually, free_port_base, running_service
 from support.ssh_hosts import apply_hosts, has_sshd, ssh_hosts
 
 pytestmark = pytest.mark.real
@@ -80,14 +81,6 @@ def screen(person: Person) -> Locator:
     return person.page.locator(".xterm-accessibility-tree")
 
 
-def test_a_newcomer_types_at_a_u_boot_prompt_after_one_click(
-    tmp_path: Path, person: Person
-) -> None:
-    """``bullpen up`` in a terminal prints a link; opening it and one click lead to the prompt."""
-    command = (BIN / "bullpen", "up", "--data", tmp_path / "d", "--port-base", "0", "-f", POOL)
-    types_at_a_prompt(person, command, tmp_path)
-
-
 def test_a_log_gets_no_link(lab: Service) -> None:
     eventually(lambda: "Press Ctrl-C" in lab.log.read_text(), seconds=120, what="the announcement")
     log = lab.log.read_text()
@@ -145,11 +138,16 @@ def test_every_page_loads_without_errors_and_axe_finds_nothing_serious(
         for page in PAGES:
             person.visit(page)
             person.page.wait_for_timeout(500)
+            if page == "Hosts":
+                machine = person.page.get_by_role("region", name="Machine of the service")
+                expect(machine).to_contain_text(re.compile(r"Instances2 of 500"))
             assert not person.serious_problems(), page
             person.page.screenshot(path=tmp_path / f"{page.lower()}.png")
         person.visit("Targets")
         person.page.get_by_role("link", name=re.compile(r"uboot-\d+")).first.click()
         person.page.get_by_role("heading", name="Drivers").wait_for()
+        log = person.page.get_by_role("region", name="Log of its exporter")
+        expect(log).to_contain_text("Registering exporter")
         assert not person.serious_problems(), "target"
         person.page.screenshot(path=tmp_path / "target.png")
         assert not person.errors
@@ -185,15 +183,45 @@ def test_two_people_compete_for_one_target(lab: Service, browser: Browser, tmp_p
             expect(his).to_contain_text("59 min")
             his.get_by_role("button", name="Release").click()
             expect(his).to_have_count(0)
+            begin = datetime.now().astimezone() + timedelta(minutes=30)
+            bob.page.get_by_label("Labels").fill("board=only")
+            bob.page.get_by_label("Begin").fill(begin.strftime("%Y-%m-%dT%H:%M"))
+            bob.page.get_by_role("button", name="Book", exact=True).click()
+            expect(his).to_contain_text("Booked")
+            expect(his).to_contain_text(re.compile("begins in (29|30) min"))
+            bob.page.screenshot(path=tmp_path / "booked.png")
+            lab.kubectl("apply", "-f", "-", input=yaml.safe_dump(booked_lease("only")))
             bob.visit("Timeline")
             target = bob.page.get_by_role("row").filter(has_text="only")
             expect(target.get_by_role("img", name=re.compile("alice.*ended"))).to_have_count(1)
             expect(target.get_by_role("img", name=re.compile("bob.*ended"))).to_have_count(1)
+            expect(target.get_by_role("img", name="bob, 20 min, booked")).to_have_count(1)
+            of_any = bob.page.get_by_role("row").filter(has_text="Any, booked")
+            expect(of_any.get_by_role("img", name="bob, 30 min, booked")).to_have_count(1)
             bob.page.screenshot(path=tmp_path / "timeline.png")
+            lab.kubectl("delete", "lease", "later")
+            expect(target.get_by_role("img", name=re.compile("booked"))).to_have_count(0)
         assert not alice.errors + bob.errors
     finally:
         alice.close()
         bob.close()
+
+
+def booked_lease(target: str) -> dict[str, Any]:
+    """A lease that begins soon, for one exporter."""
+    begin = datetime.now(UTC) + timedelta(minutes=30)
+    return {
+        "apiVersion": GROUP,
+        "kind": "Lease",
+        "metadata": {"name": "later"},
+        "spec": {
+            "clientRef": {"name": "bob"},
+            "exporterRef": {"name": target},
+            "selector": {},
+            "beginTime": begin.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "duration": "20m",
+        },
+    }
 
 
 def test_a_claim_says_why_it_waits_and_is_extended_and_released(
@@ -341,7 +369,7 @@ def test_a_pool_is_scaled_edited_and_paused_from_its_page(
     person.open_link(lab)
     person.visit("Pools")
     pool = person.page.get_by_role("region", name="uboot")
-    expect(pool).to_contain_text(re.compile(r"Hit rate\d+ %Wait p50.*s"), timeout=BOOT_MS)
+    expect(pool).to_contain_text(re.compile(r"Hit rate\d+ %Misses\d+Wait p50.*s"), timeout=BOOT_MS)
     expect(pool).to_contain_text("Start, half within")
     pool.get_by_role("img", name=re.compile("The last .* starts took at most")).wait_for()
     pool.get_by_role("img", name="Members of uboot over the last day").wait_for(timeout=BOOT_MS)
@@ -362,8 +390,14 @@ def test_a_pool_is_scaled_edited_and_paused_from_its_page(
     pool.get_by_role("button", name="Edit").wait_for()
     pool.get_by_role("button", name="Pause").click()
     expect(pool).to_contain_text("Paused")
+    decisions = pool.get_by_role("list", name="Decisions of uboot")
+    expect(decisions).to_contain_text("Drained", timeout=BOOT_MS)
     pool.get_by_role("button", name="Resume").click()
     pool.get_by_role("button", name="Pause").wait_for()
+    expect(pool).to_contain_text(re.compile(r"Idle, sum of all targets\d+ .*In use\d+ %"))
+    expect(decisions.get_by_role("listitem").nth(7)).to_be_attached(timeout=BOOT_MS)
+    assert not person.serious_problems(), "a long list scrolls by keyboard"
+    person.page.screenshot(path=tmp_path / "pool.png", full_page=True)
     found = lab.get("exporterset", "uboot")["spec"]
     assert isinstance(found, dict)
     assert found["maxReplicas"] == 4
@@ -385,6 +419,7 @@ def test_a_host_is_drained_and_one_that_is_down_is_named(
             one, two = (bench.get_by_label(f"Host {name}", exact=True) for name in ("one", "two"))
             expect(one).to_contain_text("Up", timeout=BOOT_MS)
             expect(one).to_contain_text("0 of 1 slot")
+            expect(one).to_contain_text(re.compile(r"load: CPU \d+ %, memory \d+ %"))
             expect(two).to_contain_text("Down")
             expect(two).to_contain_text("0 of 3 slots")
             expect(bench).to_contain_text("host two")
@@ -460,8 +495,13 @@ def test_an_image_is_flashed_and_the_screen_is_shown(
     flash.get_by_role("button", name="Flash the image").click()
     expect(flash.get_by_role("alert")).to_contain_text("invalid partition name: nothing")
     flash.get_by_label("Partition").fill("")
+    page.evaluate(WATCH_PROGRESS)
     flash.get_by_role("button", name="Flash the image").click()
     expect(flash).to_contain_text("image.raw is flashed", timeout=BOOT_MS)
+    shown: list[int] = page.evaluate("seen")
+    assert shown == sorted(shown)
+    assert any(0 < value < image.stat().st_size for value in shown), "it moves while it works"
+    assert shown[-1] == image.stat().st_size
     assert not person.serious_problems()
     page.screenshot(path=tmp_path / "flash.png")
     page.get_by_role("button", name="Power on").click()
@@ -489,6 +529,18 @@ def test_an_image_is_flashed_and_the_screen_is_shown(
     assert [error for error in person.errors if "/flash" not in error] == []
 
 
+WATCH_PROGRESS = """() => {
+  window.seen = [0];
+  const look = () => {
+    const bar = document.querySelector("progress");
+    if (bar && bar.value !== window.seen.at(-1)) window.seen.push(bar.value);
+  };
+  const whatever = { subtree: true, childList: true, attributes: true, characterData: true };
+  new MutationObserver(look).observe(document.body, whatever);
+}"""
+"""Keeps the values of the progress bar as it moves."""
+
+
 def test_a_target_without_a_serial_port_is_flashed(
     lab: Service, person: Person, tmp_path: Path
 ) -> None:
@@ -507,6 +559,7 @@ def test_a_target_without_a_serial_port_is_flashed(
         flash.get_by_label("Image").set_input_files(image)
         flash.get_by_role("button", name="Flash the image").click()
         expect(flash).to_contain_text("image.raw is flashed", timeout=BOOT_MS)
+        expect(flash).not_to_contain_text("switch the machine on")
         assert page.get_by_role("button", name="Power on").count() == 0
         page.screenshot(path=tmp_path / "silent.png")
         page.get_by_role("button", name="Release").click()

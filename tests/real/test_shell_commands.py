@@ -167,8 +167,16 @@ def test_a_created_lease_is_kept_and_a_refused_one_is_withdrawn(lab: Service) ->
     found = json.loads(made.stdout)
     assert found["labels"]["board"] == "desk"
     assert [item["metadata"]["name"] for item in open_leases(lab)] == [found["lease"]]
+    for command in ("shell", "run"):
+        used = lab.bullpen(command, "--lease", found["lease"], "--", "sh", "-c", "echo $JMP_LEASE")
+        assert (used.stdout.strip(), used.stderr) == (found["lease"], "")
+    assert [item["metadata"]["name"] for item in open_leases(lab)] == [found["lease"]], "kept"
+    both = lab.bullpen("shell", *BOARD, "--lease", found["lease"], "--", "true", check=False)
+    assert (both.returncode, "leave out -l" in both.stderr) == (2, True)
     late = lab.bullpen("lease", "create", *BOARD, "--timeout", "2s", check=False)
     assert late.returncode == 12, late.stderr
     eventually(lambda: len(open_leases(lab)) == 1, seconds=120, what="the second one withdrawn")
     lab.bullpen("lease", "release", found["lease"])
+    over = lab.bullpen("shell", "--lease", found["lease"], "--", "true", check=False)
+    assert (over.returncode, "the lease has ended" in over.stderr) == (13, True)
     free(lab)

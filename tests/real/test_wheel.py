@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from support.browser import Person, chromium
-from support.newcomer import types_at_a_prompt
-
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
@@ -65,18 +62,6 @@ def test_the_demo_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     said = run(installed / "bullpen", "demo", cwd=tmp_path, PYTHONPATH="")
     assert "=> " in said, "a U-Boot prompt was shown"
     assert "Stopped cleanly; nothing is left behind." in said
-
-
-def test_a_newcomer_with_the_wheel_types_at_a_u_boot_prompt_after_one_click(
-    installed: Path, tmp_path: Path
-) -> None:
-    """``pip install``, ``bullpen up --example uboot-pool``, and a click on the page."""
-    up = (installed / "bullpen", "up", "--example", "uboot-pool", "--data", tmp_path / "lab")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    with chromium() as browser:
-        person = Person(browser)
-        types_at_a_prompt(person, (*up, "--port-base", "0"), tmp_path, environment)
-        person.close()
 
 
 def test_an_unknown_example_is_refused_with_the_known_ones(installed: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,7 +108,9 @@ class ClusterLab(Service):
         self.processes: dict[str, Process] = {}
 
     def api(self) -> Api:
-        return Api.from_kubeconfig(self.data / "kubeconfig")
+        # In a thread of its own: reading credentials runs a loop, and an open browser has one here.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(Api.from_kubeconfig, self.data / "kubeconfig").result()
 
     def launch(self, name: str, *words: str) -> Process:
         """Start ``bullpen`` with these words, joined to the cluster."""

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,14 +29,17 @@ from bullpen.app.sources import Sources
 from bullpen.controllers.exporters.credentials import subject_of
 from bullpen.core.rbac.authorization import AUTHENTICATED, MASTERS, User
 from bullpen.core.rbac.bootstrap_policy import VIEW_USER
+from bullpen.core.targets.backends import HostLoad
 from bullpen.dashboard.audit_trail import AuditTrail
 from bullpen.dashboard.front_door import FrontDoor
+from bullpen.dashboard.own_machine import OwnMachine
 from bullpen.dashboard.sessions import Sessions
 from bullpen.errors import LabError
 from bullpen.identity import subjects
 from bullpen.identity.subjects import Role
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
+from bullpen.placements.local.capacity import Limits, Usage
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.services.routing import Router
@@ -116,6 +120,9 @@ class Events:
 
 class DashboardWorld:
     front: FrontDoor
+    logs = Path("/nonexistent")
+    """The directory with the logs of targets."""
+
     sessions: Sessions
     lab: Lab
 
@@ -140,6 +147,9 @@ class DashboardWorld:
                 await story(self)
 
         virtual_time.run(self.clock, served())
+
+    def log_of(self, key: tuple[str, str]) -> Path:
+        return self.logs / "-".join(key)
 
     async def _prepare(self) -> None:
         await self.registry.ensure_namespaces(("default", "other"))
@@ -177,7 +187,15 @@ class DashboardWorld:
         )
         lab.routers.set_local(Router("router:1", lambda: 0))
         self.lab, self.sessions = lab, parts.sessions
-        self.front = front_door(parts, lab, api, services, self.authenticators, self.audit)
+        own = OwnMachine(
+            log=self.log_of,
+            capacity=lambda: (
+                Usage(instances=2, memory_bytes=256 << 20, cpus=2),
+                Limits(instances=500, memory_bytes=4 << 30, cpus=16),
+            ),
+            load=lambda: HostLoad(cpu=35, memory=60),
+        )
+        self.front = front_door(parts, lab, api, services, self.authenticators, self.audit, own)
         running = (
             controllers.exporters,
             controllers.leases,

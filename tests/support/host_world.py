@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from bullpen.core.targets.backends import LOST_AFTER
+from bullpen.core.targets.backends import LOST_AFTER, HostLoad
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.hosts import Placed
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
@@ -57,6 +57,7 @@ class FakeLink:
         self._world = world
         self._host = host
         self._visit = visit
+        self.load: HostLoad | None = HostLoad(cpu=34, memory=57)
 
     async def _asked(self) -> None:
         await self._world.pause()

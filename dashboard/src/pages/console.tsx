@@ -233,7 +233,7 @@ function OpenConsole({ ns, name }: { ns: string; name: string }): JSX.Element {
           {message}
         </p>
       )}
-      {panel === "flash" && <FlashPanel path={path} />}
+      {panel === "flash" && <FlashPanel path={path} power={has.includes("power")} />}
       {panel === "screen" && <LazyScreen path={path} />}
       {silent && (
         <Empty>

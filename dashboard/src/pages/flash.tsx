@@ -33,7 +33,7 @@ async function flash(
 
 type Progress = { file: File; bytes: number; state: "sending" | "done" | "failed" };
 
-export function FlashPanel({ path }: { path: string }): JSX.Element {
+export function FlashPanel({ path, power }: { path: string; power: boolean }): JSX.Element {
   const [file, setFile] = useState<File | null>(null);
   const [partition, setPartition] = useState("");
   const [progress, setProgress] = useState<Progress | null>(null);
@@ -63,7 +63,7 @@ export function FlashPanel({ path }: { path: string }): JSX.Element {
   return (
     <section class="card flash" aria-label="Flash an image">
       <div class="form">
-        <Field label="Image" hint="Raw or qcow2, also compressed. The machine must be off.">
+        <Field label="Image" hint={`Raw or qcow2, also compressed.${power ? " The machine must be off." : ""}`}>
           {(id) => (
             <input
               id={id}
@@ -99,7 +99,7 @@ export function FlashPanel({ path }: { path: string }): JSX.Element {
           <span class="progress" role="status">
             <progress max={progress.file.size} value={progress.bytes} aria-label="Image sent" />
             {progress.state === "done"
-              ? `${progress.file.name} is flashed; switch the machine on.`
+              ? `${progress.file.name} is flashed${power ? "; switch the machine on" : ""}.`
               : `${size(progress.bytes)} of ${size(progress.file.size)}` +
                 (busy && progress.bytes === progress.file.size ? ", the target checks it…" : "")}
           </span>

@@ -1,11 +1,13 @@
 // Hosts and providers: how much runs where, what it costs, and what does not answer.
 import type { JSX } from "preact";
-import { get, patchJson, type Session } from "../api";
+import { useEffect, useState } from "preact/hooks";
+import { get, patchJson, Refused, type Session } from "../api";
 import { type Host, type Provider, useLab } from "../lab";
 import { Action, Badge, Empty, Fact, useTicking, When } from "../parts";
 import { href } from "../router";
 
 const HOURS_A_DAY = 24;
+const REFRESH_MS = 10_000;
 
 interface Config {
   spec: { parameters?: { hosts?: { name: string }[] } };
@@ -36,15 +38,65 @@ export function Hosts({ session }: { session: Session }): JSX.Element {
       {!session.providers && (
         <Empty>You may not see ProviderConfigs; ask for the role “view”.</Empty>
       )}
-      {session.providers && !providers.length && (
-        <Empty>
-          There is no ProviderConfig: all virtual targets run on the machine of the service.
-        </Empty>
-      )}
+      {session.providers && <OwnMachine />}
+      {session.providers && !providers.length && <Empty>There is no ProviderConfig.</Empty>}
       {providers.map((provider) => (
         <ProviderSection key={`${provider.ns}/${provider.name}`} provider={provider} />
       ))}
     </>
+  );
+}
+
+interface Machine {
+  instances: number;
+  maxInstances: number;
+  memoryBytes: number;
+  maxMemoryBytes: number;
+  cpus: number;
+  maxCpus: number;
+  cpu: number;
+  memory: number;
+}
+
+/** The machine of the service, which runs all instances that no provider has. */
+function OwnMachine(): JSX.Element | null {
+  const [machine, setMachine] = useState<Machine | null>(null);
+  useEffect(() => {
+    let current = true;
+    const load = async (): Promise<void> => {
+      try {
+        const found = (await get<{ machine: Machine | null }>("machine")).machine;
+        if (current) setMachine(found);
+      } catch (error) {
+        // Whoever may see the ProviderConfigs of some namespaces only does not see the machine.
+        if (!(error instanceof Refused)) throw error;
+      }
+    };
+    void load();
+    const timer = setInterval(() => void load(), REFRESH_MS);
+    return () => {
+      current = false;
+      clearInterval(timer);
+    };
+  }, []);
+  if (!machine) return null;
+  const gib = (bytes: number): string => (bytes / 2 ** 30).toFixed(1);
+  return (
+    <section class="card" aria-labelledby="machine">
+      <header>
+        <h2 id="machine">Machine of the service</h2>
+      </header>
+      <dl class="facts">
+        <Fact name="Instances" value={limited(machine.instances, machine.maxInstances)} />
+        <Fact
+          name="Memory promised"
+          value={`${gib(machine.memoryBytes)} of ${gib(machine.maxMemoryBytes)} GiB`}
+        />
+        <Fact name="CPUs promised" value={limited(machine.cpus, machine.maxCpus)} />
+        <Fact name="CPU load" value={`${machine.cpu} %`} />
+        <Fact name="Memory in use" value={`${machine.memory} %`} />
+      </dl>
+    </section>
   );
 }
 
@@ -142,6 +194,11 @@ function HostLine({ host, provider }: { host: Host; provider: Provider }): JSX.E
           <span class="part part-leased" style={{ width: `${(100 * host.used) / room}%` }} />
         </span>
         {host.used} of {host.slots} {host.slots === 1 ? "slot" : "slots"} used
+      </span>
+      <span class="host-load">
+        {host.cpu !== null &&
+          host.memory !== null &&
+          `load: CPU ${host.cpu} %, memory ${host.memory} %`}
       </span>
       <span class="quiet">{host.address}</span>
       <a href={`${href("targets")}?q=${encodeURIComponent(`host=${host.name}`)}`}>Targets</a>

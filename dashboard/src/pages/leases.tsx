@@ -84,14 +84,16 @@ function NewLease(props: { session: Session; onClaim: () => void }): JSX.Element
   const [chosen, setChosen] = useState(0);
   const [selector, setSelector] = useState(query.get("selector") ?? "");
   const [length, setLength] = useState("30m");
+  const [begin, setBegin] = useState("");
   const client: ClientName | undefined = session.clients[chosen];
   const { found, problem } = useMatches(client?.ns ?? "", selector);
   if (!client) return <Empty>You are no client, and may act as none, so you cannot lease.</Empty>;
-  const wanted = { client, selector, duration: length };
+  const booked = begin ? new Date(begin).toISOString() : "";
+  const wanted = { client, selector, duration: length, begin: booked };
   return (
     <section class="card" aria-labelledby="new-lease">
       <h2 id="new-lease">New lease</h2>
-      <div class="form">
+      <div class="form form-lease">
         <Field label="Labels" hint="For example: board=uboot, or arch in (arm64, riscv64)">
           {(id) => (
             <input
@@ -116,6 +118,16 @@ function NewLease(props: { session: Session; onClaim: () => void }): JSX.Element
               <option value="4h">4 hours</option>
               <option value="8h">8 hours</option>
             </select>
+          )}
+        </Field>
+        <Field label="Begin" hint="As soon as possible if empty">
+          {(id) => (
+            <input
+              id={id}
+              type="datetime-local"
+              value={begin}
+              onInput={(event) => setBegin(event.currentTarget.value)}
+            />
           )}
         </Field>
         <Field label="As">
@@ -150,11 +162,13 @@ function NewLease(props: { session: Session; onClaim: () => void }): JSX.Element
         )}
       </p>
       <div class="card-actions">
-        <Action class="primary" disabled={!selector} run={() => openConsole(wanted)}>
-          Lease and open the console
-        </Action>
+        {!begin && (
+          <Action class="primary" disabled={!selector} run={() => openConsole(wanted)}>
+            Lease and open the console
+          </Action>
+        )}
         <Action disabled={!selector} run={async () => void (await takeLease(wanted))}>
-          Lease
+          {begin ? "Book" : "Lease"}
         </Action>
       </div>
       <p>
@@ -188,8 +202,10 @@ function LeaseCard(props: CardProps & { lease: Lease }): JSX.Element {
         <strong>{lease.client}</strong>
         {lease.target ? <TargetLink ns={lease.ns} name={lease.target} /> : <code>{lease.wanted}</code>}
         <span class="quiet">
-          {lease.phase === "active" ? "ends " : "asked "}
-          <When time={lease.phase === "active" ? lease.end : lease.created} />
+          {{ active: "ends ", scheduled: "begins " }[lease.phase as string] ?? "asked "}
+          <When
+            time={{ active: lease.end, scheduled: lease.begin }[lease.phase as string] ?? lease.created}
+          />
         </span>
       </header>
       {lease.phase === "waiting" && <p>{lease.message || "no decision yet"}</p>}

@@ -54,6 +54,14 @@ function problems(lab: Lab): Problem[] {
         link: href("hosts"),
         since: provider.conditions.find((each) => each.type === "Reachable")?.since ?? null,
       });
+  for (const target of lab.target.values())
+    if (target.stuck)
+      found.push({
+        what: target.message || "it does not come back after its lease",
+        where: target.name,
+        link: href("targets", target.ns, target.name),
+        since: null,
+      });
   const offline = [...lab.target.values()].filter((target) => target.state === "offline");
   if (offline.length)
     found.push({

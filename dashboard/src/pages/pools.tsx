@@ -112,9 +112,10 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
       </div>
       {unread && <p class="problem">{unread}</p>}
       <PoolChart pool={pool} history={history} range={range} onRange={setRange} />
+      {history && <Use seconds={history.seconds} />}
       <h3>Decisions</h3>
       {!pool.decisions.length && <Empty>Nothing was done yet.</Empty>}
-      <ol class="timeline">
+      <ol class="timeline" tabIndex={0} aria-label={`Decisions of ${pool.title}`}>
         {pool.decisions.map((each, index) => (
           <li key={each.time + each.name + index}>
             <When time={each.time} /> <strong>{each.action}</strong> {each.name}
@@ -141,8 +142,22 @@ function Waits({ waits }: { waits: History["waits"] }): JSX.Element {
     <dl class="facts" aria-label="Leases of the last day">
       <Fact name="Leases served, last day" value={waits.served} />
       <Fact name="Hit rate" value={`${rate} %`} />
+      <Fact name="Misses" value={waits.served - waits.atOnce} />
       {waits.typicalSeconds !== null && <Fact name="Wait p50" value={short(waits.typicalSeconds)} />}
       {waits.slowSeconds !== null && <Fact name="Wait p95" value={short(waits.slowSeconds)} />}
+    </dl>
+  );
+}
+
+/** How much of what was kept ready was used, in the range of the chart. */
+function Use({ seconds }: { seconds: History["seconds"] }): JSX.Element | null {
+  const all = seconds.leased + seconds.warm;
+  if (!all) return null;
+  return (
+    <dl class="facts" aria-label="Use of the targets">
+      <Fact name="Leased, sum of all targets" value={duration(seconds.leased)} />
+      <Fact name="Idle, sum of all targets" value={duration(seconds.warm)} />
+      <Fact name="In use" value={`${Math.round((100 * seconds.leased) / all)} %`} />
     </dl>
   );
 }

@@ -1,6 +1,6 @@
 // One target: what it offers, who has it, who had it.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, type Session, write } from "../api";
 import { type Condition, type Lease, useLab } from "../lab";
 import { openConsole } from "../leasing";
@@ -89,7 +89,40 @@ export function TargetPage(props: { ns: string; name: string; session: Session }
         </>
       )}
       {detail && row && <DetailSections detail={detail} />}
+      {row && <Log key={`${ns}/${name}`} ns={ns} name={name} state={state} />}
     </>
+  );
+}
+
+/** The end of the exporter's log, read again when the state of the target changes. */
+function Log({ ns, name, state }: { ns: string; name: string; state: string }): JSX.Element {
+  const [text, setText] = useState<string | null>(null);
+  const [problem, setProblem] = useState("");
+  const box = useRef<HTMLPreElement>(null);
+  const load = async (): Promise<void> => {
+    try {
+      const path = `targets/${encodeURIComponent(ns)}/${encodeURIComponent(name)}/log`;
+      setText((await get<{ text: string }>(path)).text);
+      setProblem("");
+    } catch (error) {
+      setProblem(said(error));
+    }
+  };
+  useEffect(() => void load(), [state]);
+  useEffect(() => box.current?.scrollTo(0, box.current.scrollHeight), [text]);
+  return (
+    <section aria-labelledby="log">
+      <h2 id="log">Log of its exporter</h2>
+      {problem && <Empty>{problem}</Empty>}
+      {!problem && text !== null && (
+        <>
+          <pre class="log" ref={box} tabIndex={0} aria-labelledby="log">
+            {text}
+          </pre>
+          <Action run={load}>Refresh</Action>
+        </>
+      )}
+    </section>
   );
 }
 

@@ -2,40 +2,83 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, type Session } from "../api";
-import { type Lease, lab, useLab } from "../lab";
+import { type Claim, type Lease, lab, useLab } from "../lab";
 import { type Column, duration, Empty, said, TargetLink, useTicking, VirtualTable } from "../parts";
 import { setQuery, usePlace } from "../router";
 
+const HOUR = 3_600_000;
+const REDRAW_MS = 5_000;
+/** This share of the past that is shown is shown of the future. */
+const AHEAD = 1 / 3;
+
+interface Bar {
+  key: string;
+  client: string;
+  kind: "ended" | "active" | "planned" | "booked";
+  begin: number;
+  end: number;
+}
+
 interface Row {
   ns: string;
+  /** Empty for what is booked without a certain target. */
   name: string;
-  leases: Lease[];
+  bars: Bar[];
+}
+
+const WORDS: Record<Bar["kind"], string> = {
+  ended: "ended",
+  active: "active",
+  planned: "until its end",
+  booked: "booked",
+};
+
+/** A lease as bars: an active one until now, and then until its end. */
+function barsOf(lease: Lease, now: number): Bar[] {
+  const begin = Date.parse(lease.begin ?? lease.created);
+  const end = lease.end ? Date.parse(lease.end) : now;
+  const bar = { key: lease.name, client: lease.client, begin, end };
+  if (lease.phase === "scheduled") return [{ ...bar, kind: "booked" }];
+  if (lease.phase === "ended") return [{ ...bar, kind: "ended" }];
+  const rest: Bar = { ...bar, key: `${lease.name}/rest`, kind: "planned", begin: now };
+  return [{ ...bar, kind: "active", end: now }, ...(end > now ? [rest] : [])];
+}
+
+function claimBar(claim: Claim): Bar {
+  const begin = Date.parse(claim.begin ?? claim.created);
+  const end = begin + 1000 * (claim.seconds ?? 0);
+  return { key: `claim ${claim.name}`, client: claim.client, kind: "booked", begin, end };
+}
+
+function targetOf(lease: Lease): string {
+  return lease.target || (/^name=(.*)/.exec(lease.wanted)?.[1] ?? "");
 }
 
 function Bars(props: { row: Row; hours: number }): JSX.Element {
   const now = lab.now();
-  const from = now - props.hours * 3_600_000;
-  const share = (time: number): number => (100 * (time - from)) / (now - from);
+  const from = now - props.hours * HOUR;
+  const to = now + AHEAD * props.hours * HOUR;
+  const share = (time: number): number =>
+    (100 * (Math.min(to, Math.max(from, time)) - from)) / (to - from);
   return (
     <div class="track">
-      {props.row.leases.map((lease) => {
-        const begin = Date.parse(lease.begin ?? lease.created);
-        const over = lease.phase === "ended" && lease.end ? Date.parse(lease.end) : now;
-        const left = Math.max(0, share(begin));
-        const text = `${lease.client}, ${duration((over - begin) / 1000)}, ${lease.phase}`;
+      {props.row.bars.map((bar) => {
+        const left = share(bar.begin);
+        const text = `${bar.client}, ${duration((bar.end - bar.begin) / 1000)}, ${WORDS[bar.kind]}`;
         return (
           <span
-            key={lease.name}
-            class={`span span-${lease.phase}`}
-            style={{ left: `min(${left}%, 100% - 4px)`, width: `${Math.max(0, share(over) - left)}%` }}
+            key={bar.key}
+            class={`span span-${bar.kind}`}
+            style={{ left: `min(${left}%, 100% - 4px)`, width: `${share(bar.end) - left}%` }}
             role="img"
             aria-label={text}
-            title={`${text}, from ${new Date(begin).toLocaleString()}`}
+            title={`${text}, from ${new Date(bar.begin).toLocaleString()}`}
           >
-            {lease.client}
+            {bar.client}
           </span>
         );
       })}
+      <span class="now" style={{ left: `${share(now)}%` }} />
     </div>
   );
 }
@@ -63,22 +106,35 @@ export function Timeline({ session }: { session: Session }): JSX.Element {
     return () => void (current = false);
   }, [ns, open]);
   const rows = useMemo(() => {
-    const since = lab.now() - hours * 3_600_000;
+    const now = lab.now();
     const found = new Map<string, Row>();
-    for (const lease of leases ?? []) {
-      if (lease.phase === "ended" && Date.parse(lease.end ?? lease.created) < since) continue;
-      const row = found.get(lease.target) ?? { ns, name: lease.target, leases: [] };
-      row.leases.push(lease);
-      found.set(lease.target, row);
-    }
+    const add = (name: string, bars: Bar[]): void => {
+      const seen = bars.filter(
+        (bar) => bar.end >= now - hours * HOUR && bar.begin <= now + AHEAD * hours * HOUR,
+      );
+      if (!seen.length) return;
+      const row = found.get(name) ?? { ns, name, bars: [] };
+      row.bars.push(...seen);
+      found.set(name, row);
+    };
+    for (const lease of leases ?? []) add(lease.target, barsOf(lease, now));
+    for (const lease of lab.lease.values())
+      if (lease.ns === ns && lease.phase !== "waiting") add(targetOf(lease), barsOf(lease, now));
+    for (const claim of lab.claim.values())
+      if (claim.ns === ns && claim.phase === "scheduled") add("", [claimBar(claim)]);
     return [...found.values()].sort((a, b) =>
       a.name.localeCompare(b.name, undefined, { numeric: true }),
     );
-  }, [leases, hours]);
+  }, [leases, hours, ns, version, Math.floor(lab.now() / REDRAW_MS)]);
+  const targets = rows.filter((row) => row.name).length;
   const columns: Column<Row>[] = [
-    { title: "Target", width: "minmax(6rem, 12rem)", cell: (row) => <TargetLink {...row} /> },
     {
-      title: `The last ${hours === 1 ? "hour" : `${hours} hours`}, until now`,
+      title: "Target",
+      width: "minmax(6rem, 12rem)",
+      cell: (row) => (row.name ? <TargetLink {...row} /> : <span class="quiet">Any, booked</span>),
+    },
+    {
+      title: `The last ${duration(hours * 3600)}, and the next ${duration(AHEAD * hours * 3600)}`,
       width: "1fr",
       cell: (row) => <Bars row={row} hours={hours} />,
     },
@@ -108,7 +164,7 @@ export function Timeline({ session }: { session: Session }): JSX.Element {
           </select>
         )}
         <span class="quiet" role="status">
-          {rows.length} {rows.length === 1 ? "target" : "targets"}
+          {targets} {targets === 1 ? "target" : "targets"}
         </span>
       </div>
       {problem && (
@@ -116,7 +172,7 @@ export function Timeline({ session }: { session: Session }): JSX.Element {
           {problem}
         </p>
       )}
-      {loaded && leases && !rows.length && <Empty>No target was leased in this time.</Empty>}
+      {loaded && leases && !rows.length && <Empty>No target was leased or booked in this time.</Empty>}
       <VirtualTable label="Leases by target" columns={columns} rows={rows} rowKey={(row) => row.name} />
     </div>
   );

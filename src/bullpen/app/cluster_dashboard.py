@@ -35,6 +35,7 @@ from bullpen.dashboard.controller_calls import ControllerCalls
 from bullpen.dashboard.pages import PREFIX
 from bullpen.dashboard.people import SHOWN
 from bullpen.dashboard.service import Dashboard
+from bullpen.dashboard.target_logs import PodLogs
 from bullpen.datadir import certificates
 from bullpen.datadir.certificates import Certificates, hosts_of
 from bullpen.errors import Refused
@@ -104,6 +105,7 @@ async def run(settings: ClusterDashboardSettings, *, announce: Callable[[str], N
                 object_requests=requests,
                 client_calls=calls,
                 audit=NoAudit(),
+                target_logs=PodLogs(requests),
                 router_trust=router_trust(settings.endpoint, ca_pem),
                 in_cluster=True,
             )

@@ -30,11 +30,13 @@ from bullpen.dashboard.front_door import FrontDoor
 from bullpen.dashboard.history import History
 from bullpen.dashboard.lease_actions import LeaseActions
 from bullpen.dashboard.object_requests import LocalObjectRequests, ObjectRequests
+from bullpen.dashboard.own_machine import OwnMachine
 from bullpen.dashboard.pages import Pages
 from bullpen.dashboard.people import Allows, People
 from bullpen.dashboard.recording import Recorder
 from bullpen.dashboard.service import Dashboard, Parts
 from bullpen.dashboard.sessions import Sessions
+from bullpen.dashboard.target_logs import FileLogs, TargetLogs
 from bullpen.datadir.directory import SECRET, write_atomically
 from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
@@ -80,8 +82,12 @@ class Rights:
     audit: AuditSink
     """For what no API server records."""
 
+    target_logs: TargetLogs
     router_trust: ClientConfig
     """How consoles reach the routers: an authority, and a token for each dial."""
+
+    own_machine: OwnMachine | None = None
+    """None if this machine runs no instances."""
 
     in_cluster: bool = False
     """Whether the API server and the controller are other processes."""
@@ -145,6 +151,8 @@ class DashboardParts:
             consoles=Consoles(rights.router_trust, shown.ids),
             history=self.history,
             audit_trail=self._audit_trail,
+            target_logs=rights.target_logs,
+            own_machine=rights.own_machine,
             client_calls=rights.client_calls,
             recorder=recorder,
             pages=Pages(),
@@ -163,6 +171,7 @@ def front_door(
     services: Services,
     authenticators: tuple[Authenticator, ...],
     audit: AuditSink,
+    own: OwnMachine,
 ) -> FrontDoor:
     """The dashboard beside the API server of the same process."""
     access = lab.access_index
@@ -178,6 +187,8 @@ def front_door(
             leases=services.leases, claims=services.claims, switchboard=services.switchboard
         ),
         audit=audit,
+        target_logs=FileLogs(own.log, allows),
+        own_machine=own,
         router_trust=router_trust(lab.settings.endpoint, lab.settings.ca_pem.encode()),
     )
     return FrontDoor(api, parts.dashboard(rights))

@@ -41,6 +41,7 @@ from bullpen.audit.events import AuditSink, NoAudit
 from bullpen.audit.log import AuditLog
 from bullpen.core.rbac.authorization import AccessIndex, Attributes, User
 from bullpen.dashboard.audit_trail import AuditTrail
+from bullpen.dashboard.own_machine import OwnMachine
 from bullpen.dashboard.pages import PREFIX
 from bullpen.dashboard.sessions import Sessions
 from bullpen.datadir import backups, certificates, credentials, keys, lab_identity
@@ -50,6 +51,7 @@ from bullpen.datadir.directory import PUBLIC, Layout, write_atomically
 from bullpen.errors import BadRequest, Refused
 from bullpen.identity.serviceaccounts import AccountTokens
 from bullpen.identity.tokens import Signer, Tickets
+from bullpen.placements.local.capacity import host_load
 from bullpen.placements.local.placement import LocalPlacement
 from bullpen.provisioners import plugins
 from bullpen.provisioners.base import Plugin
@@ -166,9 +168,7 @@ async def running(settings: Settings, layout: Layout, sources: Sources) -> Async
         )
         await process.serve_login(endpoints)
         await process.serve_scaler(loads, access)
-        await process.serve_api(
-            lab, services, access, dashboard, counted, problem=lambda: placement.problem
-        )
+        await process.serve_api(lab, services, access, dashboard, counted, placement)
         process.backups.service_ready()
         yield Running(
             registry=process.registry,
@@ -356,8 +356,7 @@ class _Process:
         access: AccessIndex,
         dashboard: DashboardParts,
         counted: Iterable[Collector],
-        *,
-        problem: Callable[[], str],
+        placement: LocalPlacement,
     ) -> None:
         authenticators = self._authenticators(lab, services)
         service = ApiService(
@@ -370,7 +369,7 @@ class _Process:
             tokens=self.accounts,
             audit=self.audit,
             ids=self.sources.ids,
-            problem=problem,
+            problem=lambda: placement.problem,
             hindrance=services.extensions.refusal,
         )
         guards = [each.guard for each in (self.grpc, self.scaler) if each is not None]
@@ -379,9 +378,9 @@ class _Process:
             service.metrics.collectors.register(metrics)
         if self.audit is not None:
             service.metrics.collectors.register(AuditMetrics(self.audit))
-        served = front_door(
-            dashboard, lab, service, services, authenticators, self.audit or NoAudit()
-        )
+        own = OwnMachine(log=placement.layout.log, capacity=placement.capacity, load=host_load)
+        audit = self.audit or NoAudit()
+        served = front_door(dashboard, lab, service, services, authenticators, audit, own)
         await self.stack.enter_async_context(
             serving(
                 Asgi(served),

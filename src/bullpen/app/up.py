@@ -28,7 +28,7 @@ from bullpen.controllers.views import Views
 from bullpen.dashboard.sign_in import link_path
 from bullpen.datadir.credentials import USERS, Role, client_config, kubeconfig
 from bullpen.datadir.directory import PUBLIC, SECRET, DataDirectory, Layout, write_atomically
-from bullpen.errors import BadRequest, TimedOut
+from bullpen.errors import BadRequest, NotFound, TimedOut
 from bullpen.identity import subjects
 
 log = logging.getLogger("bullpen.app")
@@ -58,11 +58,18 @@ def read_manifests(settings: Settings) -> tuple[Document, ...]:
     for path in settings.manifests:
         try:
             found = yaml.load_manifests(path.read_bytes())
+        except FileNotFoundError:
+            raise NotFound(f"{path} does not exist") from None
         except OSError as error:
             raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
+        if not found:
+            raise BadRequest(f"{path} has no objects")
         for document in found:
             if not isinstance(document, dict):
                 raise BadRequest(f"{path} contains a document that is not an object")
+            for name in ("kind", "apiVersion"):
+                if not document.get(name):
+                    raise BadRequest(f"{path}: a document has no {name}; is it a manifest?")
             documents.append(document)
     return tuple(documents)
 

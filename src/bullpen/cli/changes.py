@@ -56,7 +56,7 @@ def _set_paused(words: tuple[str, ...], api: Api, namespace: str, *, paused: boo
 
 @click.group()
 def lease() -> None:
-    """Change leases of any client, as an administrator."""
+    """Make a lease and keep it; change leases of any client, as an administrator."""
 
 
 @lease.command()
@@ -73,7 +73,8 @@ def create(client: ClientConfig, output: str, **wanted: Any) -> None:
         click.echo(held.name)
     elif output == "table":
         click.echo(f"lease {held.name} has exporter {held.exporter}")
-        click.echo(f"use it: jmp shell --lease {held.name}; end it: jmp delete lease {held.name}")
+        click.echo(f"use it: bullpen shell --lease {held.name}")
+        click.echo(f"end it: bullpen lease release {held.name}")
     else:
         echo_document(found, output)
 

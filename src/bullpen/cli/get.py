@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from bullpen.api import codec
+from bullpen.api.kinds.lease import Lease
+from bullpen.api.paths import Document
 from bullpen.api.resource import Resource
-from bullpen.cli import jsonpath
+from bullpen.api.resources import RESOURCES
+from bullpen.cli import added_columns, jsonpath
+from bullpen.cli.added_columns import Key
 from bullpen.cli.connection import TABLE, Api, path_of
 from bullpen.cli.manifests import label
 from bullpen.cli.objects import Chosen, chosen, complete
 from bullpen.cli.options import connected, namespaced
 from bullpen.cli.output import AlignedTable, echo_document
+from bullpen.errors import Forbidden, NotFound
 
 PAGE = 500
 FORMS = ("table", "wide", "json", "yaml", "name")
@@ -68,12 +76,15 @@ def get(
     for index, part in enumerate(found):
         if index:
             click.echo()
+        more = added_columns.added(part.resource, Holders(api, where))
         shape = AlignedTable(
             wide=output == "wide",
             namespaces=where is None and part.resource.namespaced,
             labels=labels,
             show_labels=show_labels,
             prefix=part.resource.singular if len(found) > 1 else "",
+            added=more.headers if more else (),
+            cells=_now(more.cells) if more else _nothing,
         )
         _table(api, part, where, query, shape, watch=watch)
 
@@ -113,6 +124,7 @@ def _table(
     watch: bool,
 ) -> None:
     kind = part.resource
+    query = {**query, "includeObject": "Object"}
     paths = [path_of(kind, namespace, name) for name in part.names] or [path_of(kind, namespace)]
     answers = [api.request("GET", path, query=query, accept=TABLE) for path in paths]
     if not any(answer["rows"] for answer in answers) and not watch:
@@ -127,6 +139,39 @@ def _table(
             rows = event["object"]["rows"]
             if not part.names or rows[0]["object"]["metadata"]["name"] in part.names:
                 click.echo(shape.more(event["object"]))
+
+
+def _now(
+    cells: Callable[[Document, datetime], Sequence[str]],
+) -> Callable[[Document], Sequence[str]]:
+    return lambda document: cells(document, datetime.now(UTC))
+
+
+def _nothing(document: Document) -> Sequence[str]:
+    return ()
+
+
+class Holders:
+    """The leases in which exporters are, read when the first of them is asked for."""
+
+    def __init__(self, api: Api, namespace: str | None) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._known: dict[Key, Lease | None] | None = None
+
+    def __call__(self, key: Key) -> Lease | None:
+        try:
+            if self._known is None:
+                selected = {"labelSelector": Lease.selected}
+                found = list_all(self._api, RESOURCES.of(Lease), self._namespace, selected)
+                self._known = dict(added_columns.by_name(found))
+            if key not in self._known:
+                # A watch shows exporters of leases that are newer than the list.
+                path = path_of(RESOURCES.of(Lease), *key)
+                self._known[key] = codec.decode_or_none(Lease, self._api.request("GET", path))
+        except (Forbidden, NotFound):
+            return None
+        return self._known[key]
 
 
 def list_all(

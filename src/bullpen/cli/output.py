@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -53,13 +53,20 @@ class AlignedTable:
         labels: tuple[str, ...] = (),
         show_labels: bool = False,
         prefix: str = "",
+        added: tuple[str, ...] = (),
+        cells: Callable[[Document], Sequence[str]] = lambda document: (),
     ) -> None:
-        """``prefix``: the resource, where several are shown; names are then RESOURCE/NAME."""
+        """``prefix``: the resource, where several are shown; names are then RESOURCE/NAME.
+
+        ``added`` are further headers, whose ``cells`` are made from the whole objects of the rows.
+        """
         self._wide = wide
         self._namespaces = namespaces
         self._labels = labels
         self._show_labels = show_labels
         self._prefix = prefix
+        self._added = added
+        self._cells = cells
         self._shown: list[int] = []
         self._widths: list[int] = []
 
@@ -70,6 +77,7 @@ class AlignedTable:
         headers = [str(columns[i]["name"]).upper() for i in self._shown]
         if self._namespaces:
             headers.insert(0, "NAMESPACE")
+        headers += self._added
         headers += [name.rpartition("/")[2].upper() for name in self._labels]
         headers += ["LABELS"] if self._show_labels else []
         lines = [headers, *(line for answer in answers for line in self._lines(answer))]
@@ -88,6 +96,7 @@ class AlignedTable:
                 cells[0] = f"{self._prefix}/{cells[0]}"
             if self._namespaces:
                 cells.insert(0, meta.get("namespace", ""))
+            cells += self._cells(row["object"])
             labels = meta.get("labels") or {}
             cells += [labels.get(name, "<none>") for name in self._labels]
             if self._show_labels:

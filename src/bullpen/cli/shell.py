@@ -72,8 +72,16 @@ def leasing(function: F) -> F:
     return client_options(function)
 
 
+def joining(function: F) -> F:
+    """The options of ``leasing``, and the one that names a lease that exists."""
+    option = click.option(
+        "--lease", default="", help="Use this lease of yours, and keep it afterwards."
+    )
+    return leasing(option(function))
+
+
 @click.command()
-@leasing
+@joining
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def shell(command: tuple[str, ...], **options: Any) -> int:
     """Lease a target and run a shell in which j and jmp use it, or COMMAND after --."""
@@ -82,7 +90,7 @@ def shell(command: tuple[str, ...], **options: Any) -> int:
 
 
 @click.command()
-@leasing
+@joining
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(command: tuple[str, ...], **options: Any) -> int:
     """Lease a target, run COMMAND (after --) with it, and exit with the command's code."""
@@ -90,7 +98,7 @@ def run(command: tuple[str, ...], **options: Any) -> int:
 
 
 @click.command()
-@leasing
+@joining
 @click.option("--driver", default="", help="Serial port to attach to, if there are several.")
 @click.option("--power-on", is_flag=True, help="Switch the target on first.")
 def console(driver: str, power_on: bool, **options: Any) -> int:
@@ -98,8 +106,14 @@ def console(driver: str, power_on: bool, **options: Any) -> int:
     return _run(lambda session: session.console(driver, power_on=power_on), **options)
 
 
-def _run(use: Callable[[Session], Awaitable[int]], *, client: ClientConfig, **wanted: Any) -> int:
-    return asyncio.run(_used(client, checked(wanted), use))
+def _run(
+    use: Callable[[Session], Awaitable[int]], *, client: ClientConfig, lease: str, **wanted: Any
+) -> int:
+    if not lease:
+        checked(wanted)
+    elif wanted["selector"] or wanted["exporter"]:
+        raise click.UsageError("--lease names the target; leave out -l and -n")
+    return asyncio.run(_used(client, lease, wanted, use))
 
 
 def checked(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -110,8 +124,12 @@ def checked(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _used(
-    known: ClientConfig, wanted: dict[str, Any], use: Callable[[Session], Awaitable[int]]
+    known: ClientConfig,
+    joined: str,
+    wanted: dict[str, Any],
+    use: Callable[[Session], Awaitable[int]],
 ) -> int:
+    """Use a target; ``joined`` is the name of its lease if that exists."""
     from bullpen.client.connection import Connection
     from bullpen.client.exporter import Exporter
     from bullpen.client.lease import Leases, Wanted
@@ -123,7 +141,13 @@ async def _used(
         async with Connection(known) as connection:
             leases = Leases(connection)
             progress.begin()
-            async with interruptible(leases.held(Wanted(**wanted), progress.tell)) as lease:
+            what = Wanted(**wanted)
+            getting = (
+                leases.joined(joined, timeout=what.timeout, progress=progress.tell)
+                if joined
+                else leases.held(what, progress.tell)
+            )
+            async with interruptible(getting) as lease:
                 progress.end()
                 async with (
                     Tunnel(known, dialling(connection, lease.name)).listening(socket),

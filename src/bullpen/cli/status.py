@@ -7,13 +7,19 @@ from typing import Any
 
 import click
 
+from bullpen.api import codec
+from bullpen.api.kinds.exporter import Exporter
 from bullpen.api.kinds.lease import Lease
 from bullpen.api.paths import Document
 from bullpen.api.printing import human_duration
+from bullpen.cli import added_columns
+from bullpen.cli.added_columns import Leases
 from bullpen.cli.connection import Api, resource_named
 from bullpen.cli.get import list_all
 from bullpen.cli.options import Exit, connected, output
 from bullpen.cli.output import echo_document, table
+from bullpen.core.exporters.target_state import target_state
+from bullpen.core.leases import lifecycle
 from bullpen.kit import times
 
 
@@ -38,7 +44,9 @@ def gather(api: Api) -> Document:
     """Everything ``status`` shows, as a document."""
     pools = [_pool(item) for item in _objects(api, "exportersets")]
     lasting = [_lasting_pool(item) for item in _objects(api, "virtualtargetpools")]
-    exporters = [_exporter(item) for item in _objects(api, "exporters")]
+    current = _objects(api, "leases", {"labelSelector": Lease.selected})
+    known = added_columns.by_name(current)
+    exporters = [_exporter(item, known.get) for item in _objects(api, "exporters")]
     providers = [provider(item) for item in _objects(api, "providerconfigs")]
     troubles = (
         ("pool", pools),
@@ -48,7 +56,6 @@ def gather(api: Api) -> Document:
     )
     found = (_problem(word, items) for word, items in troubles)
     problem = api.problem() or next(filter(None, found), "")
-    current = _objects(api, "leases", {"labelSelector": Lease.selected})
     leases = [_lease(item) for item in current if not _ended(item)]
     return {
         "healthy": not problem,
@@ -128,12 +135,16 @@ def _trouble(said: Document) -> Document:
     }
 
 
-def _exporter(item: Document) -> Document:
+def _exporter(item: Document, leases: Leases) -> Document:
     found = item.get("status") or {}
     stuck = _condition(found, "Stuck")
+    exporter = codec.decode_or_none(Exporter, item)
     return {
         **_named(item),
+        "state": target_state(exporter) if exporter is not None else "",
         "status": found.get("exporterStatus", ""),
+        "holder": added_columns.holder(exporter, leases) if exporter is not None else "",
+        "ends": _end(added_columns.held(exporter, leases)) if exporter is not None else "",
         "lease": (found.get("leaseRef") or {}).get("name", ""),
         "enabled": item.get("spec", {}).get("enabled", True),
         **_trouble({**stuck, "reason": "Stuck"} if stuck else {}),
@@ -161,9 +172,16 @@ def _lease(item: Document) -> Document:
         **_named(item),
         "client": item["spec"]["clientRef"]["name"],
         "exporter": (found.get("exporterRef") or {}).get("name", ""),
+        "ends": _end(codec.decode_or_none(Lease, item)),
         "reason": conditions[-1].get("reason", ""),
         "message": conditions[-1].get("message", ""),
     }
+
+
+def _end(lease: Lease | None) -> str:
+    """The time at which a lease ends; empty if that is not known."""
+    end = lifecycle.expires_at(lease) if lease is not None else None
+    return times.text(end) if end is not None else ""
 
 
 def _named(item: Document) -> Document:
@@ -190,16 +208,25 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Exporters",
         "exporters",
-        ("namespace", "name", "status", "lease", "enabled", "reason", "since"),
+        ("namespace", "name", "state", "holder", "ends", "enabled", "reason", "since"),
     ),
     (
         "Providers",
         "providers",
         ("namespace", "name", "provisioner", "instances", "message", "since"),
     ),
-    ("Leases", "leases", ("namespace", "name", "client", "exporter")),
+    ("Leases", "leases", ("namespace", "name", "client", "exporter", "ends")),
     ("Waiting", "waiting", ("namespace", "name", "client", "reason", "message")),
 )
+
+
+_HEADERS = {
+    "replicas": "all",
+    "readyReplicas": "ready",
+    "availableReplicas": "available",
+    "leasedReplicas": "leased",
+}
+"""Where a header is not the name of the field."""
 
 
 def text(report: Document, *, now: datetime) -> str:
@@ -210,7 +237,8 @@ def text(report: Document, *, now: datetime) -> str:
         rows = report[key]
         lines.append(f"\n{title}: {len(rows) or 'none'}")
         if rows:
-            lines.append(table(columns, [[_shown(row, c, now) for c in columns] for row in rows]))
+            headers = [_HEADERS.get(name, name) for name in columns]
+            lines.append(table(headers, [[_shown(row, c, now) for c in columns] for row in rows]))
     return "\n".join(lines)
 
 
@@ -218,4 +246,6 @@ def _shown(row: Document, column: str, now: datetime) -> object:
     """A cell; times as ages, as kubectl shows them."""
     if column == "since" and row[column]:
         return human_duration(now - times.parse(row[column]))
+    if column == "ends" and row[column]:
+        return added_columns.relative(times.parse(row[column]), now)
     return row[column]

@@ -18,7 +18,7 @@ from bullpen.cli.process_options import traced, tracing_from
     "--filename",
     "manifests",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     help="Apply this manifest once the service is running. May be repeated.",
 )
 @click.option(

@@ -66,6 +66,14 @@ class Leases:
             await asyncio.shield(asyncio.ensure_future(self._give_back(lease.name)))
 
     @contextlib.asynccontextmanager
+    async def joined(
+        self, name: str, *, timeout: timedelta, progress: Progress
+    ) -> AsyncIterator[HeldLease]:
+        """A lease that exists, once it has its exporter; it goes on afterwards."""
+        lease = await self._get(f"namespaces/{self.namespace}/leases/{name}")
+        yield await self.wait(lease, timeout=timeout, progress=progress)
+
+    @contextlib.asynccontextmanager
     async def withdrawn_on_error(self, wanted: Wanted) -> AsyncIterator[Any]:
         """A lease that is released only if waiting for it does not succeed."""
         lease = await self.create(wanted)
@@ -156,7 +164,7 @@ def judged(lease: Any) -> tuple[str, bool]:
     if ready is not None and ready.status == "True":
         return "", True
     if ready is not None:
-        raise LeaseRefused(f"the lease ended before it began: {ready.message or ready.reason}")
+        raise LeaseRefused(f"the lease has ended: {ready.message or ready.reason}")
     if pending is not None:
         return str(pending.message or pending.reason), False
     return "it begins later" if lease.begin_time.seconds else "no answer yet", False

@@ -51,25 +51,25 @@ class Tunnel:
         """``config`` says which certificates of routers to trust."""
         self._config = config
         self._dial = dial
+        self._serving: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        connections: set[asyncio.Future[None]] = set()
-
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connection = asyncio.ensure_future(self._serve(reader, writer))
-            connections.add(connection)
-            connection.add_done_callback(connections.discard)
-
-        server = await asyncio.start_unix_server(accept, path, limit=FRAME_BYTES_MAX)
+        """Accept connections at ``path``; those that are open in the end are closed."""
+        server = await asyncio.start_unix_server(self._accept, path, limit=FRAME_BYTES_MAX)
         try:
             yield
         finally:
             server.close()
-            # asyncio would report those that it has to cancel itself as errors.
-            for connection in tuple(connections):
-                connection.cancel()
-            await asyncio.gather(*connections, return_exceptions=True)
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: the server would report the cancellation of its task as an error.
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -39,6 +39,18 @@ Point = tuple[datetime, tuple[float, ...]]
 """From this time on, the figures had these values."""
 
 
+def totals(points: Sequence[Point], *, start: datetime, end: datetime) -> tuple[float, ...]:
+    """Each figure times the seconds for which it had its value, between two moments."""
+    if not points:
+        return ()
+    found = [0.0] * len(points[0][1])
+    ends = [moment for moment, _ in points[1:]] + [end]
+    for (begin, values), until in zip(points, ends, strict=True):
+        seconds = max(0.0, (min(until, end) - max(begin, start)).total_seconds())
+        found = [total + value * seconds for total, value in zip(found, values, strict=True)]
+    return tuple(found)
+
+
 class Buckets:
     """The figures at one resolution."""
 

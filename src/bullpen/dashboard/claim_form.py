@@ -16,6 +16,7 @@ from bullpen.dashboard.client_calls import ClientCalls
 from bullpen.dashboard.lease_actions import (
     DEFAULT_DURATION,
     answered,
+    begin_of,
     decoded,
     duration_of,
     object_path,
@@ -117,11 +118,9 @@ def spec_of(wanted: WantedClaim) -> Document:
     }
     if wanted.same:
         spec["constraints"] = [{"matchAttribute": wanted.same}]
-    if wanted.begin:
-        try:
-            spec["beginTime"] = times.text(times.parse(wanted.begin))
-        except ValueError as error:
-            raise BadRequest(f"begin: {error}") from None
+    begin = begin_of(wanted.begin)
+    if begin is not None:
+        spec["beginTime"] = times.text(begin)
     return spec
 
 

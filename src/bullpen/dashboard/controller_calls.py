@@ -72,6 +72,8 @@ class ControllerCalls:
         )
         if wanted.duration is not None:
             lease.duration.FromTimedelta(wanted.duration)
+        if wanted.begin is not None:
+            lease.begin_time.FromDatetime(wanted.begin)
         request = client_pb2.CreateLeaseRequest(parent=_parent(client), lease=lease)
         made = await self._call(person, client, "CreateLease", request)
         return str(made.name).rpartition("/")[2]

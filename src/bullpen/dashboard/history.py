@@ -20,7 +20,7 @@ from bullpen.controllers.leases.lease_counter import Counted, LeaseCounter
 from bullpen.controllers.views import Views
 from bullpen.core.leases.lease_figures import Assigned
 from bullpen.core.leases.recent_waits import RecentWaits, Wait, WaitSummary
-from bullpen.core.time_series import COARSE, FINE, Buckets, Point, TimeSeries
+from bullpen.core.time_series import COARSE, FINE, Buckets, Point, TimeSeries, totals
 from bullpen.dashboard import rows
 from bullpen.dashboard.rows import Row, pool_row_name
 from bullpen.errors import Refused
@@ -130,10 +130,13 @@ class History:
         resolution = COARSE if month else FINE
         now = self._clock.now()
         points = (kept.sizes.coarse if month else kept.sizes.fine).points(now)
+        start = now - resolution.span
+        seconds = dict(zip(FIGURES, totals(points, start=start, end=now), strict=False))
         return {
             "waits": _waits(kept.waits.summary(now)),
             "figures": FIGURES,
-            "from": (now - resolution.span).timestamp(),
+            "seconds": {figure: seconds.get(figure, 0.0) for figure in ("leased", "warm")},
+            "from": start.timestamp(),
             "to": now.timestamp(),
             "since": None if self._save is not None else self._began.timestamp(),
             "points": [[moment.timestamp(), *values] for moment, values in points],

@@ -8,7 +8,7 @@ API server, as kubectl does, and needs the rights for it there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from bullpen.dashboard.object_requests import ObjectRequests
 from bullpen.dashboard.people import Person
 from bullpen.dashboard.recording import Recorder
 from bullpen.errors import BadRequest
-from bullpen.kit import durations
+from bullpen.kit import durations, times
 from bullpen.kit.clock import Clock
 from bullpen.kit.ids import Ids
 from bullpen.kit.selectors import parse_labels
@@ -46,6 +46,8 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     selector: str = ""
     exporter: str = ""
     duration: str = DEFAULT_DURATION
+    begin: str = ""
+    """An RFC 3339 time; empty for as soon as possible."""
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,28 +74,34 @@ class LeaseActions:
 
     async def create(self, request: Request, person: Person) -> Response:
         wanted: Wanted = decoded(request.body, Wanted)
-        duration = duration_of(wanted.duration)
+        duration, begin = duration_of(wanted.duration), begin_of(wanted.begin)
         client = person.client(wanted.namespace, wanted.client)
         if client is not None:
             asked = LeaseRequest(
-                selector=wanted.selector, exporter=wanted.exporter, duration=duration, tags={}
+                selector=wanted.selector,
+                exporter=wanted.exporter,
+                duration=duration,
+                begin=begin,
+                tags={},
             )
             name = await self.client_calls.create_lease(person, client, asked)
             return answered(
                 self.recorder, request, person, Lease, wanted.namespace, name, status=201
             )
-        document = self._document(wanted, duration)
+        document = self._document(wanted, duration, begin)
         return await self.object_requests.respond(
             object_request(request, "POST", object_path(Lease, wanted.namespace), encode(document)),
             person,
         )
 
-    def _document(self, wanted: Wanted, duration: timedelta) -> Document:
+    def _document(self, wanted: Wanted, duration: timedelta, begin: datetime | None) -> Document:
         spec: Document = {
             "clientRef": {"name": wanted.client},
             "duration": durations.text(duration),
             "selector": selector_document(wanted.selector),
         }
+        if begin is not None:
+            spec["beginTime"] = times.text(begin)
         if wanted.exporter:
             spec["exporterRef"] = {"name": wanted.exporter}
         return {
@@ -209,6 +217,16 @@ def _spec(change: Change) -> Document:
 def _lease_spec(change: Change) -> Document:
     """An end time would win over the duration, so it is removed."""
     return {**_spec(change), "endTime": None} if change.duration else _spec(change)
+
+
+def begin_of(text: str) -> datetime | None:
+    """The begin time of a form; None if it is empty."""
+    if not text:
+        return None
+    try:
+        return times.parse(text)
+    except ValueError as error:
+        raise BadRequest(f"begin: {error}") from None
 
 
 def duration_of(text: str) -> timedelta:

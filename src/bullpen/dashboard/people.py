@@ -34,6 +34,9 @@ from bullpen.identity.subjects import Role
 CLIENTS_MAX = 200
 """Clients that a person is offered to act as."""
 
+ADMINISTRATOR = "default"
+"""The client that ``bullpen up`` makes for whoever runs it."""
+
 ASKED_MAX = 200
 """Clients of others about whose token alone is asked whether a person may read it."""
 
@@ -178,13 +181,19 @@ class People:
     async def acting_clients(self, person: Person) -> list[Client]:
         """The clients a person may act as, their own first; at most ``CLIENTS_MAX``.
 
+        Of others', the one that a service makes for its administrator comes first.
+
         Rights to single Secrets are looked for at the first ``ASKED_MAX`` clients only.
         """
         found = list(person.clients)
         known = {id(client) for client in found}
         others: Iterable[Client] = sorted(
             (client for client in self._views.clients.all() if id(client) not in known),
-            key=lambda client: (client.metadata.namespace, client.metadata.name),
+            key=lambda client: (
+                client.metadata.name != ADMINISTRATOR,
+                client.metadata.namespace,
+                client.metadata.name,
+            ),
         )
         reads_all: dict[str, bool] = {}
         asked = 0

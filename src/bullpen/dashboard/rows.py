@@ -59,6 +59,8 @@ def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str
     if lease is not None:
         row["holder"] = lifecycle.holder(lease)
         row["until"] = _time(lifecycle.expires_at(lease))
+    if presence.stuck(exporter):
+        row["stuck"] = True
     message = _target_message(exporter)
     if message:
         row["message"] = message
@@ -123,7 +125,7 @@ def lease_row(lease: Lease, *, now: datetime) -> Row:
         "wanted": wanted(lease),
         "target": held.name if held else "",
         "created": _time(lease.metadata.creation_timestamp),
-        "begin": _time(status.begin_time or spec.begin_time),
+        "begin": _time(status.begin_time or lifecycle.begins_at(spec)),
         "end": _time(status.end_time or lifecycle.expires_at(lease)),
         "seconds": _seconds(lifecycle.lasts(lease, now=now)),
         "priority": status.priority,
@@ -311,6 +313,8 @@ def provider_row(found: ProviderConfig) -> Row:
                 "drain": host.drain,
                 "answering": host.answering,
                 "error": host.error,
+                "cpu": host.cpu_percent,
+                "memory": host.memory_percent,
             }
             for host in status.hosts
         ],

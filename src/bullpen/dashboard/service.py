@@ -30,12 +30,14 @@ from bullpen.dashboard.feed import Feed, Reader
 from bullpen.dashboard.history import History
 from bullpen.dashboard.lease_actions import LeaseActions
 from bullpen.dashboard.object_requests import ObjectRequests
+from bullpen.dashboard.own_machine import OwnMachine
 from bullpen.dashboard.pages import PREFIX, Pages
 from bullpen.dashboard.people import People, Person, Scope
 from bullpen.dashboard.recording import Recorder
-from bullpen.dashboard.rows import CLAIM, LEASE, POOL, TARGET, Row
+from bullpen.dashboard.rows import CLAIM, LEASE, POOL, PROVIDER, TARGET, Row
 from bullpen.dashboard.sessions import Sessions
 from bullpen.dashboard.sign_in import ISSUERS, SignIn, session_of
+from bullpen.dashboard.target_logs import TargetLogs
 from bullpen.errors import Forbidden, LabError, MethodNotAllowed, NotFound, Unauthorized
 from bullpen.identity.code_flow import CodeFlow
 from bullpen.kit.clock import Clock
@@ -70,6 +72,8 @@ class Parts:
     consoles: Consoles
     history: History
     audit_trail: AuditTrail
+    target_logs: TargetLogs
+    own_machine: OwnMachine | None
     client_calls: ClientCalls
     recorder: Recorder
     pages: Pages
@@ -173,14 +177,16 @@ class Dashboard:
                 return await self._matches(request, person)
             case ["history", namespace, kind, name]:
                 return await self._history_of(request, person, namespace, f"{kind}/{name}")
+            case ["machine"]:
+                return await self._machine(person)
             case ["classes"]:
                 return await self._parts.claim_form.classes(person)
             case ["timeline"]:
                 return await self._timeline(request, person)
             case ["audit"]:
                 return await self._audit(request, person)
-            case ["targets", namespace, name]:
-                return await self._target(person, namespace, name)
+            case ["targets", namespace, name, *part] if part in ([], ["log"]):
+                return await self._target(person, namespace, name, log=bool(part))
             case ["consoles", namespace, name]:
                 return await self._console_requests.show(request, person, (namespace, name))
             case ["consoles", namespace, name, "screen"]:
@@ -262,6 +268,14 @@ class Dashboard:
         month = request.query.get("range", "") == "month"
         return json_response(self._parts.history.of(namespace, name, month=month))
 
+    async def _machine(self, person: Person) -> Response:
+        """The machine of the service; null if it runs no instances."""
+        scope = await self._parts.people.scope(person)
+        if PROVIDER not in scope.everywhere:
+            raise Forbidden("you may not see hosts: list providerconfigs in all namespaces")
+        own = self._parts.own_machine
+        return json_response({"machine": own.row() if own is not None else None})
+
     async def _audit(self, request: Request, person: Person) -> Response:
         if not await self._parts.people.may(person, audit_trail.RIGHT):
             raise Forbidden("you may not read the audit log: list events.audit.k8s.io")
@@ -270,12 +284,14 @@ class Dashboard:
         events = await trail.recent(who, what)
         return json_response({"events": events, "elsewhere": trail.elsewhere})
 
-    async def _target(self, person: Person, namespace: str, name: str) -> Response:
+    async def _target(self, person: Person, namespace: str, name: str, *, log: bool) -> Response:
         parts = self._parts
         scope = await parts.people.scope(person)
         exporter = parts.views.exporters.get(namespace, name)
         if exporter is None or not scope.sees(TARGET, namespace):
             raise NotFound(f"there is no target {name} in namespace {namespace}")
+        if log:
+            return json_response({"text": await parts.target_logs.tail(person, (namespace, name))})
         history = await self._history(namespace, name) if scope.sees(LEASE, namespace) else []
         return json_response(rows.target_detail(exporter, history, now=parts.clock.now()))
 
@@ -286,13 +302,12 @@ class Dashboard:
         return found[-HISTORY_MAX:][::-1]
 
     async def _timeline(self, request: Request, person: Person) -> Response:
-        """The newest leases of a namespace that have or had a target, oldest first."""
+        """The newest ended leases of a namespace that had a target, oldest first."""
         namespace = request.query.get("namespace", "")
         scope = await self._parts.people.scope(person)
         if not scope.sees(LEASE, namespace):
             raise NotFound(f"there is no namespace {namespace} whose leases you may see")
         found = await self._parts.ended_leases.of(namespace)
-        found += [each for each in self._parts.views.leases.all(namespace) if _held(each)]
         now = self._parts.clock.now()
         return json_response({"leases": [rows.lease_row(each, now=now) for each in found]})
 

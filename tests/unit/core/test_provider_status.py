@@ -18,6 +18,8 @@ from bullpen.core.conditions import get
 from bullpen.core.targets import backends, provider_status
 from bullpen.core.targets.backends import (
     BackendLimits,
+    HostLoad,
+    HostState,
     Inventory,
     Listing,
     Machine,
@@ -70,6 +72,26 @@ def test_the_quota_of_the_provider_is_shown() -> None:
     assert found.quota is not None
     assert (found.quota.instances, found.quota.used) == (8, 3)
     assert status(LISTED).quota is None
+
+
+def test_the_load_of_a_host_is_reported_in_steps_and_does_not_flutter() -> None:
+    """Each report is a write, and a write is a reason to look again."""
+    reported: list[tuple[int | None, int | None]] = []
+    config = ProviderConfig(spec=ProviderConfigSpec(provisioner="p"))
+    for cpu, memory in ((34, 57), (35, 61), (44, 55), (45, 70), (38, 69), (230, 71)):
+        host = HostState(
+            name="one", address="a", slots=1, used=0, drain=False, answers=True, error="",
+            load=HostLoad(cpu=cpu, memory=memory),
+        )  # fmt: skip
+        seen = ProviderView(config=config, listing=replace(LISTED, hosts=(host,)))
+        config = replace(config, status=provider_status.status(seen, now=EPOCH))
+        (shown,) = config.status.hosts
+        reported.append((shown.cpu_percent, shown.memory_percent))
+    assert reported == [(30, 60), (30, 60), (40, 60), (40, 70), (40, 70), (230, 70)]
+    silent = replace(host, load=None)
+    seen = ProviderView(config=config, listing=replace(LISTED, hosts=(silent,)))
+    (shown,) = provider_status.status(seen, now=EPOCH).hosts
+    assert (shown.cpu_percent, shown.memory_percent) == (None, None)
 
 
 def test_one_that_does_not_answer_says_why() -> None:

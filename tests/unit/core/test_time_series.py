@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bullpen.core.time_series import COARSE, FINE, Buckets, TimeSeries
+from bullpen.core.time_series import COARSE, FINE, Buckets, TimeSeries, totals
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -47,6 +47,13 @@ def test_a_clock_that_is_set_back_loses_no_sample_and_breaks_no_order() -> None:
     buckets.add(at(2), (3,))
     buckets.add(at(11), (5,))
     assert buckets.points(at(11)) == [(at(10), (2,)), (at(11), (5,))]
+
+
+def test_totals_count_values_for_as_long_as_they_lasted_within_the_range() -> None:
+    points = [(at(0), (2.0, 1.0)), (at(10), (5.0, 0.0)), (at(20), (0.0, 3.0))]
+    assert totals(points, start=at(5), end=at(22)) == (60 * (2 * 5 + 5 * 10), 60 * (5 + 3 * 2))
+    assert totals(points, start=at(21), end=at(22)) == (0, 60 * 3)
+    assert totals([], start=at(0), end=at(1)) == ()
 
 
 @given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 5)), max_size=300))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -56,6 +57,28 @@ def test_samples_of_a_pool_become_its_history_and_survive_a_restart() -> None:
                 assert shown["points"][0][1:] == [0, 0, 0, 0, 4]
         span = shown["to"] - shown["from"]
         assert span == timedelta(days=31).total_seconds()
+
+    DashboardWorld().run(story)
+
+
+def test_it_says_how_long_targets_were_leased_and_idle() -> None:
+    async def story(world: DashboardWorld) -> None:
+        made = await world.objects.create(pool("a"))
+        status = replace(made.status, ready_replicas=3, available_replicas=2, leased_replicas=1)
+        await world.objects.update_status(replace(made, status=status))
+        found = History(world.lab.views, world.lab.lease_counter, clock=world.clock, save=print)
+        await asyncio.sleep(1)
+        began = world.clock.now()
+        running = asyncio.ensure_future(found.run())
+        await asyncio.sleep(600)
+        shown = found.of("default", "ExporterSet/a", month=False)
+        assert shown["points"][0][0] <= began.timestamp()
+        seconds = world.clock.now().timestamp() - shown["points"][0][0]
+        assert shown["seconds"] == {"leased": seconds, "warm": 2 * seconds}
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        nothing = found.of("default", "ExporterSet/none", month=True)
+        assert nothing["seconds"] == {"leased": 0, "warm": 0}
 
     DashboardWorld().run(story)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bullpen.api import codec
+from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.deviceclaim import DeviceClaim
 from bullpen.api.kinds.lease import ENDED_LABEL, Lease, LeaseSpec, LeaseStatus
 from bullpen.api.kinds.providerconfig import (
@@ -18,9 +19,10 @@ from bullpen.api.kinds.providerconfig import (
     ProviderConfigStatus,
     ProviderHost,
 )
-from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.api.meta import Condition, ConditionStatus, LocalObjectReference, ObjectMeta
 from bullpen.dashboard import ended_leases, feed
 from bullpen.dashboard.feed import Changes
+from bullpen.kit import times
 from support.dashboard_world import (
     ADMIN_TOKEN,
     API,
@@ -233,7 +235,43 @@ def test_who_may_read_a_clients_token_may_act_as_that_client() -> None:
     told(story)
 
 
+def test_an_administrator_is_offered_the_client_of_the_service_first() -> None:
+    """Who signs in with the printed link leases as that client."""
+
+    async def story(world: DashboardWorld) -> None:
+        for name in ("aaron", "default", "zoe"):
+            meta = ObjectMeta(name=name, namespace="default")
+            await world.objects.create(Client(metadata=meta))
+        await asyncio.sleep(1)
+        admin = await world.browser(ADMIN_TOKEN)
+        clients = (await admin.call("GET", "session")).document["clients"]
+        assert [each["name"] for each in clients] == ["default", "aaron", "alice", "bob", "zoe"]
+
+    told(story)
+
+
 # The stream
+
+
+def test_a_target_that_does_not_come_back_after_its_lease_says_so() -> None:
+    async def story(world: DashboardWorld) -> None:
+        made = await world.make_exporter("e1")
+        said = Condition(
+            type="Stuck",
+            status=ConditionStatus.TRUE,
+            reason="NotAvailable",
+            message="for 5 min",
+            last_transition_time=world.clock.now(),
+        )
+        status = replace(made.status, conditions=(*made.status.conditions, said))
+        await world.objects.update_status(replace(made, status=status))
+        await asyncio.sleep(1)
+        async with (await world.browser(VIEW_TOKEN)).stream() as events:
+            _, data = await events.next()
+            (row,) = data["rows"]["target"]
+            assert (row["stuck"], row["message"]) == (True, "for 5 min")
+
+    told(story)
 
 
 def test_the_stream_begins_with_a_snapshot_and_goes_on_with_changes() -> None:
@@ -383,6 +421,24 @@ def test_a_client_creates_extends_transfers_and_releases_its_lease() -> None:
         assert (await world.lease(name)).spec.release
         recorded = [e.target.name for e in world.audit.events if e.target is not None]
         assert recorded == [name, name, name]
+
+    told(story)
+
+
+def test_a_lease_is_booked_for_later() -> None:
+    async def story(world: DashboardWorld) -> None:
+        begin = world.clock.now().replace(microsecond=0) + timedelta(hours=3)
+        body = {"namespace": "default", "selector": "board=x", "begin": times.text(begin)}
+        for token, client in ((client_token("alice"), "alice"), (ADMIN_TOKEN, "bob")):
+            browser = await world.browser(token)
+            made = await browser.call("POST", "leases", {**body, "client": client})
+            assert made.status == 201, made.body
+            lease = await world.lease(made.document["metadata"]["name"])
+            assert (lease.spec.begin_time, lease.spec.client_ref.name) == (begin, client)
+            wrong = await browser.call(
+                "POST", "leases", {**body, "client": client, "begin": "soon"}
+            )
+            assert (wrong.status, b"begin" in wrong.body) == (400, True)
 
     told(story)
 
@@ -543,9 +599,30 @@ def test_the_timeline_and_the_page_of_a_target_show_ended_leases() -> None:
             made = await world.objects.create(Lease(metadata=meta, spec=spec))
             status = LeaseStatus(exporter_ref=target, ended=True)
             await world.objects.update_status(replace(made, status=status))
+        begin = world.clock.now() + timedelta(hours=2)
+        await world.objects.create(
+            Lease(
+                metadata=ObjectMeta(name="later", namespace="default"),
+                spec=LeaseSpec(
+                    client_ref=LocalObjectReference(name="bob"),
+                    exporter_ref=LocalObjectReference(name="e1"),
+                    end_time=begin + timedelta(hours=1),
+                    duration=timedelta(hours=1),
+                ),
+            )
+        )
         await asyncio.sleep(0.1)
         found = (await alice.call("GET", "timeline?namespace=default")).document["leases"]
         assert [(x["name"], x["target"], x["phase"]) for x in found] == [("had-one", "e1", "ended")]
+        async with alice.stream() as events:
+            _, data = await events.next()
+            (open_,) = data["rows"]["lease"]
+            assert (open_["name"], open_["phase"], open_["wanted"]) == (
+                "later",
+                "scheduled",
+                "name=e1",
+            )
+            assert open_["begin"] == times.text(begin)
         detail = (await alice.call("GET", "targets/default/e1")).document
         assert [x["name"] for x in detail["history"]] == ["had-one"]
         assert (await alice.call("GET", "timeline?namespace=other")).status == 404

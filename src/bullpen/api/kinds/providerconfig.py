@@ -93,6 +93,16 @@ class ProviderHost(Struct):
     error: str = field(
         default="", metadata=about("Why it cannot be used; empty if it can, or was not asked yet.")
     )
+    cpu_percent: int | None = field(
+        default=None,
+        metadata=about(
+            "Processes that ran or waited in the last minute, for each 100 processors; in steps of"
+            " 10."
+        ),
+    )
+    memory_percent: int | None = field(
+        default=None, metadata=about("Share of its memory that is in use; in steps of 10.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

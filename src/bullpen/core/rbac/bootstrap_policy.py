@@ -100,8 +100,12 @@ def _reader_rules() -> Iterable[PolicyRule]:
         groups.setdefault(resource.group, []).extend(names)
     for group, found in groups.items():
         yield _rule(group, *found, verbs=READ)
+    yield _LOGS
     yield PolicyRule(verbs=("get",), non_resource_urls=(ALL,))
 
+
+_LOGS = _rule(JUMPSTARTER, "exporters/log", verbs=("get",))
+"""What the dashboard shows of the logs of instances; no path of the API server has them."""
 
 _LASTING = ("virtualdisks", "virtualtargets", "virtualtargetpools")
 _POOLS = ("exportersets", "virtualtargetpools")
@@ -121,6 +125,7 @@ CLUSTER_ROLES = (
             _rule("", "configmaps", "events", "namespaces", "serviceaccounts", verbs=READ),
             _rule("coordination.k8s.io", "leases", verbs=READ),
             _rule(JUMPSTARTER, *_LAB, *(f"{name}/status" for name in _LAB), verbs=READ),
+            _LOGS,
             _rule(
                 VIRTUAL,
                 "exportersets",

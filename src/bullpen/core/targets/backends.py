@@ -130,6 +130,17 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """How busy a host is, in percent."""
+
+    cpu: int
+    """Processes that run or wait for a processor, for each processor; above 100 if some wait."""
+
+    memory: int
+    """Memory that is not available without swapping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """One host of a backend that has hosts, as its status shows it."""
 
@@ -140,6 +151,7 @@ class HostState:
     drain: bool
     answers: bool
     error: str
+    load: HostLoad | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from bullpen.core.targets.backends import LOST_AFTER, HostState
+from bullpen.core.targets.backends import LOST_AFTER, HostLoad, HostState
 from bullpen.core.targets.instances import ExitReason, Instance, InstancePhase
 
 Key = tuple[str, str]
@@ -76,6 +76,8 @@ class HostView:
     """When it was first asked without an answer after its last one; None while it answers."""
 
     error: str = ""
+    load: HostLoad | None = None
+    """As last seen; None if its agent does not say."""
 
     @property
     def answers(self) -> bool:
@@ -96,6 +98,7 @@ class HostView:
             drain=self.drain,
             answers=self.answers,
             error=self.error,
+            load=self.load if self.answers else None,
         )
 
 

@@ -24,7 +24,14 @@ from bullpen.api.kinds.providerconfig import (
 from bullpen.api.meta import ObjectMeta
 from bullpen.core import conditions
 from bullpen.core.targets import backends
-from bullpen.core.targets.backends import BackendLimits, Key, Listing, Machine, MachineState
+from bullpen.core.targets.backends import (
+    BackendLimits,
+    HostState,
+    Key,
+    Listing,
+    Machine,
+    MachineState,
+)
 
 RECORD = "virtualtarget.jumpstarter.dev/provider-in-use"
 """Finalizer: this backend may hold something of ours."""
@@ -34,6 +41,9 @@ PLACE = "virtualtarget.jumpstarter.dev/provider-place"
 
 POLL = timedelta(seconds=10)
 """How often a backend is listed."""
+
+LOAD_STEP = 10
+"""A host's load is reported when it has changed by so many points, not with each listing."""
 
 POLL_BUSY = timedelta(seconds=2)
 """How often it is listed while a machine starts, stops or ends."""
@@ -140,6 +150,7 @@ def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
         now=now,
     )
     used = on_record(config.metadata)
+    known = {host.name: host for host in config.status.hosts}
     held = len(listing.machines)
     found = conditions.condition(
         found,
@@ -187,20 +198,34 @@ def status(seen: ProviderView, *, now: datetime) -> ProviderConfigStatus:
         quota=_quota(listing),
         hourly_cost=f"{backends.spend(listing):.2f}" if listing.begun is not None else "",
         hosts=tuple(
-            ProviderHost(
-                name=host.name,
-                address=host.address,
-                slots=host.slots,
-                used=host.used,
-                drain=host.drain,
-                answering=host.answers,
-                error=host.error,
-            )
+            _host(host, known.get(host.name, ProviderHost(name=host.name)))
             for host in listing.hosts
         ),
         last_error=listing.error,
         conditions=found,
     )
+
+
+def _host(host: HostState, before: ProviderHost) -> ProviderHost:
+    load = host.load
+    return ProviderHost(
+        name=host.name,
+        address=host.address,
+        slots=host.slots,
+        used=host.used,
+        drain=host.drain,
+        answering=host.answers,
+        error=host.error,
+        cpu_percent=_stepped(load.cpu, before.cpu_percent) if load else None,
+        memory_percent=_stepped(load.memory, before.memory_percent) if load else None,
+    )
+
+
+def _stepped(value: int, before: int | None) -> int:
+    """A load to report: what was reported before, unless it has changed by a step."""
+    if before is not None and abs(value - before) < LOAD_STEP:
+        return before
+    return round(value / LOAD_STEP) * LOAD_STEP
 
 
 def _is_owned(machine: Machine, owners: Mapping[Key, str]) -> bool:

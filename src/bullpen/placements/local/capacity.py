@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bullpen.core.targets.backends import HostLoad
 from bullpen.placements.base import Needs
 
 INSTANCES_MAX = 500
@@ -78,6 +79,15 @@ def host_limits(*, instances: int = INSTANCES_MAX) -> Limits:
         instances=instances,
         memory_bytes=int(_meminfo("MemTotal") * MEMORY_SHARE),
         cpus=(os.cpu_count() or 1) * CPU_SHARES_PER_CORE,
+    )
+
+
+def host_load() -> HostLoad:
+    """How busy this machine has been in the last minute, and its memory now."""
+    processes, _, _ = os.getloadavg()
+    available = _meminfo("MemAvailable") / _meminfo("MemTotal")
+    return HostLoad(
+        cpu=round(100 * processes / (os.cpu_count() or 1)), memory=round(100 * (1 - available))
     )
 
 

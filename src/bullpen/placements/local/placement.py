@@ -260,6 +260,10 @@ class LocalPlacement:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
+    def capacity(self) -> tuple[Usage, Limits]:
+        """What is promised to instances, of what there is."""
+        return self._usage(), self._limits
+
     # Starting
 
     def _usage(self) -> Usage:

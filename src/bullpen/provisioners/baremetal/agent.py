@@ -28,7 +28,7 @@ from bullpen.kit.clock import Clock, SystemClock
 from bullpen.kit.ids import RandomIds
 from bullpen.placements.base import Key
 from bullpen.placements.local import layout, processes
-from bullpen.placements.local.capacity import host_limits
+from bullpen.placements.local.capacity import host_limits, host_load
 from bullpen.placements.local.connection import ZygoteSettings
 from bullpen.placements.local.layout import Layout
 from bullpen.placements.local.placement import LocalPlacement, LocalSettings
@@ -159,8 +159,9 @@ class Agent:
         assert not isinstance(command, Finish)
         if isinstance(command, List):
             found = await self._provisioner.observe_all()
-            problem = self._placement.problem
-            self._send(writer, Listed(id=command.id, instances=found, problem=problem))
+            problem, load = self._placement.problem, host_load()
+            listed = Listed(id=command.id, instances=found, problem=problem, load=load)
+            self._send(writer, listed)
             return
         try:
             instance = await self._perform(command)

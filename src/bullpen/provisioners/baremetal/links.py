@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bullpen.core.targets.backends import HostLoad
 from bullpen.core.targets.hosts import Placed
 from bullpen.placements.base import InstanceSpec, Key
 from bullpen.provisioners.baremetal.parameters import HostParameters
@@ -18,6 +19,9 @@ class HostLink(Protocol):
 
     Calls raise ``Unreachable`` if no answer comes, else what the agent raises.
     """
+
+    load: HostLoad | None
+    """How busy the host was at the last listing; None if its agents do not say."""
 
     async def list_instances(self) -> tuple[Instance, ...]:
         """Every instance of every agent of this lab there."""

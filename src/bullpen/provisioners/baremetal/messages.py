@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bullpen.core.targets.backends import HostLoad
 from bullpen.core.targets.instances import Instance
 from bullpen.errors import LabError, NoCapacity, ProgramMissing, Refused, StorageFailed, Unreachable
 from bullpen.placements.base import InstanceSpec, Key
@@ -85,6 +86,7 @@ class Listed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     id: int
     instances: tuple[Instance, ...]
     problem: str = ""
+    load: HostLoad | None = None
 
 
 class Changed(msgspec.Struct, tag=True, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from bullpen.core.targets import hosts
-from bullpen.core.targets.backends import Listing, Machine, MachineState, Quota
+from bullpen.core.targets.backends import HostLoad, Listing, Machine, MachineState, Quota
 from bullpen.core.targets.hosts import Chosen, Full, HostView, Placed, Silent, Unsuitable
 from bullpen.errors import Cause, LabError, NoCapacity, Refused, Unreachable
 from bullpen.kit.clock import Clock
@@ -44,6 +44,7 @@ class Host:
     listed: bool = False
     silent_since: timedelta | None = None
     error: str = ""
+    load: HostLoad | None = None
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One connection attempt at a time."""
 
@@ -61,6 +62,7 @@ class Host:
             listed=self.listed,
             silent_since=self.silent_since,
             error=self.error,
+            load=self.load,
         )
 
     def silence(self, error: str, *, now: timedelta) -> None:
@@ -216,6 +218,7 @@ class HostsProvisioner:
                 host.silence(error.message, now=self._clock.steady())
             else:
                 host.listed, host.silent_since, host.error = True, None, ""
+                host.load = host.link.load
                 gone = set(host.instances) - {each.key for each in found}
                 host.instances = {each.key: each for each in found}
                 for key in gone:

@@ -21,6 +21,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
+from bullpen.core.targets.backends import HostLoad
 from bullpen.errors import LabError, Refused, Unreachable
 from bullpen.kit.ids import Ids
 from bullpen.placements.base import InstanceSpec, Key
@@ -371,6 +372,7 @@ class SshLink:
         """The agent of this version; empty while the host is drained and has none."""
 
         self._holders: dict[Key, str] = {}
+        self.load: HostLoad | None = None
         self._over = False
 
     async def open(self, name: str, command: str, *, own: bool = False) -> None:
@@ -409,6 +411,7 @@ class SshLink:
             if answer.problem:
                 raise Unreachable(answer.problem)
             found += answer.instances
+            self.load = answer.load or self.load
             self._holders |= {each.key: name for each in answer.instances}
         return tuple(sorted(found, key=lambda each: each.key))
 
