@@ -31,10 +31,12 @@ test-tools: setup ## What only tests need: Chromium, Prometheus, clients of Core
 	@$(BIN)/python scripts/pages dev
 
 # Properties are tried on more examples than in `make check`. Real processes wait much of their time,
-# so more tests run than there are processors.
+# so more of them run than there are processors. Labs run before them and not beside them: tests that
+# fork programs and tests with event loops of their own share no process, because gRPC bears neither.
 test: setup test-tools ## Everything: the fast half, then whole labs, real processes, crashes and clients
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-repeatable} $(MAKE) --no-print-directory check
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m "(lab or slow or real) and not quiet" $(T)
+	$(PYTEST) -n 2 --dist worksteal -m "(lab or slow) and not real" $(T)
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m "real and not quiet" $(T)
 	$(PYTEST) -m quiet $(T:tests=tests/real)
 
 lint: setup ## Style and format

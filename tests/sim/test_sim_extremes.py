@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from bullpen.sim.extremes import at_extremes
 from bullpen.sim.operators import GROUP, object_of
 from bullpen.sim.schema_extremes import extremes_of, with_value
@@ -38,6 +40,11 @@ def test_a_value_is_put_where_nothing_was() -> None:
     changed = with_value({"size": 1}, SCHEMA, ("below", "on"), True)
     assert changed == {"size": 1, "below": {"on": True}}
     assert with_value(changed, SCHEMA, ("list", 0), 3)["list"] == [3]
+
+
+@pytest.mark.parametrize("before", [None, "x", [None]])
+def test_a_value_replaces_what_can_have_no_fields(before: Any) -> None:
+    assert with_value({"below": before}, SCHEMA, ("below", "on"), True) == {"below": {"on": True}}
 
 
 def test_few_fields_change_and_the_original_stays() -> None:

@@ -121,14 +121,13 @@ def with_value(base: dict[str, Json], schema: Json, path: Path, value: Json) -> 
     for step, following in itertools.pairwise(path):
         schema = _part(schema, step)
         fresh = [] if isinstance(following, int) else _minimal(schema)
-        if isinstance(step, int):
-            if len(place) <= step:
-                place.append(fresh)
-            place = place[step]
-        else:
-            if not isinstance(place.get(step), dict | list):
-                place[step] = fresh
-            place = place[step]
+        if isinstance(step, int) and len(place) <= step:
+            place.append(fresh)
+        elif isinstance(step, str) and step not in place:
+            place[step] = fresh
+        if not isinstance(place[step], list if isinstance(following, int) else dict):
+            place[step] = fresh
+        place = place[step]
     last = path[-1]
     if isinstance(last, int) and len(place) <= last:
         place.append(value)
