@@ -144,7 +144,11 @@ async def targets(service: Service, data: Path, **chosen: Any) -> AsyncIterator[
 
 
 def exporter_config(service: Service, name: str) -> str:
+    """The config of an exporter, which is made anew if a test is run a second time."""
     path = service.home / f"{name}.yaml"
+    if path.exists():
+        service.bullpen("delete", f"exporter/{name}")
+        path.unlink()
     service.bullpen("exporter", "create", name, "-l", f"target={name}", "--out", str(path))
     return path.read_text()
 
