@@ -46,11 +46,9 @@ def test_a_constraint_on_one_request_leaves_the_others_alone() -> None:
     async def story(world: LabWorld) -> None:
         await with_sites(world)
         async with lab(world, *BOARDS):
-            apart = [{"distinctAttribute": "site", "requests": ["x"]}]
-            await make_claim(world, "c", request("x", 2), request("y"), constraints=apart)
-            found = placed(await allocated(world))
-            assert {BOARDS[name] for name in found["x"]} == {"brno", "prague"}
-            assert {BOARDS[name] for name in found["y"]} == {"brno"}
+            together = [{"matchAttribute": "site", "requests": ["x"]}]
+            await make_claim(world, "c", request("x", 2), request("y"), constraints=together)
+            assert placed(await allocated(world)) == {"x": {"a", "c"}, "y": {"b"}}
 
     LabWorld().run(story)
 
