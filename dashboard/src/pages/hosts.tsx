@@ -68,7 +68,7 @@ function OwnMachine(): JSX.Element | null {
         const found = (await get<{ machine: Machine | null }>("machine")).machine;
         if (current) setMachine(found);
       } catch (error) {
-        // Whoever may see the ProviderConfigs of some namespaces only does not see the machine.
+        // A person who may see ProviderConfigs in some namespaces only is not shown the machine.
         if (!(error instanceof Refused)) throw error;
       }
     };
