@@ -1,7 +1,7 @@
 // Small pieces that several pages use.
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { Refused } from "./api";
+import { type ClientName, Refused } from "./api";
 import { lab, type TargetState } from "./lab";
 import { href } from "./router";
 
@@ -241,5 +241,45 @@ export function Field(props: {
       {props.children(id)}
       {props.hint && <div class="hint">{props.hint}</div>}
     </div>
+  );
+}
+
+export function BeginField(props: { value: string; onInput: (value: string) => void }): JSX.Element {
+  return (
+    <Field label="Begin" hint="As soon as possible if empty">
+      {(id) => (
+        <input
+          id={id}
+          type="datetime-local"
+          value={props.value}
+          onInput={(event) => props.onInput(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}
+
+// For which client a lease or claim is: its place in the list.
+export function ClientField(props: {
+  clients: readonly ClientName[];
+  value: number;
+  onChange: (value: number) => void;
+}): JSX.Element {
+  return (
+    <Field label="As">
+      {(id) => (
+        <select
+          id={id}
+          value={props.value}
+          onChange={(event) => props.onChange(Number(event.currentTarget.value))}
+        >
+          {props.clients.map((each, index) => (
+            <option value={index} key={`${each.ns}/${each.name}`}>
+              {each.name} ({each.ns})
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
   );
 }

@@ -4,7 +4,20 @@ import { useEffect, useState } from "preact/hooks";
 import { type ClientName, get, type Session } from "../api";
 import { type Claim, type Lab, type Lease, type TargetState, useLab } from "../lab";
 import { endOf, extend, isMine, leasesAndClaims, openConsole, release, takeLease, transfer } from "../leasing";
-import { Action, Badge, duration, Empty, Field, said, State, TargetLink, useTicking, When } from "../parts";
+import {
+  Action,
+  Badge,
+  BeginField,
+  ClientField,
+  duration,
+  Empty,
+  Field,
+  said,
+  State,
+  TargetLink,
+  useTicking,
+  When,
+} from "../parts";
 import { href, usePlace } from "../router";
 import { NewClaim } from "./new-claim";
 
@@ -120,31 +133,8 @@ function NewLease(props: { session: Session; onClaim: () => void }): JSX.Element
             </select>
           )}
         </Field>
-        <Field label="Begin" hint="As soon as possible if empty">
-          {(id) => (
-            <input
-              id={id}
-              type="datetime-local"
-              value={begin}
-              onInput={(event) => setBegin(event.currentTarget.value)}
-            />
-          )}
-        </Field>
-        <Field label="As">
-          {(id) => (
-            <select
-              id={id}
-              value={chosen}
-              onChange={(event) => setChosen(Number(event.currentTarget.value))}
-            >
-              {session.clients.map((each, index) => (
-                <option value={index} key={`${each.ns}/${each.name}`}>
-                  {each.name} ({each.ns})
-                </option>
-              ))}
-            </select>
-          )}
-        </Field>
+        <BeginField value={begin} onInput={setBegin} />
+        <ClientField clients={session.clients} value={chosen} onChange={setChosen} />
       </div>
       <p class="matches" role="status">
         {problem && <span class="problem">{problem}</span>}

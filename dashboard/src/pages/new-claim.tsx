@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type ClientName, get, type Session, write } from "../api";
-import { Action, Field, said, When } from "../parts";
+import { Action, BeginField, ClientField, Field, said, When } from "../parts";
 
 interface Line {
   name: string;
@@ -176,31 +176,8 @@ export function NewClaim(props: { session: Session; onClose: () => void }): JSX.
             </select>
           )}
         </Field>
-        <Field label="Begin" hint="As soon as possible if empty">
-          {(id) => (
-            <input
-              id={id}
-              type="datetime-local"
-              value={begin}
-              onInput={(event) => setBegin(event.currentTarget.value)}
-            />
-          )}
-        </Field>
-        <Field label="As">
-          {(id) => (
-            <select
-              id={id}
-              value={chosen}
-              onChange={(event) => setChosen(Number(event.currentTarget.value))}
-            >
-              {session.clients.map((each, index) => (
-                <option value={index} key={`${each.ns}/${each.name}`}>
-                  {each.name} ({each.ns})
-                </option>
-              ))}
-            </select>
-          )}
-        </Field>
+        <BeginField value={begin} onInput={setBegin} />
+        <ClientField clients={session.clients} value={chosen} onChange={setChosen} />
       </div>
       <div class="matches" role="status">
         {problem && <span class="problem">{problem}</span>}
