@@ -56,6 +56,14 @@ def shifted(moment: datetime, by: timedelta) -> datetime:
         return LATEST if by > timedelta(0) else EARLIEST
 
 
+def is_within(now: datetime, since: datetime, until: datetime) -> bool:
+    """Whether ``now`` is in the period from ``since`` up to ``until``.
+
+    It is not if ``since`` lies in the future: that was recorded before the clock was set back.
+    """
+    return since <= now < until
+
+
 def text(moment: datetime) -> str:
     """``moment`` in UTC with whole seconds; fractions are truncated."""
     return _utc(moment).isoformat(timespec="seconds")[:19] + "Z"

@@ -250,9 +250,8 @@ def _is_young(seen: Sighting, now: datetime, patience: Patience) -> bool:
     """Whether it was never ready, or too briefly to be useful."""
     if not was_ready(seen.exporter):
         return True
-    age = now - (ready_at(seen.exporter) or seen.backing.since)
-    # A member that became ready in the future did so before the clock was set back.
-    return timedelta(0) <= age < patience.stable_after
+    since = ready_at(seen.exporter) or seen.backing.since
+    return times.is_within(now, since, times.shifted(since, patience.stable_after))
 
 
 def _winding_down(seen: Sighting, now: datetime, patience: Patience) -> _Verdict:

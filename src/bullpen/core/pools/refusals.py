@@ -16,6 +16,7 @@ from typing import TypeVar
 from bullpen.api.kinds.exporterset import RefusedWrite
 from bullpen.core.pools.start_throttle import Hold
 from bullpen.errors import AlreadyExists, Conflict, LabError, NotFound, Rejected
+from bullpen.kit import times
 from bullpen.kit.clock import Backoff
 
 BACKOFF = Backoff(first=timedelta(seconds=1), cap=timedelta(minutes=1))
@@ -52,8 +53,8 @@ class Refusal:
     message: str
 
     def is_due(self, now: datetime) -> bool:
-        """Whether to try again; ``at`` lies in the future if the clock was set back since."""
-        return not self.at <= now < self.retry_at
+        """Whether to try again."""
+        return not times.is_within(now, self.at, self.retry_at)
 
     @property
     def condition_reason(self) -> str:

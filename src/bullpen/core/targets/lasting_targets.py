@@ -28,6 +28,7 @@ from bullpen.core.pools.pool_status import Problem
 from bullpen.core.targets import disks, target_exporter
 from bullpen.core.targets.instances import UNLISTED_RETRY, ExitReason, Instance, InstancePhase
 from bullpen.core.targets.profiles import Profile
+from bullpen.kit import times
 
 FINALIZER = "virtualtarget.jumpstarter.dev/target"
 """Keeps a VirtualTarget until its Exporter and its machine are gone."""
@@ -268,8 +269,7 @@ def _stopped(seen: TargetView, now: datetime) -> Verdict:
     pending = TargetPhase.PENDING
     if seen.problem is not None or seen.profile is None:
         return _blocked(seen)
-    # An end in the future was recorded before the clock was set back.
-    if ended is not None and ended.last_time <= now < ended.retry_time:
+    if ended is not None and times.is_within(now, ended.last_time, ended.retry_time):
         text = f"it ended {ended.count} times in a row: {ended.message}"
         return Verdict(
             phase=pending, reason="BackOff", message=text, wake_at=ended.retry_time, ended=ended
