@@ -27,7 +27,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 ONE_BY_ONE = (
-    "test_claim_allocator.py",
     "test_cluster_processes.py",
     "test_flashed_images.py",
     "test_how_to.py",
@@ -35,8 +34,6 @@ ONE_BY_ONE = (
     "test_qemu_driver.py",
     "test_renode_targets.py",
     "test_router_process.py",
-    "test_sim_determinism.py",
-    "test_sim_seeds.py",
 )
 """Long files whose tests share no fixture: any process may run any of their tests."""
 
@@ -47,16 +44,12 @@ LONG = (
     "test_crash_rounds.py",
     "test_watchers.py",
     "test_conformance_leases.py",
-    "test_sim_seeds.py",
     "test_ec2_pools.py",
     "test_wheel.py",
     "test_claims.py",
     "test_lease_objects.py",
-    "test_lasting_scale.py",
-    "test_store_crash.py",
     "test_corellium_pools.py",
     "test_bench_hosts.py",
-    "test_ec2.py",
 )
 """Files that take longest. They are handed out first, so that none is left alone at the end."""
 

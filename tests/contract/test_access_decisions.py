@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from bullpen.api.kinds.rbac import (
     GROUP,
@@ -67,11 +67,11 @@ def person(name: str, kind: str = "User") -> Subject:
     return Subject(kind=kind, api_group=GROUP, name=name)
 
 
-async def with_access(home: Home, story: Callable[[Access], object]) -> None:
+async def with_access(home: Home, story: Callable[[Access], Awaitable[None]]) -> None:
     lab = Lab(home.objects, LabSettings(endpoint="", ca_pem=""), Sources.real())
     access = Access(lab.access_index)
     async with lab.running((controllers.faults,)):
-        await story(access)  # type: ignore[misc]
+        await story(access)
 
 
 async def test_a_role_of_a_namespace_allows_what_it_says_there_and_nowhere_else() -> None:

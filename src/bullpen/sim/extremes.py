@@ -7,7 +7,6 @@ text, an empty list where others have entries, a duration of a nanosecond or of 
 from __future__ import annotations
 
 import asyncio
-import copy
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -69,13 +68,15 @@ def _pool(kind: str) -> Raw:
 
 def at_extremes(document: Raw, chance: random.Random) -> Raw:
     """A copy of ``document`` in which some fields of the spec have extreme values."""
-    schema: Any = next(one.schema for one in RESOURCES if one.kind == document["kind"])
+    resource = RESOURCES.of_kind(document["apiVersion"], document["kind"])
+    assert resource is not None
+    schema: Any = resource.schema
     found = [
         (path, value)
         for path, value in extremes_of(schema["properties"]["spec"], ("spec",))
         if path != ("spec",)
     ]
-    changed = copy.deepcopy(document)
+    changed = document
     for path, value in chance.sample(found, chance.choice(CHANGES)):
         changed = with_value(changed, schema, path, value)
     return changed
