@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
 ANSWER_BYTES_MAX = 1 << 16
@@ -20,6 +20,26 @@ INSTALL_SECONDS_MAX = 300.0
 """How long a device may take to install a package that it has received."""
 
 LOOPBACK = "127.0.0.1"
+
+NO_DISCOVERY = {"ADB_EMU": "0", "ADB_MDNS": "0", "ADB_USB": "0"}
+"""By itself, an adb server finds devices at USB and in the network, and connects to every emulator
+of the host, on ports from 5555. ADB_LOCAL_TRANSPORT_MAX_PORT does not prevent that for certain: it
+is read while the search begins.
+"""
+
+
+def adb_command(directory: str, port: int, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """An adb server that stays in the foreground and knows no device by itself."""
+    values = {
+        "HOME": directory,
+        "TMPDIR": directory,
+        "ANDROID_USER_HOME": f"{directory}/.android",
+        "ANDROID_ADB_SERVER_PORT": str(port),
+        **NO_DISCOVERY,
+        **environment,
+    }
+    variables = (f"{name}={value}" for name, value in sorted(values.items()))
+    return ("env", "-C", directory, *variables, "adb", "-P", str(port), "server", "nodaemon")
 
 
 class AdbFailed(RuntimeError):
@@ -137,6 +157,13 @@ class Adb:
         async with self.session() as adb:
             await adb.send(f"host:emulator:{device_port}")
             await adb.rest()
+
+    async def connect(self, serial: str) -> None:
+        """Let the server connect to a device over TCP; again does no harm."""
+        async with self.session() as adb:
+            said = await adb.answer(f"host:connect:{serial}")
+        if "connected to" not in said:
+            raise AdbFailed(said)
 
     async def shell(self, serial: str, command: str) -> str:
         """What a command on the device prints."""

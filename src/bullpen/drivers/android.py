@@ -10,41 +10,35 @@ kills it, and the device keeps its data as on a disk.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
-import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anyio.abc import SocketStream
-from jumpstarter.driver import export, exportstream
+from jumpstarter.driver import export
 
 from bullpen.api import codec
 from bullpen.drivers.adb_protocol import Adb, AdbFailed
+from bullpen.drivers.adb_server import AdbServer
 from bullpen.drivers.android_parameters import (
     AndroidAccel,
     AndroidParameters,
     AndroidPorts,
-    adb_command,
     avd_files,
     emulator_command,
+    environment,
     image_directory,
     program,
 )
-from bullpen.drivers.program import OFF_SECONDS_MAX, Program, ProgramOutput, ProgramPower
+from bullpen.drivers.program import Program, ProgramPower
 from bullpen.drivers.program_parameters import Placeholders, ProgramParameters
 from bullpen.drivers.qemu_command import LOOPBACK
-from bullpen.drivers.qemu_ports import ForwardedPort
 from bullpen.drivers.sandbox import Access
-from bullpen.drivers.sandbox import Program as Running
 
-SERVER_SECONDS_MAX = 20.0
 BOOT_PAUSE_SECONDS = 0.5
-SERVER_PAUSE_SECONDS = 0.05
 CONSOLE_PORTS = range(5554, 5682, 2)
 """The emulator's console takes one of these, and its adb the port after it."""
 
@@ -60,6 +54,7 @@ class AndroidEmulator(Program):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._ports: AndroidPorts | None = None
         self._write_device()
         self.adb = AdbServer(parent=self, host=LOOPBACK, port=0)  # type: ignore[abstract]
         children: dict[str, Any] = self.children
@@ -71,7 +66,8 @@ class AndroidEmulator(Program):
 
     def close(self) -> None:
         self.power.off()
-        self.adb.release()
+        self.adb.stop()
+        self._release_ports()
         super().close()
 
     def read_parameters(self) -> ProgramParameters:
@@ -94,7 +90,7 @@ class AndroidEmulator(Program):
 
     def line(self, values: Placeholders) -> tuple[str, ...]:
         self.refuse_what_cannot_work()
-        return emulator_command(self.android, directory=values.directory, ports=self.adb.ports())
+        return emulator_command(self.android, directory=values.directory, ports=self.ports())
 
     def access(self, values: Placeholders) -> Access:
         wanted = self.android
@@ -120,111 +116,36 @@ class AndroidEmulator(Program):
                 " accel: none"
             )
 
-    @export  # type: ignore[untyped-decorator]
-    def set_headless(self, headless: bool) -> None:  # noqa: FBT001 - as published
-        if not headless:
-            raise RuntimeError("devices here have no window; use screen sharing over adb")
-
-
-@dataclass(kw_only=True)
-class AdbServer(ForwardedPort):
-    """The adb server of the instance. Clients see the published driver's interface."""
-
-    parent: AndroidEmulator
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._running: Running | None = None
-        self._ports: AndroidPorts | None = None
-        self._starting = threading.Lock()
-        self._output = ProgramOutput(self.logger)
-        self.sandbox = self.parent.sandbox
-        self.enable_address = self.sandbox.room is None
-
-    @classmethod
-    def client(cls) -> str:
-        return "jumpstarter_driver_adb.client.AdbClient"
-
     def ports(self) -> AndroidPorts:
         """The instance's ports: chosen once, and free then."""
         if self._ports is None:
-            self._ports = AndroidPorts(console=self._console_port(), server=self.parent.port("adb"))
+            self._ports = AndroidPorts(console=self._console_port(), server=self.port("adb"))
         return self._ports
 
+    def server_port(self) -> int:
+        return self.ports().server
+
+    def adb_environment(self) -> Mapping[str, str]:
+        return environment(self.android, directory=self.directory, ports=self.ports())
+
     def protocol(self) -> Adb:
-        return Adb(self.parent.new_socket, self.ports().server)
+        return Adb(self.new_socket, self.server_port())
 
-    async def ensure(self) -> Adb:
-        """The running server; it is started if it has not been, or was killed."""
-        self.parent.refuse_what_cannot_work()
-        with self._starting:
-            if self._running is None or self._running.poll() is not None:
-                self._start()
-        adb, deadline = self.protocol(), time.monotonic() + SERVER_SECONDS_MAX
-        while True:
-            try:
-                await adb.version()
-            except AdbFailed:
-                ended = self._running is None or self._running.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    said = self._output.last_lines(ended=ended)
-                    raise RuntimeError(f"the adb server did not start. {said}".strip()) from None
-                await asyncio.sleep(SERVER_PAUSE_SECONDS)
-            else:
-                if self.parent.is_on():
-                    await adb.introduce(self.ports().device)
-                return adb
+    async def introduce(self, adb: Adb) -> None:
+        if self.is_on():
+            await adb.introduce(self.ports().device)
 
-    def stop(self) -> None:
-        process, self._running = self._running, None
-        if process is not None:
-            process.kill()
-            process.wait(timeout=OFF_SECONDS_MAX)
-
-    def release(self) -> None:
-        """Stop the server, and let others have its ports."""
-        self.stop()
+    def _release_ports(self) -> None:
+        """Let others have them."""
         if self._ports is not None:
             _reserved.discard(self._ports.console)
             self._ports = None
-
-    @exportstream  # type: ignore[untyped-decorator]
-    @contextlib.asynccontextmanager
-    async def connect(self) -> AsyncIterator[SocketStream]:
-        await self.ensure()
-        self.port = self.ports().server
-        async with await SocketStream.from_socket(await self._connected()) as stream:
-            yield stream
-
-    @export  # type: ignore[untyped-decorator]
-    async def start_server(self) -> int:
-        await self.ensure()
-        return self.ports().server
-
-    @export  # type: ignore[untyped-decorator]
-    def kill_server(self) -> int:
-        self.stop()
-        return self.ports().server
-
-    @export  # type: ignore[untyped-decorator]
-    async def list_devices(self) -> str:
-        adb = await self.ensure()
-        return "List of devices attached\n" + await adb.devices()
-
-    def _start(self) -> None:
-        parent, ports = self.parent, self.ports()
-        line = adb_command(parent.android, directory=parent.directory, ports=ports)
-        self._output = ProgramOutput(self.logger)
-        self._running = parent.sandbox.start(
-            line, access=Access(writable=(parent.directory,)), stdout=None
-        )
-        self._output.follow(self._running.stderr)
 
     def _console_port(self) -> int:
         for port in CONSOLE_PORTS:
             if port in _reserved:
                 continue
-            with self.parent.new_socket() as first, self.parent.new_socket() as second:
+            with self.new_socket() as first, self.new_socket() as second:
                 for made in (first, second):
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -235,6 +156,11 @@ class AdbServer(ForwardedPort):
                 _reserved.add(port)
                 return port
         raise RuntimeError("no port is free for an emulator; switch another one off first")
+
+    @export  # type: ignore[untyped-decorator]
+    def set_headless(self, headless: bool) -> None:  # noqa: FBT001 - as published
+        if not headless:
+            raise RuntimeError("devices here have no window; use screen sharing over adb")
 
 
 @dataclass(kw_only=True)
@@ -249,7 +175,7 @@ class AndroidPower(ProgramPower):
         deadline = time.monotonic() + target.android.ready_seconds
         adb = await target.adb.ensure()
         self._start(values)
-        serial = target.adb.ports().serial
+        serial = target.ports().serial
         await self._wait_until_booted(adb, serial, deadline)
         for apk in target.android.apks:
             await self._install(adb, serial, target.machine_site.path(apk))
@@ -261,7 +187,7 @@ class AndroidPower(ProgramPower):
         said = ""
         for _ in self._attempts(deadline, "Android did not boot"):
             try:
-                await adb.introduce(self.parent.adb.ports().device)
+                await adb.introduce(self.parent.ports().device)
                 if await adb.shell(serial, BOOTED) == "1":
                     return
             except AdbFailed as error:

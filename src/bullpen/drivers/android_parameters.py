@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bullpen.api.fields import Struct, about
+from bullpen.drivers.adb_protocol import NO_DISCOVERY
 from bullpen.drivers.program_parameters import ARGUMENTS_MAX, FILES_MAX, PATHS_MAX
 from bullpen.drivers.target_files import File
 from bullpen.kit import quantities
@@ -17,12 +18,6 @@ BOOT_SECONDS_MAX = 3600
 
 AVD = "target"
 """Name of the virtual device. An instance has one."""
-
-NO_DISCOVERY = {"ADB_EMU": "0", "ADB_MDNS": "0", "ADB_USB": "0"}
-"""By itself, an adb server finds devices at USB and in the network, and connects to every emulator
-of the host, on ports from 5555. ADB_LOCAL_TRANSPORT_MAX_PORT does not prevent that for certain: it
-is read while the search begins.
-"""
 
 UNLOCK = 'rm -rf "$ANDROID_AVD_HOME"/*.avd/*.lock; exec "$@"'
 """An emulator that was killed leaves its locks, and the next one does not start."""
@@ -260,9 +255,9 @@ def avd_files(wanted: AndroidParameters, directory: str) -> dict[str, str]:
 
 def environment(
     wanted: AndroidParameters, *, directory: str, ports: AndroidPorts
-) -> tuple[str, ...]:
+) -> dict[str, str]:
     """Variables for the emulator and the adb server, so that they share nothing with others."""
-    values = {
+    return {
         "HOME": directory,
         "TMPDIR": directory,
         "ANDROID_USER_HOME": f"{directory}/.android",
@@ -273,31 +268,20 @@ def environment(
         "ANDROID_ADB_SERVER_PORT": str(ports.server),
         **NO_DISCOVERY,
     }
-    return tuple(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def emulator_command(
     wanted: AndroidParameters, *, directory: str, ports: AndroidPorts
 ) -> tuple[str, ...]:
+    values = environment(wanted, directory=directory, ports=ports)
     return (
         *("env", "-C", directory),
-        *environment(wanted, directory=directory, ports=ports),
+        *(f"{name}={value}" for name, value in sorted(values.items())),
         *("sh", "-c", UNLOCK, "sh", program(wanted), "-avd", AVD, "-port", str(ports.console)),
         *("-no-window", "-no-audio", "-no-boot-anim", "-no-snapshot", "-skip-adb-auth"),
         *("-gpu", wanted.gpu, "-accel", "on" if wanted.accel is AndroidAccel.KVM else "off"),
         *("-memory", str(_mebibytes(wanted)), "-cores", str(wanted.resources.cpu)),
         *wanted.extra_arguments,
-    )
-
-
-def adb_command(
-    wanted: AndroidParameters, *, directory: str, ports: AndroidPorts
-) -> tuple[str, ...]:
-    """An adb server that stays in the foreground and knows no device by itself."""
-    return (
-        *("env", "-C", directory),
-        *environment(wanted, directory=directory, ports=ports),
-        *("adb", "-P", str(ports.server), "server", "nodaemon"),
     )
 
 

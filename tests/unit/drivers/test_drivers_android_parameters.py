@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from bullpen.api.exporter_template import Driver
+from bullpen.drivers.adb_protocol import adb_command
 from bullpen.drivers.android_parameters import (
     AndroidParameters,
     AndroidPorts,
     AndroidResources,
-    adb_command,
     avd_files,
     emulator_command,
+    environment,
 )
 from bullpen.provisioners.android import DRIVER, PUBLISHED_DRIVER, AndroidRecipe
 from bullpen.provisioners.base import Artifact, Profile, Site
@@ -90,7 +91,8 @@ def test_a_device_has_two_files_with_what_its_class_wants() -> None:
 def test_emulator_and_adb_share_files_ports_and_keys_with_nothing_else() -> None:
     wanted = AndroidParameters(system_image="image", extra_arguments=("-no-sim",))
     emulator = emulator_command(wanted, directory="/dir", ports=PORTS)
-    server = adb_command(wanted, directory="/dir", ports=PORTS)
+    values = environment(wanted, directory="/dir", ports=PORTS)
+    server = adb_command("/dir", PORTS.server, values)
     for line in (emulator, server):
         assert {
             "HOME=/dir",
