@@ -164,6 +164,15 @@ def test_the_pool_of_ec2_instances(tmp_path: Path) -> None:
     assert "No provider lists a machine of this lab." in said
 
 
+def test_the_pool_of_cuttlefish_devices(tmp_path: Path) -> None:
+    """With the stand-in, and Debian's adb: Cuttlefish itself was never seen."""
+    said = follow("pool-cuttlefish.md", tmp_path)
+    assert re.search(r"^127\.0\.0\.1:\d+\tdevice$", said, re.MULTILINE)
+    assert "\nhello from the device\n" in said
+    assert "\nstand-in for Cuttlefish\n" in said
+    assert "No provider lists a machine of this lab." in said
+
+
 def test_the_pool_of_corellium_devices(tmp_path: Path) -> None:
     """With the stand-in: Corellium itself was never seen."""
     said = follow("pool-corellium.md", tmp_path)

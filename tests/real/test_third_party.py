@@ -104,8 +104,9 @@ def test_a_provisioner_that_cannot_be_loaded_is_reported_and_costs_no_other(
     )
     own = [
         "android.jumpstarter.dev", "container.bullpen.dev", "corellium.jumpstarter.dev",
-        "ec2.jumpstarter.dev", "mock.jumpstarter.dev", "program.bullpen.dev",
-        "qemu-baremetal.jumpstarter.dev", "qemu.jumpstarter.dev", "renode.jumpstarter.dev",
+        "cuttlefish.bullpen.dev", "ec2.jumpstarter.dev", "mock.jumpstarter.dev",
+        "program.bullpen.dev", "qemu-baremetal.jumpstarter.dev", "qemu.jumpstarter.dev",
+        "renode.jumpstarter.dev",
     ]  # fmt: skip
     assert done.stdout.strip() == str(own)
     assert "provisioner turtle.example.com of turtlelab cannot be loaded" in done.stderr

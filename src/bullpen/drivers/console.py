@@ -56,6 +56,11 @@ class SerialLine:
         await asyncio.get_running_loop().create_connection(lambda: connection, sock=machine)
         self._machine = connection
 
+    @property
+    def plugged(self) -> bool:
+        """Whether a machine is connected."""
+        return self._machine is not None
+
     def unplug(self) -> None:
         """Disconnect the machine. A later end of its connection does not concern the next one."""
         if self._machine is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bullpen.errors import NoCapacity, Refused
-from bullpen.placements.base import Artifact, Needs, Site
+from bullpen.placements.base import Artifact, Needs, Program, Site
 from bullpen.placements.local import host_sandbox, layout
 from bullpen.placements.local.confinement import Layer, LayerName, SandboxMode
 from bullpen.placements.local.host_sandbox import Host, HostSandbox, SandboxSettings
@@ -47,6 +47,17 @@ async def test_every_layer_there_is_is_used(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.user, found.namespace, found.files, found.room) == (10, False, True, True)
     assert (found.wrapper, found.readable) == ("/usr/bin/bwrap", ("/srv/firmware",))
     assert made.sandboxing.complete
+
+
+async def test_a_network_of_its_own_is_for_what_runs_machines_or_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = await outfitter(monkeypatch, Host(layers=ALL))
+    adb = Needs(memory_bytes=1, cpus=1, programs=(Program("adb", "adb"),))
+    for needs, isolated in ((adb, True), (Needs(memory_bytes=1, cpus=1), False)):
+        found = made.confinement(state(), needs, Site(artifacts={}))
+        assert found is not None
+        assert found.room is isolated
 
 
 async def test_each_instance_has_a_user_until_there_are_none(

@@ -140,8 +140,8 @@ class HostSandbox:
             files=host.has(LayerName.FILES),
             data=str(self._data.resolve()),
             readable=(*map(str, dict.fromkeys(files)), *self._settings.paths),
-            # An instance without a runtime has no machine to isolate.
-            room=host.has(LayerName.NETWORK) and bool(needs.runtime),
+            # An instance that runs neither a machine nor a program has nothing to isolate.
+            room=host.has(LayerName.NETWORK) and bool(needs.runtime or needs.programs),
             wrapper=host.wrapper if host.has(LayerName.PROGRAMS) else "",
             groups_of_limits=host.cgroups.make(name, limits) if host.cgroups else (),
             file_bytes_max=needs.file_bytes_max,

@@ -1,0 +1,1 @@
+"""``cuttlefish.bullpen.dev``: Android devices of a Cuttlefish host orchestrator."""
