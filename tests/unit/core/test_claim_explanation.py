@@ -9,9 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from bullpen.api.device_cel import stored_expression
 from bullpen.bench.hard_claims import claim, device, devices, different, lab, one, request, same
 from bullpen.core.claims.allocator import Verdict
-from bullpen.core.claims.claim import Constraint, Terms
+from bullpen.core.claims.claim import Constraint, Criteria, Terms
+from bullpen.core.claims.criteria import ClassDefinition
 from bullpen.core.claims.explanation import Explanation, explain
 from bullpen.core.claims.inventory import NANOS, Inventory, Taint, Use
 from bullpen.core.claims.why_not import why_not
@@ -71,6 +73,47 @@ def test_requests_that_compete_for_too_few_devices_are_named_together() -> None:
     assert reasons(found) == ["dut and spare together need 3, only a00000 and a00001 qualify"]
     assert found.relaxation == "with 1 instead of 2 for dut"
     assert not found.possible
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kynd == 'board'", ": no device has kynd"),
+        ("device.kind > 3", ""),
+        ("kind == 'board' && device.nothing > 3", ""),
+    ],
+    ids=["attribute that none has", "wrong type", "attribute that none has, in CEL"],
+)
+def test_a_selector_that_can_be_evaluated_nowhere_is_named(text: str, why: str) -> None:
+    found = told(lab(devices(3, kind="board")), claim(request("dut", one(text))))
+    assert reasons(found) == [
+        f"dut: the selector {text} cannot be evaluated on any device{why}",
+        "dut needs 1, no free device qualifies",
+    ]
+    other = claim(request("dut", one(text, name="odd"), one("kind == 'board'", 4, name="usual")))
+    assert reasons(told(lab(devices(3, kind="board")), other))[0].startswith("dut/odd: the sel")
+
+
+def test_a_selector_that_can_be_evaluated_on_one_device_is_no_reason() -> None:
+    found = told(
+        lab(device("a", kynd="camera"), devices(3)), claim(request("dut", one("kynd == 'board'")))
+    )
+    assert reasons(found) == ["dut needs 1, no free device qualifies"]
+    empty = told(lab(), claim(request("dut", one("kynd == 'board'"))))
+    assert reasons(empty) == ["dut needs 1, no free device qualifies"]
+
+
+def test_a_class_with_an_expression_that_does_not_compile_is_named() -> None:
+    """A cluster accepts it, because its policies cannot compile an expression."""
+    criteria = Criteria(expressions=(stored_expression("kind =="),))
+    allocator = allocator_of(
+        lab(devices(2, kind="board")), [ClassDefinition(name="board", criteria=criteria)]
+    )
+    terms = claim(request("dut", one(device_class="board")))
+    said = reasons(explain(allocator, terms, (), now=EPOCH))
+    assert said[0].startswith(
+        "dut: the selector kind == cannot be evaluated on any device: the expression does not"
+    )
 
 
 def test_a_join_that_is_short_at_every_site_says_how_near_each_comes() -> None:

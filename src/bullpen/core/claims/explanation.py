@@ -32,6 +32,20 @@ RELAXATIONS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorFailure:
+    """A selector that no device could be compared with, so that it matches none."""
+
+    request: str
+    text: str
+    problem: str
+    """Why, as far as it is known."""
+
+    def __str__(self) -> str:
+        why = f": {self.problem}" if self.problem else ""
+        return f"{self.request}: the selector {self.text} cannot be evaluated on any device{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HallSet:
     """Requests that together need more devices than qualify for them."""
 
@@ -105,7 +119,7 @@ class Kept:
         return f"{_listed(self.devices)} {verb} kept for {self.holder} from {since} on"
 
 
-Reason = HallSet | ValueShortfall | CounterShortfall
+Reason = SelectorFailure | HallSet | ValueShortfall | CounterShortfall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +238,7 @@ class _Explainer:
         return self._ask(terms, ledger, usable).verdict is Verdict.SATISFIED
 
     def _reasons(self, terms: Terms) -> Iterator[Reason]:
+        yield from self._selector_failures(terms)
         short = self._hall_set(terms)
         if short is not None:
             yield short
@@ -233,6 +248,18 @@ class _Explainer:
             if not self._serves(replace(bare, constraints=(constraint,)), self._ledger):
                 yield self._shortfall(terms, constraint)
         yield from self._counters(terms)
+
+    def _selector_failures(self, terms: Terms) -> Iterator[SelectorFailure]:
+        """What an alternative without any device asks of devices that none of them can answer."""
+        criteria = self._allocator.criteria
+        for request in terms.requests:
+            for a in request.alternatives if self._index.everything else ():
+                matching = criteria.of_class(a.device_class), criteria.of_criteria(a.criteria)
+                if matching[0].devices & matching[1].devices:
+                    continue
+                name = f"{request.name}/{a.name}" if a.name else request.name
+                for expression, why in criteria.never_evaluated(a.device_class, a.criteria):
+                    yield SelectorFailure(request=name, text=expression.text, problem=why)
 
     def _hard(self, terms: Terms) -> list[Constraint]:
         return [constraint for constraint in terms.constraints if not constraint.prefer]
