@@ -125,6 +125,50 @@ def test_a_join_that_is_short_at_every_site_says_how_near_each_comes() -> None:
     assert found.relaxation == "without the match constraint on site"
 
 
+def test_constraints_that_can_only_be_kept_one_at_a_time_are_named_together() -> None:
+    inventory = lab(
+        device("a", site="brno", rack="r1"),
+        device("b", site="brno", rack="r2"),
+        device("c", site="prague", rack="r1"),
+    )
+    pair = request("dut", one(count=2))
+    found = told(inventory, claim(pair, same("site"), same("rack"), different("maker")))
+    assert reasons(found)[0] == "no free device that qualifies has the attribute maker"
+    found = told(inventory, claim(pair, same("site", "dut"), same("rack")))
+    assert reasons(found) == [
+        "no free devices that qualify keep match on site of dut and match on rack together"
+    ]
+
+
+def test_alternatives_that_are_each_too_few_are_named_one_by_one() -> None:
+    ladder = request("dut", one("kind == 'a'", 2, name="fast"), one("kind == 'b'", 4, name="slow"))
+    found = told(lab(device("a", kind="a"), devices(3, "b", kind="b")), claim(ladder))
+    assert reasons(found) == [
+        "dut/fast needs 2, only a qualifies",
+        "dut/slow needs 4, only b00000, b00001 and b00002 qualify",
+    ]
+
+
+def test_a_total_that_is_not_reached_says_how_near_the_free_devices_come() -> None:
+    inventory = lab(*(device(f"d{n}", mem=15 * NANOS) for n in range(9)))
+    split = one(totals=(("mem", 128 * NANOS),), count_max=8)
+    found = told(inventory, claim(request("gpu", split)))
+    assert reasons(found) == [
+        "gpu needs mem of 128 in total from at most 8 devices, the free ones that qualify reach 120"
+    ]
+
+
+def test_every_claim_that_cannot_be_served_is_given_a_reason() -> None:
+    refused = 0
+    for seed in range(600):
+        inventory, terms = random_instance(random.Random(seed))
+        found = told(inventory, terms)
+        if found.answer.verdict is Verdict.UNSATISFIABLE:
+            refused += 1
+            assert found.reasons, seed
+    assert refused > 200
+
+
 def test_too_few_different_values_are_counted() -> None:
     inventory = lab(*(device(f"a{n}", host=f"h{n % 2}") for n in range(6)))
     found = told(inventory, claim(request("dut", one(count=3)), different("host")))
