@@ -378,12 +378,12 @@ class TestRetainedDisks:
                 await edit(world, replicas=left)
                 await world.until(lambda left=left: len(names(world)) == left)  # type: ignore[misc]
                 await world.sleep(5)
-            await world.until(lambda: _free(world) == ["p-root-1", "p-root-2"])
+            await world.until(lambda: free_disks(world) == ["p-root-1", "p-root-2"])
             await edit(world, replicas=2)
             await world.until(lambda: ready(world) == 2)
             assert "p-root-1" in {disk_of(world, name) for name in names(world)}
             assert sorted(disks(world)) == ["p-root-0", "p-root-1", "p-root-2"]
-            await world.until(lambda: _free(world) == ["p-root-2"])
+            await world.until(lambda: free_disks(world) == ["p-root-2"])
 
         World().run(story)
 
@@ -395,7 +395,7 @@ class TestRetainedDisks:
             await world.until(lambda: "p-1" in names(world))
             assert disk_of(world, "p-1") == "p-root-1"
             assert FREE_SINCE not in disks(world)["p-root-0"].metadata.annotations
-            await world.until(lambda: _free(world) == ["p-root-0"], seconds=90)
+            await world.until(lambda: free_disks(world) == ["p-root-0"], seconds=90)
 
         World().run(story)
 
@@ -404,7 +404,7 @@ class TestRetainedDisks:
             reclaim = replace(RETAIN, keep=1, ttl=timedelta(hours=1))
             await make(world, 3, virtual_disk_templates=(root(reclaim),))
             await edit(world, replicas=0)
-            await world.until(lambda: len(_free(world)) == 3)
+            await world.until(lambda: len(free_disks(world)) == 3)
             await world.always(lambda: len(disks(world)) == 3, seconds=3500)
             await world.until(lambda: len(disks(world)) == 1, seconds=200)
             await world.always(lambda: len(disks(world)) == 1, seconds=7200)
@@ -415,7 +415,7 @@ class TestRetainedDisks:
         async def story(world: World) -> None:
             await make(world, 2, virtual_disk_templates=(root(RETAIN),))
             await edit(world, replicas=0)
-            await world.until(lambda: len(_free(world)) == 2)
+            await world.until(lambda: len(free_disks(world)) == 2)
             await world.sleep(40_000)
             assert len(disks(world)) == 2
 
@@ -426,7 +426,7 @@ class TestRetainedDisks:
             reclaim = replace(RETAIN, keep=1, ttl=timedelta(hours=1))
             await make(world, 2, virtual_disk_templates=(root(reclaim),))
             await edit(world, replicas=0)
-            await world.until(lambda: len(_free(world)) == 2)
+            await world.until(lambda: len(free_disks(world)) == 2)
             lost = disks(world)["p-root-1"]
             del world.disk_storage.stored[(NAMESPACE, "p-root-1"), lost.metadata.uid]
             await world.until(lambda: disks(world)["p-root-1"].status.phase == "Lost", seconds=90)
@@ -467,7 +467,7 @@ class TestRetainedDisks:
         World().run(story)
 
 
-def _free(world: World) -> list[str]:
+def free_disks(world: World) -> list[str]:
     return sorted(n for n, d in disks(world).items() if FREE_SINCE in d.metadata.annotations)
 
 
@@ -475,7 +475,7 @@ def test_growing_a_template_grows_its_disks_and_never_shrinks_them() -> None:
     async def story(world: World) -> None:
         await make(world, 2, virtual_disk_templates=(root(RETAIN),))
         await edit(world, replicas=1)
-        await world.until(lambda: len(_free(world)) == 1)
+        await world.until(lambda: len(free_disks(world)) == 1)
         await edit(world, virtual_disk_templates=(root(RETAIN, size="16Mi"),))
         await world.until(lambda: {d.spec.size for d in disks(world).values()} == {"16Mi"})
         await edit(world, virtual_disk_templates=(root(RETAIN, size="8Mi"),))

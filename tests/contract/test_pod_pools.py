@@ -11,10 +11,20 @@ from typing import Any
 
 from bullpen.api.kinds.core import Secret
 from bullpen.api.kinds.exporterset import ExporterSet
+from bullpen.api.kinds.virtualtarget import VirtualTargetSpec
+from bullpen.api.kinds.virtualtargetpool import (
+    MemberMetadata,
+    MemberTemplate,
+    VirtualTargetPool,
+    VirtualTargetPoolSpec,
+)
+from bullpen.api.meta import ObjectMeta
 from bullpen.api.pod import CLUSTER_RESOURCES, Pod
+from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.core.targets.exporter_config import Connection
 from bullpen.core.targets.profiles import Profile
 from bullpen.kit.ids import RandomIds
+from bullpen.kit.selectors import parse_labels
 from bullpen.placements.base import InstanceSpec, Needs, Workload
 from bullpen.placements.pod import phases, rendering
 from bullpen.placements.pod.placement import PodPlacement
@@ -26,7 +36,7 @@ from bullpen.registry.registry import Registry
 from bullpen.runtime.informer import Informer
 from bullpen.store.journaled import MemoryStore
 from support.pod_cluster import NO_ROOM, SETTINGS, Machine, Node
-from support.pool_world import NAMESPACE, World
+from support.pool_world import LABELS, NAMESPACE, World
 
 
 class PlayedPods(PlacedProvisioner):
@@ -222,5 +232,38 @@ def test_an_image_that_cannot_be_pulled_makes_the_pool_back_off() -> None:
         failures = world.status().start_failures
         assert failures is not None
         assert failures.count < 100, f"{failures.count} Pods in an hour"
+
+    PodWorld().tell(story)
+
+
+def selected(world: PodWorld, kind: type[ExporterSet] | type[VirtualTargetPool]) -> list[str]:
+    """The Pods that an autoscaler finds by the selector in the status of a pool."""
+    (pool,) = world.views[kind].all(NAMESPACE)
+    selector = parse_labels(pool.status.selector)
+    return sorted(p.metadata.name for p in world.pods.all() if selector.matches(p.metadata.labels))
+
+
+def test_the_selector_of_a_pool_selects_its_pods_and_no_others() -> None:
+    """Autoscalers read the figures of Pods that they find so; both pools have the same labels."""
+
+    async def story(world: PodWorld) -> None:
+        await world.make_pool(min_replicas=2, min_available_replicas=2)
+        await world.until(lambda: world.available(2))
+        labels = MemberMetadata(labels=LABELS)
+        member = VirtualTargetSpec(virtual_target_class_name="mock")
+        spec = VirtualTargetPoolSpec(
+            replicas=2,
+            scale_down_policy=ScaleDownPolicy.NEWEST_FIRST,
+            template=MemberTemplate(metadata=labels, spec=member),
+        )
+        meta = ObjectMeta(name="lasting", namespace=NAMESPACE)
+        await world.objects.create(VirtualTargetPool(metadata=meta, spec=spec))
+        await world.until(
+            lambda: [p.status.ready_replicas for p in world.views[VirtualTargetPool].all()] == [2]
+        )
+        assert selected(world, VirtualTargetPool) == ["lasting-0", "lasting-1"]
+        others = sorted(set(world.pod_names()) - {"lasting-0", "lasting-1"})
+        assert selected(world, ExporterSet) == others
+        assert len(others) == 2
 
     PodWorld().tell(story)

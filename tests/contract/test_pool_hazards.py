@@ -14,6 +14,7 @@ from test_lasting_pools import (
     disks,
     drivers,
     edit,
+    free_disks,
     lease,
     make,
     names,
@@ -25,8 +26,15 @@ from test_lasting_pools import (
     template,
 )
 
-from bullpen.api.kinds.virtualtarget import RestartPolicy, VirtualTarget
-from bullpen.api.kinds.virtualtargetpool import OnScaleDown, Reclaim, UpdateStrategy, UpdateType
+from bullpen.api.kinds.virtualdisk import VirtualDisk
+from bullpen.api.kinds.virtualtarget import RestartPolicy, TargetDisk, VirtualTarget
+from bullpen.api.kinds.virtualtargetpool import (
+    OnScaleDown,
+    Reclaim,
+    UpdateStrategy,
+    UpdateType,
+    VirtualTargetPool,
+)
 from bullpen.api.scale_down import ScaleDownPolicy
 from bullpen.errors import Unavailable
 from bullpen.provisioners.fake import Faults
@@ -63,6 +71,34 @@ def test_gap_11_a_disk_that_still_provisions_is_used_rather_than_a_second_new_on
         assert disk_of(world, "p-2") == "p-root-1"
         world.disk_storage.fault = None
         await world.until(lambda: ready(world) == 2)
+
+    World().run(story)
+
+
+def test_disks_for_members_that_wait_for_an_update_are_not_handed_out_again_and_again() -> None:
+    """They take no disk before they are updated, so that nothing is written for them meanwhile."""
+
+    async def story(world: World) -> None:
+        waits = UpdateStrategy(type=UpdateType.ON_DELETE)
+        await make(world, 2, update_strategy=waits)
+        cache = replace(root(RETAIN), name="cache")
+        both = (TargetDisk(virtual_disk="root"), TargetDisk(virtual_disk="cache"))
+        await edit(world, template=template(disks=both), virtual_disk_templates=(root(), cache))
+        for count in (4, 2):
+            await edit(world, replicas=count)
+            await world.until(lambda count=count: len(names(world)) == count)  # type: ignore[misc]
+        free = {"p-cache-0", "p-cache-1"}
+        await world.until(lambda: set(free_disks(world)) == free)
+        await world.sleep(10)
+        writes: list[str] = []
+        world.views[VirtualDisk].listen(lambda old, new: writes.append(str(new or old)))
+        world.views[VirtualTargetPool].listen(lambda old, new: writes.append(str(new or old)))
+        await world.sleep(300)
+        assert not writes
+        await edit(world, update_strategy=UpdateStrategy())
+        await world.until(lambda: reason(world, "Synced") == "PoolSynced")
+        assert {t.spec.disks[1].virtual_disk for t in targets(world).values()} == free
+        await world.until(lambda: not free_disks(world))
 
     World().run(story)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
+from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE
+from bullpen.kit import times
 from bullpen.sim.lasting_checkers import CountHolds, DisksAreKept, OneTargetPerDisk, RemovedOnce
 from bullpen.sim.truth import Checker, Fact, Raw
 
@@ -77,13 +82,87 @@ def test_a_disk_that_is_open_in_two_targets_is_found() -> None:
     assert not seen(OneTargetPerDisk(), *handed_over)
 
 
-def test_a_disk_with_content_that_is_deleted_is_found() -> None:
-    full, empty = (owned("VirtualDisk", "d", capacity=text) for text in ("8Mi", ""))
-    ending = owned("VirtualDisk", "d", ending=True, capacity="8Mi")
-    for after in (ending, None):
-        assert seen(DisksAreKept(lambda uid: False), fact(full, after))
-        assert not seen(DisksAreKept(lambda uid: uid == "pool"), fact(full, after))
-    assert not seen(DisksAreKept(lambda uid: False), fact(empty, None), fact(ending, None))
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def kept(*, deleted: str = "", known: float = 1e9, seconds: float = 0.0) -> DisksAreKept:
+    """The checker, in a lab whose clocks show so many seconds after the start."""
+    return DisksAreKept(deleted.__eq__, lambda: known, lambda: START + timedelta(seconds=seconds))
+
+
+def with_disks(**reclaim: Any) -> Fact:
+    templates = [{"name": "root", "reclaim": {"onScaleDown": "Retain", **reclaim}}]
+    return fact(None, {**pool(1), "spec": {"replicas": 1, "virtualDiskTemplates": templates}})
+
+
+def disk(name: str, *, free: int | None = None, owner: Raw = OWNER, **said: Any) -> Raw:
+    made = owned("VirtualDisk", name, **{"capacity": "8Mi", **said})
+    made["metadata"]["ownerReferences"] = [owner]
+    made["metadata"]["labels"] = {DISK_TEMPLATE: "root"}
+    since = {} if free is None else {FREE_SINCE: times.text(START + timedelta(seconds=free))}
+    return {**made, "metadata": {**made["metadata"], "annotations": since}}
+
+
+def ends(found: Raw) -> Fact:
+    meta = {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    return fact(found, {**found, "metadata": meta})
+
+
+def test_a_disk_that_its_template_retains_is_not_deleted() -> None:
+    full = disk("d", free=0)
+    for gone in (ends(full), fact(full, None)):
+        said = seen(kept(), with_disks(), gone)
+        assert said == ["disk d was deleted, and its template retains it"]
+        for uid in ("pool", "uid-d"):
+            assert not seen(kept(deleted=uid), with_disks(), gone)
+    assert not seen(kept(), with_disks(), fact(disk("d", capacity=""), None))
+    already = ends(full).new
+    assert not seen(kept(), with_disks(), fact(already, None))
+
+
+def test_a_disk_is_deleted_when_its_template_deletes_or_is_removed() -> None:
+    for rule in (with_disks(onScaleDown="Delete"), fact(None, pool(1))):
+        assert not seen(kept(), rule, ends(disk("d")))
+        held = ends(disk("d", attachedTo="vm"))
+        assert seen(kept(), rule, held) == ["disk d was deleted, and vm has it"]
+
+
+def test_a_disk_is_not_deleted_while_a_member_names_it() -> None:
+    member = target("vm")
+    member["spec"] = {"disks": [{"virtualDisk": "d"}]}
+    rule = with_disks(onScaleDown="Delete")
+    said = seen(kept(), rule, fact(None, member), ends(disk("d")))
+    assert said == ["disk d was deleted, and vm names it"]
+    assert not seen(kept(known=-1.0), rule, fact(None, member), ends(disk("d")))
+    assert not seen(kept(), rule, fact(None, member), fact(member, target("vm")), ends(disk("d")))
+
+
+def test_a_disk_of_a_member_goes_with_it_and_not_before() -> None:
+    owner = {"kind": "VirtualTarget", "name": "vm", "uid": "uid-vm", "controller": True}
+    own = ends(disk("d", owner=owner))
+    born = fact(None, target("vm"))
+    assert seen(kept(), born, own) == ["disk d was deleted, and its member is there"]
+    assert not seen(kept(), born, fact(target("vm"), target("vm", ending=True)), own)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "keep", "others", "found"),
+    [
+        (9, 0, (), True),
+        (11, 0, (), False),
+        (11, 1, (), True),
+        (11, 1, (5,), False),
+        (11, 1, (-5,), True),
+    ],
+    ids=["too early", "due", "kept", "a fresher one is kept", "an older one is not"],
+)
+def test_a_free_disk_is_deleted_after_its_ttl_unless_it_is_kept(
+    seconds: float, keep: int, others: tuple[int, ...], found: bool
+) -> None:
+    facts = [fact(None, disk(f"o{n}", free=since)) for n, since in enumerate(others)]
+    rule, old = with_disks(ttl="10s", keep=keep), disk("d", free=0)
+    said = seen(kept(seconds=seconds), rule, fact(None, old), *facts, ends(old))
+    assert bool(said) is found
 
 
 def test_a_removal_that_counts_twice_or_not_at_all_is_found() -> None:

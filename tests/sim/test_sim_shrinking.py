@@ -6,6 +6,7 @@ import pytest
 
 from bullpen.sim.campaign import shrink
 from bullpen.sim.plan import (
+    ADDED_DISKS,
     ADDED_LASTING,
     FAULTS,
     LASTING_WORK,
@@ -68,7 +69,7 @@ def test_every_act_is_planned_by_some_seed(size: Size) -> None:
         work[Act.CLAIM] = 1
     if size is Size.EXTREMES:
         work[Act.EXTREME] = 1
-    lasting = ONLY_LASTING | ADDED_LASTING
+    lasting = ONLY_LASTING | ADDED_LASTING | ADDED_DISKS
     expected = {*FAULTS, *work} | lasting if size is Size.LASTING else {*FAULTS, *work} - lasting
     assert {step.act for found in plans for step in found.steps} == expected
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, assert_never
 
 import click
@@ -14,8 +13,9 @@ from bullpen.cli import manifests
 from bullpen.cli.options import namespaced, output
 from bullpen.cli.output import echo_document, table
 from bullpen.cli.schedule_lab import TIME, Lab, live_objects, parse_duration, read_lab
+from bullpen.cli.schedule_pods import Answered, answer_pods, funnel_rows
 from bullpen.core.claims import k8srm
-from bullpen.core.claims.allocator import Allocator, Answer, Verdict
+from bullpen.core.claims.allocator import Answer, Verdict
 from bullpen.core.claims.claim_lab import (
     ClaimDecision,
     Hold,
@@ -24,26 +24,19 @@ from bullpen.core.claims.claim_lab import (
     Serve,
 )
 from bullpen.core.claims.claim_queue import WaitReason
-from bullpen.core.claims.criteria import CriteriaIndex
 from bullpen.core.claims.explanation import Explanation
-from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.work import BUDGET
 from bullpen.errors import BadRequest, Invalid, NotFound
 from bullpen.kit import times
 from bullpen.kit.clock import SystemClock
 
 BUDGET_MAX = 10_000_000
+BRIEF, FULL = "brief", "full"
+DEVICES_MAX = 500
+"""Devices of which --explain=full says what keeps them away."""
 
-
-class Answered(IntEnum):
-    """Exit codes of this command."""
-
-    NOW = 0
-    LATER = 2
-    NEVER = 3
-    UNKNOWN = 4
-    INVALID = 64
-    UNAVAILABLE = 69
+Away = Mapping[str, tuple[str, ...]]
+"""By device, what keeps it from each alternative of a claim."""
 
 
 class _Misuse(click.UsageError):
@@ -96,9 +89,26 @@ def _asking(function: F) -> F:
 @_asking
 @click.option("--waited", default="0s", help="How long the claims have waited already.")
 @click.option(
-    "--queue", "queued", is_flag=True, help="Decide all claims of the lab together, as one queue."
+    "--queue",
+    "queue",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[FILE]",
+    help="Decide all claims of the lab together, as one queue, with those of FILE.",
 )
-@click.option("--explain", "explained", is_flag=True, help="Show what the answer is based on.")
+@click.option(
+    "--explain",
+    "explained",
+    is_flag=False,
+    flag_value=BRIEF,
+    default=None,
+    type=click.Choice((BRIEF, FULL)),
+    metavar="[full]",
+    help="Show what the answer is based on; with full also what keeps each device away.",
+)
+@click.option("--live", is_flag=True, help="Read the lab from the service, as without --inventory.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, which is always so.")
 @click.option(
     "--budget",
     type=click.IntRange(1, BUDGET_MAX),
@@ -116,32 +126,38 @@ def schedule(
     data: str | None,
     namespace: str,
     waited: str,
-    queued: bool,
-    explained: bool,
+    queue: str | None,
+    explained: str | None,
+    live: bool,
+    dry_run: bool,
     budget: int,
     output: str,
 ) -> int | None:
     """Show which devices each claim in the files would get. Nothing is changed."""
     if ctx.invoked_subcommand is not None:
         return None
-    found = [document for _, document in manifests.documents(paths)]
+    if live and inventory:
+        raise click.UsageError("--live and --inventory exclude each other")
+    found = [document for _, document in manifests.documents((*paths, *([queue] if queue else ())))]
     if any(document.get("apiVersion") == k8srm.API_VERSION for document in found):
         more = [document for _, document in manifests.documents((inventory,) if inventory else ())]
-        return _answer_pods([*more, *found], budget=budget, form=output)
+        return answer_pods([*more, *found], budget=budget, form=output, explained=bool(explained))
     lab = read_lab(found, inventory, at, data, namespace)
-    if queued:
+    if queue is not None:
         return _answer_queue(lab, budget=budget, form=output)
-    answers = [lab.explain(claim, parse_duration(waited), budget) for claim in lab.claims]
-    rows = [
-        _row(claim.metadata.name, answer, explained=explained)
-        for claim, answer in zip(lab.claims, answers, strict=True)
-    ]
+    answers = [(claim, lab.explain(claim, parse_duration(waited), budget)) for claim in lab.claims]
+    devices = lab.devices()[:DEVICES_MAX] if explained == FULL else ()
+    away = [lab.why_not(claim, devices) if devices else {} for claim, _ in answers]
     if output == "table":
-        for claim, answer in zip(lab.claims, answers, strict=True):
-            click.echo(_text(claim.metadata.name, answer, explained=explained))
+        for (claim, answer), whys in zip(answers, away, strict=True):
+            click.echo(_text(claim.metadata.name, answer, whys, explained=bool(explained)))
     else:
+        rows = [
+            _row(claim.metadata.name, answer, whys, explained=bool(explained))
+            for (claim, answer), whys in zip(answers, away, strict=True)
+        ]
         echo_document({"time": times.text(lab.now), "claims": rows}, output)
-    return max(_code(answer) for answer in answers)
+    return max(_code(answer) for _, answer in answers)
 
 
 @schedule.command()
@@ -173,7 +189,7 @@ def why_not_command(
     lab = read_lab(found, inventory, at, data, namespace)
     for known in lab.claims:
         if known.metadata.name == claim:
-            for line in lab.why_not(known, device):
+            for line in lab.why_not(known, (device,))[device]:
                 click.echo(line)
             return
     raise BadRequest(f"no DeviceClaim {claim} is in the files that -f names")
@@ -197,7 +213,7 @@ def _summary(found: Explanation) -> str:
     }.get(code, "never with this inventory")
 
 
-def _text(name: str, found: Explanation, *, explained: bool) -> str:
+def _text(name: str, found: Explanation, away: Away, *, explained: bool) -> str:
     lines = [f"{name}: {_summary(found)}"]
     if found.answer.members:
         lines.append(table(("request", "alternative", "device"), _members(found.answer)))
@@ -209,6 +225,7 @@ def _text(name: str, found: Explanation, *, explained: bool) -> str:
         in_the_way = (*found.blockers, *found.kept)
         lines += [f"  in the way: {blocker}" for blocker in in_the_way]
         lines.append(f"  combinations tried: {found.answer.steps}")
+    lines += [f"  {device}: {'; '.join(said)}" for device, said in away.items()]
     return "\n".join(lines)
 
 
@@ -216,7 +233,7 @@ def _members(answer: Answer) -> list[tuple[str, int, str]]:
     return [(member.request, member.alternative, member.device) for member in answer.members]
 
 
-def _row(name: str, found: Explanation, *, explained: bool) -> Document:
+def _row(name: str, found: Explanation, away: Away, *, explained: bool) -> Document:
     row: Document = {
         "name": name,
         "verdict": found.answer.verdict.name.capitalize(),
@@ -230,18 +247,11 @@ def _row(name: str, found: Explanation, *, explained: bool) -> Document:
         "relaxation": found.relaxation,
     }
     if explained:
-        row["funnels"] = [
-            {
-                "request": funnel.request,
-                "alternative": funnel.alternative,
-                "wanted": funnel.wanted,
-                "left": {str(stage): count for stage, count in funnel.left},
-                "errors": funnel.errors,
-            }
-            for funnel in found.funnels
-        ]
+        row["funnels"] = funnel_rows(found)
         row["blockers"] = [str(blocker) for blocker in (*found.blockers, *found.kept)]
         row["steps"] = found.answer.steps
+    if away:
+        row["devices"] = {device: list(said) for device, said in away.items()}
     return row
 
 
@@ -283,36 +293,3 @@ def _queue_code(decision: ClaimDecision) -> Answered:
     if decision.reason == WaitReason.UNSATISFIABLE:
         return Answered.NEVER
     return Answered.UNKNOWN if decision.reason == WaitReason.UNKNOWN else Answered.LATER
-
-
-_ASKING = ("DeviceClaim/", "Pod/")
-
-
-def _answer_pods(documents: list[Document], *, budget: int, form: str) -> Answered:
-    """Answer for the pods of the prototype's files, each on one node."""
-    found = k8srm.read(documents)
-    for finding in found.findings:
-        click.echo(str(finding), err=True)
-    if not found.claims:
-        raise BadRequest("no DeviceClaim and no pod with device claims can be answered")
-    index = InventoryIndex(found.inventory)
-    allocator = Allocator(index, CriteriaIndex(index, found.classes))
-    users = {claim: pod for pod, claim in found.pods.items()}
-    rows = []
-    unanswered = [f for f in found.findings if f.refused and f.path.startswith(_ASKING)]
-    worst = Answered.INVALID if unanswered else Answered.NOW
-    for name in users or found.claims:
-        answer = k8srm.on_nodes(allocator, found.claims[name], budget=budget)
-        code = {
-            Verdict.SATISFIED: Answered.NOW,
-            Verdict.UNSATISFIABLE: Answered.NEVER,
-            Verdict.UNKNOWN: Answered.UNKNOWN,
-        }[answer.answer.verdict]
-        worst = max(worst, code)
-        rows.append((name, answer.node, code.name.lower(), list(answer.answer.devices)))
-    headers = ("claim", "node", "answer", "devices")
-    if form == "table":
-        click.echo(table(headers, [(*row[:3], ", ".join(row[3])) for row in rows]))
-    else:
-        echo_document([dict(zip(headers, row, strict=True)) for row in rows], form)
-    return worst

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,8 +28,8 @@ from bullpen.cli.connection import Api
 from bullpen.cli.get import list_all
 from bullpen.cli.options import default_data_directory
 from bullpen.core import conditions
-from bullpen.core.claims.claim_lab import ClaimDecision, ClaimLab
-from bullpen.core.claims.claim_pass import decide_claims, dry_run, why_not_device
+from bullpen.core.claims.claim_lab import ClaimDecision, ClaimLab, offered_inventory
+from bullpen.core.claims.claim_pass import decide_claims, dry_run, why_not_devices
 from bullpen.core.claims.explanation import Explanation
 from bullpen.core.claims.work import PassBudget
 from bullpen.core.lab_index import LabIndex
@@ -78,8 +78,12 @@ class Lab:
         each = PassBudget(budget)
         return dry_run(self.whole, claim, now=self.now, waited=waited, budget=each)
 
-    def why_not(self, claim: DeviceClaim, device: str) -> tuple[str, ...]:
-        return why_not_device(self.whole, claim, device, now=self.now)
+    def why_not(self, claim: DeviceClaim, devices: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return why_not_devices(self.whole, claim, devices, now=self.now)
+
+    def devices(self) -> tuple[str, ...]:
+        """The names of all devices, in the order in which they are preferred."""
+        return tuple(d.name for d in offered_inventory(self.whole, self.now).devices)
 
     def decide(self, budget: int) -> tuple[ClaimDecision, ...]:
         """Decide all waiting claims in one pass."""

@@ -6,8 +6,9 @@ accepts any history, so that a test can show that it fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from bullpen.sim.truth import Fact, Raw, is_active, status, uid_of
 
@@ -15,6 +16,8 @@ SINGLE_USE = "exporterset.jumpstarter.dev/single-use"
 ENDED = "jumpstarter.dev/lease-ended"
 GROUP_SIZE = "device.jumpstarter.dev/leases"
 """Annotation of a claim's lease: how many leases the claim has."""
+
+T = TypeVar("T")
 
 
 class OneLeaseEach:
@@ -216,7 +219,7 @@ class CeilingHolds:
         return name, 0 if 0 in found else max(found, default=0)
 
 
-def believed(history: list[tuple[float, int]], known_until: float) -> list[int]:
+def believed(history: Sequence[tuple[float, T]], known_until: float) -> list[T]:
     """The values of a field that a process may still act on, from their times."""
     return [
         value

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
+from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE
+from bullpen.kit import times
+from bullpen.kit.durations import parse
 from bullpen.sim.checkers import believed, removed
 from bullpen.sim.truth import Fact, Raw, status, uid_of
+
+SAME_CLOCK = 0.001
+"""Seconds within which two readings of a clock are of one that was not set."""
+
+UNUSABLE = ("Failed", "Lost")
+"""Phases of disks that take no place of ``keep``."""
 
 
 class CountHolds:
@@ -66,21 +76,120 @@ class OneTargetPerDisk:
 
 
 class DisksAreKept:
-    """A disk with content is deleted only by its reclaim rule, and none is ever due here."""
+    """A disk with content is deleted only with its member, or as its template says."""
 
     promise = "a disk is deleted by its rule only"
 
-    def __init__(self, deleted: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        deleted: Callable[[str], bool],
+        known: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        """``now``: what the clocks of the lab show."""
         self._deleted = deleted
         """Whether an operator has deleted the object with this uid."""
 
+        self._known = known
+        self._now = now
+        self._ahead: list[tuple[float, float]] = []
+        """By how much the clocks are ahead of the time of the run, since when."""
+
+        self._specs: dict[str, list[tuple[float, Raw]]] = {}
+        """By the uid of a pool."""
+
+        self._targets: dict[str, Raw] = {}
+        self._named: dict[tuple[str, str], float] = {}
+        """By the uid of a target and the name of a disk, since when it names the disk."""
+
+        self._free: dict[str, tuple[Raw, float]] = {}
+        """By the uid of a disk, the disk as it was last free, and when that ended."""
+
     def see(self, fact: Fact) -> Iterator[str]:
-        if fact.kind != "VirtualDisk" or not removed(fact):
+        ahead = self._now().timestamp() - fact.at
+        if not self._ahead or abs(ahead - self._ahead[-1][1]) > SAME_CLOCK:
+            self._ahead.append((fact.at, ahead))
+        if fact.kind == "VirtualTargetPool" and fact.new is not None:
+            self._specs.setdefault(uid_of(fact.new), []).append((fact.at, fact.new["spec"]))
+        if fact.kind == "VirtualTarget":
+            self._note_target(fact)
+        if fact.kind == "VirtualDisk":
+            if removed(fact) and fact.old is not None and status(fact.old).get("capacity"):
+                yield from self._judge(fact, fact.old)
+            self._note_disk(fact)
+
+    def _note_target(self, fact: Fact) -> None:
+        uid = uid_of(fact.last)
+        self._targets.pop(uid, None)
+        disks = [] if fact.new is None or _ends(fact.new) else fact.new["spec"].get("disks") or []
+        if fact.new is not None and not _ends(fact.new):
+            self._targets[uid] = fact.new
+        names = {disk["virtualDisk"] for disk in disks if "virtualDisk" in disk}
+        for key in [key for key in self._named if key[0] == uid and key[1] not in names]:
+            del self._named[key]
+        for name in names:
+            self._named.setdefault((uid, name), fact.at)
+
+    def _note_disk(self, fact: Fact) -> None:
+        uid = uid_of(fact.last)
+        if fact.new is not None and not _ends(fact.new) and _free_since(fact.new):
+            self._free[uid] = fact.new, float("inf")
+        elif uid in self._free and self._free[uid][1] == float("inf"):
+            self._free[uid] = self._free[uid][0], fact.at
+
+    def _judge(self, fact: Fact, disk: Raw) -> Iterator[str]:
+        owner = _controller(disk)
+        if self._deleted(uid_of(disk)) or self._deleted(owner):
             return
-        assert fact.old is not None
-        asked = self._deleted(uid_of(fact.old)) or self._deleted(_controller(fact.old))
-        if status(fact.old).get("capacity") and not asked:
+        known = self._known()
+        if owner not in self._specs:
+            if owner in self._targets:
+                yield f"disk {fact.name} was deleted, and its member is there"
+            return
+        for (uid, name), since in self._named.items():
+            if name == fact.name and since <= known:
+                target = self._targets[uid]["metadata"]["name"]
+                yield f"disk {fact.name} was deleted, and {target} names it"
+        if status(disk).get("attachedTo"):
+            yield f"disk {fact.name} was deleted, and {status(disk)['attachedTo']} has it"
+        specs = believed(self._specs[owner], known)
+        if not any(self._is_due(spec, disk, fact.at, known) for spec in specs):
             yield f"disk {fact.name} was deleted, and its template retains it"
+
+    def _is_due(self, spec: Raw, disk: Raw, at: float, known: float) -> bool:
+        label = _template(disk)
+        found = (t for t in spec.get("virtualDiskTemplates") or () if t["name"] == label)
+        template = next(found, None)
+        reclaim = {} if template is None else template.get("reclaim") or {}
+        if template is None or reclaim.get("onScaleDown") != "Retain":
+            return True
+        since = _free_since(disk)
+        if not reclaim.get("ttl") or not since:
+            return False
+        latest = at + max(believed(self._ahead, known))
+        if latest - times.parse(since).timestamp() <= parse(reclaim["ttl"]).total_seconds():
+            return False
+        fresher = [
+            other
+            for other, until in self._free.values()
+            if until > known
+            and uid_of(other) != uid_of(disk)
+            and _template(other) == label
+            and _free_since(other) >= since
+        ]
+        return len(fresher) >= reclaim.get("keep", 0) or status(disk).get("phase") in UNUSABLE
+
+
+def _template(disk: Raw) -> str:
+    return str((disk["metadata"].get("labels") or {}).get(DISK_TEMPLATE, ""))
+
+
+def _free_since(disk: Raw) -> str:
+    return str((disk["metadata"].get("annotations") or {}).get(FREE_SINCE, ""))
+
+
+def _ends(document: Raw) -> bool:
+    return bool(document["metadata"].get("deletionTimestamp"))
 
 
 class RemovedOnce:

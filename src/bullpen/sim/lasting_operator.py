@@ -11,6 +11,7 @@ from bullpen.apiserver.scaledown import MANAGER, ScaleDowns
 from bullpen.registry.objects import RegistryObjects
 from bullpen.registry.registry import Registry
 from bullpen.sim.operators import SPACE, VIRTUAL, Operator, Stage, object_of
+from bullpen.sim.truth import Raw
 
 POOL = "lasting"
 LABELS = {"board": "lasting"}
@@ -18,18 +19,31 @@ REPLICAS_MAX = 4
 PATH = f"/apis/subresources.{VIRTUAL}/namespaces/{SPACE}/virtualtargetpools/{POOL}/scaledownwith"
 
 
+RETAINED = {"onScaleDown": "Retain"}
+RECLAIMS: tuple[Raw, ...] = (
+    RETAINED,
+    {"onScaleDown": "Delete"},
+    {**RETAINED, "ttl": "5s"},
+    {**RETAINED, "ttl": "5s", "keep": 1},
+)
+"""What may become of the disks of a template."""
+
+
 class LastingOperator:
     def __init__(self, stage: Stage, operator: Operator) -> None:
         self._stage = stage
         self._operator = operator
+        self._flavour = "first"
+        self._mebibytes = 8
+        self._reclaims: dict[str, Raw] = {"root": RETAINED}
+        """The disk templates, in boot order."""
 
     async def prepare(self, replicas: int) -> None:
         spec = {
             "replicas": replicas,
             "scaleDownPolicy": ("NewestFirst", "OldestFirst", "Explicit")[replicas % 3],
             "updateStrategy": {"type": "Replace" if replicas % 2 else "InPlace"},
-            "template": _template("first"),
-            "virtualDiskTemplates": [_disk(8)],
+            **self._members_and_disks(),
         }
         await self._operator.apply(object_of(VIRTUAL, "VirtualTargetPool", POOL, spec=spec))
 
@@ -37,11 +51,20 @@ class LastingOperator:
         await self._change({"replicas": chance.randint(0, REPLICAS_MAX)})
 
     async def edit_template(self, chance: random.Random) -> None:
-        await self._change({"template": _template(f"flavour{chance.randint(0, 2)}")})
+        self._flavour = f"flavour{chance.randint(0, 2)}"
+        await self._change({"template": self._members_and_disks()["template"]})
 
     async def grow(self, chance: random.Random) -> None:
         """Ask for another size; a smaller one concerns new disks only."""
-        await self._change({"virtualDiskTemplates": [_disk(chance.choice((8, 16, 32, 64)))]})
+        self._mebibytes = chance.choice((8, 16, 32, 64))
+        await self._change(self._members_and_disks())
+
+    async def change_disks(self, chance: random.Random) -> None:
+        """Change what becomes of the boot disks, and add a second disk or remove it."""
+        self._reclaims = {"root": chance.choice(RECLAIMS)}
+        if chance.random() < 0.5:
+            self._reclaims["cache"] = chance.choice(RECLAIMS)
+        await self._change(self._members_and_disks())
 
     async def pause(self, chance: random.Random) -> None:
         await self._change({"paused": True})
@@ -82,21 +105,23 @@ class LastingOperator:
     async def _change(self, spec: dict[str, object]) -> None:
         await self._operator.change("VirtualTargetPool", POOL, {"spec": spec})
 
+    def _members_and_disks(self) -> Raw:
+        """The template of the members, and those of their disks."""
+        member = {
+            "virtualTargetClassName": "fake",
+            "drivers": [{"name": self._flavour, "type": "a.B"}],
+            "disks": [{"virtualDisk": name} for name in self._reclaims],
+        }
+        size = {"size": f"{self._mebibytes}Mi"}
+        return {
+            "template": {"metadata": {"labels": LABELS}, "spec": member},
+            "virtualDiskTemplates": [
+                {"name": name, "reclaim": reclaim, "spec": size}
+                for name, reclaim in self._reclaims.items()
+            ],
+        }
+
     def _members(self) -> list[str]:
         return sorted(
             target["metadata"]["name"] for target in self._stage.truth.all("VirtualTarget")
         )
-
-
-def _disk(mebibytes: int) -> dict[str, object]:
-    reclaim = {"onScaleDown": "Retain"}
-    return {"name": "root", "reclaim": reclaim, "spec": {"size": f"{mebibytes}Mi"}}
-
-
-def _template(flavour: str) -> dict[str, object]:
-    member = {
-        "virtualTargetClassName": "fake",
-        "drivers": [{"name": flavour, "type": "a.B"}],
-        "disks": [{"virtualDisk": "root"}],
-    }
-    return {"metadata": {"labels": LABELS}, "spec": member}

@@ -10,13 +10,16 @@ boards before, equal requests served in their order, and a pool without members 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE
 from bullpen.app.services import Services
 from bullpen.controllers.leases import lease_retention
 from bullpen.errors import LabError
+from bullpen.kit import durations, times
 from bullpen.sim import claim_liveness, pool_liveness
 from bullpen.sim.checkers import SINGLE_USE
 from bullpen.sim.clients import Client, Job
@@ -50,6 +53,9 @@ BOOKED_IN = 20.0
 CLOCK_STEP = timedelta(hours=1)
 TIDY_MAX = 5.0
 """Seconds for ongoing activity, such as a shrinking pool."""
+
+COLLECTED_MAX = 5.0
+"""Seconds within which a free disk is deleted that is older than its ttl."""
 
 LOOK = 1.0
 
@@ -177,8 +183,9 @@ def _untidy_lasting(world: World, pool: Raw) -> Iterator[str]:
     if spec.get("removals"):
         yield f"pool {meta['name']} has removals that are not done"
     used = [disk for member in members for disk in status(member).get("disks") or ()]
-    if len(set(used)) != len(members):
+    if len(set(used)) != len(members) * len(spec["virtualDiskTemplates"]):
         yield f"the {len(members)} members of pool {meta['name']} have the disks {sorted(used)}"
+    yield from _untidy_disks(world, spec, set(used))
     for disk in world.truth.all("VirtualDisk"):
         name, said = disk["metadata"]["name"], status(disk)
         full = any(each["reason"] == "NoSpace" for each in said.get("conditions") or ())
@@ -187,6 +194,29 @@ def _untidy_lasting(world: World, pool: Raw) -> Iterator[str]:
     counted = status(pool)
     if (counted.get("replicas"), counted.get("updatedReplicas")) != (len(members), len(members)):
         yield f"pool {meta['name']} says {counted.get('updatedReplicas')} members are updated"
+
+
+def _untidy_disks(world: World, spec: Raw, used: set[str]) -> Iterator[str]:
+    """Disks that should be gone, and those that belong to the wrong object."""
+    reclaims = {each["name"]: each["reclaim"] for each in spec["virtualDiskTemplates"]}
+    old: Counter[str] = Counter()
+    for disk in world.truth.all("VirtualDisk"):
+        meta = disk["metadata"]
+        template = meta["labels"][DISK_TEMPLATE]
+        reclaim = reclaims.get(template)
+        if reclaim is None:
+            yield f"disk {meta['name']} is left, and there is no template {template}"
+            continue
+        owner = "VirtualTargetPool" if reclaim["onScaleDown"] == "Retain" else "VirtualTarget"
+        if not any(each["kind"] == owner for each in meta.get("ownerReferences", ())):
+            yield f"disk {meta['name']} does not belong to a {owner}"
+        since, ttl = meta.get("annotations", {}).get(FREE_SINCE), reclaim.get("ttl")
+        if meta["name"] not in used and ttl and since:
+            due = times.parse(since) + durations.parse(ttl) + timedelta(seconds=COLLECTED_MAX)
+            old[template] += due < world.clock.now()
+    for template, count in sorted(old.items()):
+        if count > reclaims[template].get("keep", 0):
+            yield f"{count} disks of template {template} are older than its ttl"
 
 
 def _is_free(exporter: Raw) -> bool:

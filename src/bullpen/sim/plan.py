@@ -73,6 +73,7 @@ class Act(StrEnum):
     DELETE_TARGET = "delete-target"
     STOP_TARGET = "stop-target"
     GROW_DISKS = "grow-disks"
+    CHANGE_DISKS = "change-disks"
 
     # Faults
     CRASH = "crash"
@@ -135,7 +136,7 @@ LASTING_WORK: Mapping[Act, int] = {
 }
 """The same in a lab with a pool of lasting targets."""
 
-WORKS = (*WORK, *LASTING_WORK, Act.CLAIM, Act.EXTREME, Act.GROW_DISKS)
+WORKS = (*WORK, *LASTING_WORK, Act.CLAIM, Act.EXTREME, Act.GROW_DISKS, Act.CHANGE_DISKS)
 FAULTS = tuple(act for act in Act if act not in WORKS)
 ADDED = frozenset({Act.BACKEND_LIES, Act.ROTATION})
 """Faults with a chance of their own: adding one changes no other step of any seed."""
@@ -145,6 +146,9 @@ HANGS = frozenset({Act.EXPORTER_HANGS, Act.ROUTER_HANGS, Act.SERVICE_HANGS})
 
 ADDED_LASTING = frozenset({Act.GROW_DISKS, Act.MACHINE_PAUSED})
 """The same in runs with lasting targets."""
+
+ADDED_DISKS = frozenset({Act.CHANGE_DISKS})
+"""The same, added later: people change what becomes of disks, and which there are."""
 
 ONLY_CLUSTER = frozenset({Act.SUCCESSION, Act.CUT_API})
 ONLY_EMBEDDED = frozenset({Act.SLOW_DISK, Act.STUCK_DISK, Act.FULL_DISK})
@@ -389,6 +393,12 @@ def plan(seed: int, home: Home, size: Size = Size.USUAL) -> Plan:
                 random.Random(f"lasting-{seed}-{home}-{size}"),
                 lasts,
             ),
+            *_added(
+                ADDED_DISKS if extent.lasting else frozenset(),
+                ADDED_DISKS_NUMBER,
+                random.Random(f"disks-{seed}-{home}-{size}"),
+                lasts,
+            ),
         ),
         lasts=lasts,
         boards=chance.randint(*extent.boards),
@@ -435,7 +445,7 @@ def _steps(
     absent = frozenset() if router else frozenset({Act.ROUTER_CRASH})
     if not extent.lasting:
         absent |= ONLY_LASTING
-    added = ADDED | HANGS | ADDED_LASTING
+    added = ADDED | HANGS | ADDED_LASTING | ADDED_DISKS
     possible = [act for act in FAULTS if act not in foreign | absent | added]
     faults: dict[Act, float] = {
         act: chance.uniform(0.1, 2.0) for act in possible if chance.random() < 0.35
@@ -477,3 +487,4 @@ def _added(
 ADDED_NUMBER = 1_000_000
 HANGS_NUMBER = 3_000_000
 ADDED_LASTING_NUMBER = 2_000_000
+ADDED_DISKS_NUMBER = 4_000_000

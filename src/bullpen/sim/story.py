@@ -57,6 +57,7 @@ class Story:
             Act.DELETE_TARGET: self._lasting.delete_target,
             Act.STOP_TARGET: self._lasting.stop_target,
             Act.GROW_DISKS: self._grow_disks,
+            Act.CHANGE_DISKS: self._lasting.change_disks,
             Act.CLAIM: Claimant(world, operator).claim,
             Act.EXTREME: Extremist(operator).write,
             Act.CRASH: self._crash,

@@ -152,7 +152,11 @@ class World:
             LeasedMembersStay(self._lease, self._excused),
             CountHolds(lambda: self.api.last_seen() - slack),
             OneTargetPerDisk(),
-            DisksAreKept(self.deleted.__contains__),
+            DisksAreKept(
+                self.deleted.__contains__,
+                lambda: self.api.last_seen() - slack,
+                self.clock.now,
+            ),
             RemovedOnce(),
             ClaimsAreWhole(self.truth.all),
             AllocatedIsTrue(self._lease),

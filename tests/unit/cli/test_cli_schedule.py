@@ -227,6 +227,9 @@ def test_the_queue_is_decided_together_in_the_order_of_service(inventory: Path) 
     code, said = ask(stored, claim(boards(1)), words=("--queue", "-o", "json"))
     assert code == 2
     found = [(row["claim"], row["decision"], row["starts"]) for row in json.loads(said)]
+    more = written(inventory.parent / "more.yaml", claim(boards(1)))
+    _, as_file = run("--queue", str(more), "--inventory", str(stored), "-o", "json")
+    assert json.loads(as_file) == json.loads(said)
     # The urgent pair takes both free boards; the other one waits for the first end.
     assert found == [("pair", "Start", "now"), ("bench", "NotAvailable", "2026-01-01T09:00:00Z")]
 
@@ -250,6 +253,51 @@ def test_what_pools_could_start_counts_as_for_the_service(inventory: Path) -> No
     assert code == 2
     assert said.startswith("bench: from 2026-01-01T10:00:00Z")
     assert ask(full, claim(boards(6)))[0] == 3
+
+
+def test_a_pod_that_runs_on_no_node_is_told_why_for_each(tmp_path: Path) -> None:
+    prototype = "devmgmtproto.k8s.io/v1alpha1"
+    pools = [
+        made(
+            prototype,
+            "DevicePool",
+            f"{node}-gpus",
+            {"nodeName": node, "driver": "d", "devices": [{"name": f"g{n}"} for n in range(count)]},
+        )
+        for node, count in (("n1", 1), ("n2", 2))
+    ]
+    gpu = made(prototype, "DeviceClass", "gpu", {"definition": {"driver": "d"}})
+    three = [{"name": "g", "allOf": [{"class": "gpu", "requests": {"devices": 3}}]}]
+    path = written(
+        tmp_path / "pods.yaml", *pools, gpu, made(prototype, "DeviceClaim", "c", {"devices": three})
+    )
+    code, said = run("-f", str(path), "--explain")
+    assert code == 3
+    assert "c on n1: g needs 3, only n1-gpus/g0 qualifies" in said
+    assert "c on n2: g needs 3, only n2-gpus/g0 and n2-gpus/g1 qualify" in said
+    assert "c on n2: it could be served with 2 instead of 3 for g" in said
+    assert "c on n2: g/g needs 3: known 3 → class 3 → selector 3 → capacity 3 → allowed 2" in said
+    code, said = run("-f", str(path), "-o", "json")
+    nodes = json.loads(said)[0]["nodes"]
+    assert [(node["node"], node["relaxation"]) for node in nodes] == [
+        ("n1", ""),
+        ("n2", "with 2 instead of 3 for g"),
+    ]
+
+
+def test_a_full_explanation_says_what_keeps_each_device_away(inventory: Path) -> None:
+    code, said = ask(inventory, claim(boards(3)), words=("--explain=full",))
+    assert code == 2
+    assert "  board-1: dut: it qualifies and is free" in said
+    assert "  board-2: dut: busy has board-2 until 2026-01-01T10:00:00Z" in said
+    assert "  board-2:" not in ask(inventory, claim(boards(3)), words=("--explain",))[1]
+    _, said = ask(inventory, claim(boards(3)), words=("--explain=full", "-o", "json"))
+    assert set(json.loads(said)["claims"][0]["devices"]) == {"board-0", "board-1", "board-2"}
+
+
+def test_what_is_asked_of_the_live_lab_is_asked_of_no_snapshot(inventory: Path) -> None:
+    assert ask(inventory, claim(boards(1)), words=("--dry-run",))[0] == 0
+    assert ask(inventory, claim(boards(1)), words=("--live",))[0] == 64
 
 
 def test_an_exporter_that_is_not_connected_does_not_count(inventory: Path) -> None:
@@ -308,4 +356,6 @@ def test_files_of_the_prototype_are_answered_for_pods_on_nodes(tmp_path: Path) -
     code, said = run("-f", str(written(tmp_path / "pods.yaml", *documents)))
     assert code == 3
     assert "pod/p   n1     now      n1-gpus/gpu-0" in said
+    assert "pod/q on n1: g needs 1, no free device qualifies" in said
+    assert "pod/p on" not in said, "it runs there"
     assert "DeviceClass/gpu.spec: normalised" in said

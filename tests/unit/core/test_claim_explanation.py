@@ -9,9 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from bullpen.api.device_cel import stored_expression
 from bullpen.bench.hard_claims import claim, device, devices, different, lab, one, request, same
 from bullpen.core.claims.allocator import Verdict
-from bullpen.core.claims.claim import Constraint, Terms
+from bullpen.core.claims.claim import Constraint, Criteria, Terms
+from bullpen.core.claims.criteria import ClassDefinition
 from bullpen.core.claims.explanation import Explanation, explain
 from bullpen.core.claims.inventory import NANOS, Inventory, Taint, Use
 from bullpen.core.claims.why_not import why_not
@@ -73,6 +75,47 @@ def test_requests_that_compete_for_too_few_devices_are_named_together() -> None:
     assert not found.possible
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kynd == 'board'", ": no device has kynd"),
+        ("device.kind > 3", ""),
+        ("kind == 'board' && device.nothing > 3", ""),
+    ],
+    ids=["attribute that none has", "wrong type", "attribute that none has, in CEL"],
+)
+def test_a_selector_that_can_be_evaluated_nowhere_is_named(text: str, why: str) -> None:
+    found = told(lab(devices(3, kind="board")), claim(request("dut", one(text))))
+    assert reasons(found) == [
+        f"dut: the selector {text} cannot be evaluated on any device{why}",
+        "dut needs 1, no free device qualifies",
+    ]
+    other = claim(request("dut", one(text, name="odd"), one("kind == 'board'", 4, name="usual")))
+    assert reasons(told(lab(devices(3, kind="board")), other))[0].startswith("dut/odd: the sel")
+
+
+def test_a_selector_that_can_be_evaluated_on_one_device_is_no_reason() -> None:
+    found = told(
+        lab(device("a", kynd="camera"), devices(3)), claim(request("dut", one("kynd == 'board'")))
+    )
+    assert reasons(found) == ["dut needs 1, no free device qualifies"]
+    empty = told(lab(), claim(request("dut", one("kynd == 'board'"))))
+    assert reasons(empty) == ["dut needs 1, no free device qualifies"]
+
+
+def test_a_class_with_an_expression_that_does_not_compile_is_named() -> None:
+    """A cluster accepts it, because its policies cannot compile an expression."""
+    criteria = Criteria(expressions=(stored_expression("kind =="),))
+    allocator = allocator_of(
+        lab(devices(2, kind="board")), [ClassDefinition(name="board", criteria=criteria)]
+    )
+    terms = claim(request("dut", one(device_class="board")))
+    said = reasons(explain(allocator, terms, (), now=EPOCH))
+    assert said[0].startswith(
+        "dut: the selector kind == cannot be evaluated on any device: the expression does not"
+    )
+
+
 def test_a_join_that_is_short_at_every_site_says_how_near_each_comes() -> None:
     inventory = lab(
         device("a0", site="brno"), device("a1", site="brno"), device("a2", site="prague")
@@ -80,6 +123,50 @@ def test_a_join_that_is_short_at_every_site_says_how_near_each_comes() -> None:
     found = told(inventory, claim(request("dut", one(count=3)), same("site")))
     assert reasons(found) == ["no value of site has all: site brno 2 of 3, site prague 1 of 3"]
     assert found.relaxation == "without the match constraint on site"
+
+
+def test_constraints_that_can_only_be_kept_one_at_a_time_are_named_together() -> None:
+    inventory = lab(
+        device("a", site="brno", rack="r1"),
+        device("b", site="brno", rack="r2"),
+        device("c", site="prague", rack="r1"),
+    )
+    pair = request("dut", one(count=2))
+    found = told(inventory, claim(pair, same("site"), same("rack"), different("maker")))
+    assert reasons(found)[0] == "no free device that qualifies has the attribute maker"
+    found = told(inventory, claim(pair, same("site", "dut"), same("rack")))
+    assert reasons(found) == [
+        "no free devices that qualify keep match on site of dut and match on rack together"
+    ]
+
+
+def test_alternatives_that_are_each_too_few_are_named_one_by_one() -> None:
+    ladder = request("dut", one("kind == 'a'", 2, name="fast"), one("kind == 'b'", 4, name="slow"))
+    found = told(lab(device("a", kind="a"), devices(3, "b", kind="b")), claim(ladder))
+    assert reasons(found) == [
+        "dut/fast needs 2, only a qualifies",
+        "dut/slow needs 4, only b00000, b00001 and b00002 qualify",
+    ]
+
+
+def test_a_total_that_is_not_reached_says_how_near_the_free_devices_come() -> None:
+    inventory = lab(*(device(f"d{n}", mem=15 * NANOS) for n in range(9)))
+    split = one(totals=(("mem", 128 * NANOS),), count_max=8)
+    found = told(inventory, claim(request("gpu", split)))
+    assert reasons(found) == [
+        "gpu needs mem of 128 in total from at most 8 devices, the free ones that qualify reach 120"
+    ]
+
+
+def test_every_claim_that_cannot_be_served_is_given_a_reason() -> None:
+    refused = 0
+    for seed in range(600):
+        inventory, terms = random_instance(random.Random(seed))
+        found = told(inventory, terms)
+        if found.answer.verdict is Verdict.UNSATISFIABLE:
+            refused += 1
+            assert found.reasons, seed
+    assert refused > 200
 
 
 def test_too_few_different_values_are_counted() -> None:

@@ -214,7 +214,8 @@ async def test_a_file_deleted_by_hand_comes_back_from_the_machine_that_has_it(
 
 KILLED = """
 import asyncio, pathlib, sys
-from bullpen.api.kinds.virtualdisk import DiskImage, ImageFormat
+from bullpen.api.kinds.virtualdisk import DiskImage, ImageFormat, VirtualDisk, VirtualDiskSpec
+from bullpen.api.meta import ObjectMeta
 from bullpen.core.targets.disks import Create
 from bullpen.placements.local.disk_storage import LocalDiskStorage
 
@@ -225,11 +226,15 @@ async def main(data, image):
     print("ready", flush=True)
     number = 0
     while True:
-        key = ("lab", f"disk-{number}")
+        key, copy = ("lab", f"disk-{number}"), ("lab", f"copy-{number}")
         await storage.create(key, "1", step)
+        meta = ObjectMeta(namespace="lab", name=key[1], uid="1")
+        source = VirtualDisk(metadata=meta, spec=VirtualDiskSpec())
+        await storage.create(copy, "1", Create(size_bytes=None, copy_of=source))
         await storage.grow(key, "1", 64 << 20)
         if number % 2:
             await storage.delete(key, "1")
+            await storage.delete(copy, "1")
         number += 1
 
 asyncio.run(main(*sys.argv[1:]))

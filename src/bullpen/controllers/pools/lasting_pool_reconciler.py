@@ -110,7 +110,8 @@ class LastingPoolReconciler:
             plan = lasting_pool.plan(seen, now=now)
         attempts = await self._act(seen, plan)
         # New members get their disks now; those of their own follow when the member exists.
-        disks = lasting_disks.plan(assigned, now=now)
+        written = {a.name for a in plan.actions if isinstance(a, Create | Update)}
+        disks = lasting_disks.plan(assigned, written=written, now=now)
         errors = await together(self._perform_disk(pool, assigned, act) for act in disks.actions)
         report = self._report(seen, plan, attempts, disks.created, now)
         await self._say(report, now)

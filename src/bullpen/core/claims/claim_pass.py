@@ -82,11 +82,12 @@ def dry_run(
     return answering.explained(claim, waited, budget or PassBudget(BUDGET))
 
 
-def why_not_device(
-    lab: ClaimLab, claim: DeviceClaim, device: str, *, now: datetime
-) -> tuple[str, ...]:
-    """For each alternative of a claim what keeps one device from it."""
-    return _Pass(lab, now, ClaimIndexes(), BUDGET).why_not(claim, device)
+def why_not_devices(
+    lab: ClaimLab, claim: DeviceClaim, names: Sequence[str], *, now: datetime
+) -> dict[str, tuple[str, ...]]:
+    """For each of these devices what keeps it from a claim, by alternative."""
+    answering = _Pass(lab, now, ClaimIndexes(), BUDGET)
+    return {name: answering.why_not(claim, name) for name in names}
 
 
 class _Pass:

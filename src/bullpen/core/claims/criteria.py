@@ -88,6 +88,22 @@ class CriteriaIndex:
             for expression in found.expressions
         )
 
+    def never_evaluated(
+        self, class_name: str, criteria: Criteria
+    ) -> Iterator[tuple[Expression, str]]:
+        """The expressions that could be evaluated on no device, and why as far as it is known."""
+        found = (e for x in (*self._criteria_of(class_name), criteria) for e in x.expressions)
+        for expression in dict.fromkeys(found):
+            errors = self._expression(expression).errors
+            if errors == self._index.everything and expression.rest not in self._cut_short:
+                yield expression, expression.problem or self._missing(expression)
+
+    def _missing(self, expression: Expression) -> str:
+        """Which attributes that an expression compares no device has."""
+        names = (term.attribute for term in expression.terms if isinstance(term, Comparison))
+        absent = [name for name in dict.fromkeys(names) if not self._index.having(name)]
+        return f"no device has {' and '.join(absent)}" if absent else ""
+
     def _criteria_of(self, class_name: str) -> Iterator[Criteria]:
         known = self.classes.get(class_name)
         if known is not None:

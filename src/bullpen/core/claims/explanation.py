@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
 from itertools import islice
 
 from bullpen.core.claims import bitsets
@@ -20,92 +19,25 @@ from bullpen.core.claims.claim_queue import MOMENTS_MAX, Reservation
 from bullpen.core.claims.funnel import Funnel, funnels
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.reasons import (
+    NAMES_MAX,
+    Blocker,
+    Conflict,
+    CounterShortfall,
+    Crowd,
+    HallSet,
+    Kept,
+    Reason,
+    SelectorFailure,
+    TotalShortfall,
+    ValueShortfall,
+)
 from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.core.leases.target_set import largest_matching
-from bullpen.kit import durations, quantities, times
-
-NAMES_MAX = 10
-"""Devices, values or holders named in one sentence."""
+from bullpen.kit import durations, times
 
 RELAXATIONS_MAX = 64
 """Changes of a claim that are tried to find one that helps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HallSet:
-    """Requests that together need more devices than qualify for them."""
-
-    requests: tuple[str, ...]
-    needed: int
-    devices: tuple[str, ...]
-
-    def __str__(self) -> str:
-        who = _listed(self.requests)
-        if not self.devices:
-            return f"{who} {_needs(self.requests)} {self.needed}, no free device qualifies"
-        verb = "qualifies" if len(self.devices) == 1 else "qualify"
-        return f"{who} {_needs(self.requests)} {self.needed}, only {_listed(self.devices)} {verb}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueShortfall:
-    """A constraint, and how near its best values come to fulfilling it."""
-
-    constraint: Constraint
-    values: tuple[tuple[str, int, int], ...]
-    """Values with the number of needs that they fulfil, and the number there is; best first."""
-
-    def __str__(self) -> str:
-        attribute = self.constraint.attribute
-        if not self.values:
-            return f"no free device that qualifies has the attribute {attribute}"
-        if self.constraint.distinct:
-            _, found, needed = self.values[0]
-            return f"{needed} different values of {attribute} are needed, {found} are available"
-        said = ", ".join(f"{attribute} {v} {found} of {n}" for v, found, n in self.values)
-        return f"no value of {attribute} has all: {said}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterShortfall:
-    """A shared counter that ran out."""
-
-    counter: str
-    left: int
-
-    def __str__(self) -> str:
-        left = quantities.Quantity(Decimal(self.left).scaleb(-9))
-        return f"counter {self.counter} has only {left} left"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
-    """A use of a device that the claim could have."""
-
-    holder: str
-    devices: tuple[str, ...]
-    until: datetime | None
-
-    def __str__(self) -> str:
-        end = f"until {times.text(self.until)}" if self.until else "without a known end"
-        return f"{self.holder} has {_listed(self.devices)} {end}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """Devices that the claim could have, but that are reserved while it would have them."""
-
-    holder: str
-    devices: tuple[str, ...]
-    begin: datetime
-
-    def __str__(self) -> str:
-        verb = "is" if len(self.devices) == 1 else "are"
-        since = times.text(self.begin)
-        return f"{_listed(self.devices)} {verb} kept for {self.holder} from {since} on"
-
-
-Reason = HallSet | ValueShortfall | CounterShortfall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,16 +155,92 @@ class _Explainer:
     def _serves(self, terms: Terms, ledger: Ledger, usable: int | None = None) -> bool:
         return self._ask(terms, ledger, usable).verdict is Verdict.SATISFIED
 
+    def _refuses(self, terms: Terms) -> bool:
+        return self._ask(terms, self._ledger).verdict is Verdict.UNSATISFIABLE
+
     def _reasons(self, terms: Terms) -> Iterator[Reason]:
+        yield from self._selector_failures(terms)
         short = self._hall_set(terms)
         if short is not None:
             yield short
             return
+        found = [
+            *self._broken_constraints(terms),
+            *self._counters(terms),
+            *self._short_totals(terms),
+        ]
+        yield from found or list(self._short_alternatives(terms)) or self._crowd(terms)
+
+    def _broken_constraints(self, terms: Terms) -> Iterator[Reason]:
+        """The constraints that cannot be kept; several together if each of them can be."""
         bare = replace(terms, constraints=())
-        for constraint in self._hard(terms) if self._serves(bare, self._ledger) else ():
-            if not self._serves(replace(bare, constraints=(constraint,)), self._ledger):
-                yield self._shortfall(terms, constraint)
-        yield from self._counters(terms)
+        hard = self._hard(terms)
+        if not hard or not self._serves(bare, self._ledger):
+            return
+        alone = [
+            constraint
+            for constraint in hard
+            if not self._serves(replace(bare, constraints=(constraint,)), self._ledger)
+        ]
+        for constraint in alone:
+            yield self._shortfall(terms, constraint)
+        whole = replace(bare, constraints=tuple(hard))
+        if not alone and self._refuses(whole):
+            for constraint in hard:
+                rest = tuple(each for each in whole.constraints if each is not constraint)
+                if self._refuses(replace(whole, constraints=rest)):
+                    whole = replace(whole, constraints=rest)
+            yield Conflict(constraints=whole.constraints)
+
+    def _short_totals(self, terms: Terms) -> Iterator[TotalShortfall]:
+        """Totals that the largest free devices do not reach, where it is the only alternative."""
+        for request in terms.requests:
+            for a in request.alternatives if len(request.alternatives) == 1 else ():
+                numbers = bitsets.members(self._allocator.free(a, self._ledger) & self._usable)
+                found = [self._index.devices[number].capacity for number in numbers]
+                for name, wanted in a.totals:
+                    largest = sorted((each.get(name, 0) for each in found), reverse=True)
+                    most = max(a.count, a.count_max)
+                    if sum(largest[:most]) < wanted:
+                        yield TotalShortfall(
+                            request=request.name,
+                            name=name,
+                            wanted=wanted,
+                            devices_max=most,
+                            reached=sum(largest[:most]),
+                        )
+
+    def _crowd(self, terms: Terms) -> Iterator[Crowd]:
+        """The requests that cannot be served together, none of which can be left out."""
+        if not self._refuses(terms):
+            return
+        for request in terms.requests:
+            rest = tuple(each for each in terms.requests if each is not request)
+            if rest and self._refuses(replace(terms, requests=rest)):
+                terms = replace(terms, requests=rest)
+        yield Crowd(requests=tuple(request.name for request in terms.requests))
+
+    def _short_alternatives(self, terms: Terms) -> Iterator[Reason]:
+        """Where no request alone has too few devices, the alternatives that have."""
+        for number, request in enumerate(terms.requests):
+            for a in request.alternatives if len(request.alternatives) > 1 else ():
+                only = Request(name=f"{request.name}/{a.name}", alternatives=(a,))
+                requests = (*terms.requests[:number], only, *terms.requests[number + 1 :])
+                short = self._hall_set(replace(terms, requests=requests))
+                if short is not None:
+                    yield short
+
+    def _selector_failures(self, terms: Terms) -> Iterator[SelectorFailure]:
+        """What an alternative without any device asks of devices that none of them can answer."""
+        criteria = self._allocator.criteria
+        for request in terms.requests:
+            for a in request.alternatives if self._index.everything else ():
+                matching = criteria.of_class(a.device_class), criteria.of_criteria(a.criteria)
+                if matching[0].devices & matching[1].devices:
+                    continue
+                name = f"{request.name}/{a.name}" if a.name else request.name
+                for expression, why in criteria.never_evaluated(a.device_class, a.criteria):
+                    yield SelectorFailure(request=name, text=expression.text, problem=why)
 
     def _hard(self, terms: Terms) -> list[Constraint]:
         return [constraint for constraint in terms.constraints if not constraint.prefer]
@@ -436,14 +444,3 @@ def _smaller(request: Request) -> Iterator[tuple[str, Request]]:
 
 def _end(blocker: Blocker) -> tuple[bool, datetime | None, str]:
     return (blocker.until is None, blocker.until, blocker.holder)
-
-
-def _needs(requests: Sequence[str]) -> str:
-    return "needs" if len(requests) == 1 else "together need"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:NAMES_MAX])
-    if len(names) > NAMES_MAX:
-        shown.append(f"{len(names) - NAMES_MAX} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -8,8 +8,10 @@ the others stay usable.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from bullpen.api.device_cel import checked_expression
@@ -18,6 +20,7 @@ from bullpen.api.paths import Document
 from bullpen.core.claims.allocator import Allocator, Answer, Verdict
 from bullpen.core.claims.claim import Alternative, Constraint, Criteria, Request, Terms
 from bullpen.core.claims.criteria import ClassDefinition
+from bullpen.core.claims.explanation import Explanation, explain
 from bullpen.core.claims.inventory import (
     Attribute,
     Inventory,
@@ -26,14 +29,18 @@ from bullpen.core.claims.inventory import (
     amount,
     amounts,
 )
+from bullpen.core.claims.inventory_index import InventoryIndex
 from bullpen.core.claims.ledger import Ledger
-from bullpen.core.claims.work import BUDGET
+from bullpen.core.claims.work import BUDGET, PassBudget
 from bullpen.errors import BadRequest
 from bullpen.kit import quantities
 
 API_VERSION = "devmgmtproto.k8s.io/v1alpha1"
 NODE = "node"
 """Attribute with the node of a device; devices in the network have none."""
+
+NODES_MAX = 20
+"""Nodes for which a pod that runs on none is given the reasons."""
 
 _DETAIL = frozenset(
     {"class", "constraints", "requests", "maxDevices", "matchAttributes", "configs"}
@@ -90,21 +97,36 @@ def on_nodes(allocator: Allocator, terms: Terms, *, budget: int = BUDGET) -> Nod
     The node where the earliest alternatives fit wins, then the first by name.
     """
     index = allocator.index
-    unbound = index.everything & ~index.having(NODE)
     best: NodeAnswer | None = None
     unknown = False
-    for value in sorted(index.values(NODE), key=str) or [("str", "")]:
-        usable = unbound | index.values(NODE).get(value, 0)
+    for node, usable in _nodes(index):
         answer = allocator.allocate(terms, Ledger(index), allowed=usable, budget=budget)
         unknown |= answer.verdict is Verdict.UNKNOWN
         if answer.verdict is Verdict.SATISFIED and (
             best is None or _choices(answer) < _choices(best.answer)
         ):
-            best = NodeAnswer(node=str(value[1]), answer=answer)
+            best = NodeAnswer(node=node, answer=answer)
     if best is not None:
         return best
     verdict = Verdict.UNKNOWN if unknown else Verdict.UNSATISFIABLE
     return NodeAnswer(node="", answer=Answer(verdict=verdict))
+
+
+def explain_nodes(
+    allocator: Allocator, terms: Terms, *, now: datetime, budget: int = BUDGET
+) -> Iterator[tuple[str, Explanation]]:
+    """For each node the answer to a pod, and why it cannot run there."""
+    for node, usable in islice(_nodes(allocator.index), NODES_MAX):
+        tried = PassBudget(budget)
+        yield node, explain(allocator, terms, (), now=now, allowed=usable, budget=tried)
+
+
+def _nodes(index: InventoryIndex) -> Iterator[tuple[str, int]]:
+    """Each node with the devices that a pod can have there; one without a name if there is none."""
+    unbound = index.everything & ~index.having(NODE)
+    by_value = index.values(NODE)
+    for value in sorted(by_value, key=str) or [("str", "")]:
+        yield str(value[1]), unbound | by_value.get(value, 0)
 
 
 def _choices(answer: Answer) -> list[int]:

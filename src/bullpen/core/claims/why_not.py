@@ -10,10 +10,10 @@ from bullpen.core.claims import bitsets
 from bullpen.core.claims.allocator import Allocator, Verdict
 from bullpen.core.claims.claim import Alternative, Request, Terms
 from bullpen.core.claims.claim_queue import Reservation
-from bullpen.core.claims.explanation import Blocker, Kept
 from bullpen.core.claims.funnel import Stage, stages
 from bullpen.core.claims.inventory import Use
 from bullpen.core.claims.ledger import Ledger
+from bullpen.core.claims.reasons import Blocker, Kept
 from bullpen.kit.selectors import Operator, Requirement, Selector
 
 _FREE = "it qualifies and is free"

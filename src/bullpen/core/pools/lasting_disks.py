@@ -6,7 +6,7 @@ A disk that is deleted with its member belongs to the member, a retained one to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -85,6 +85,9 @@ class Assignment:
     next_number: int = 0
     """The number of the next retained disk, as far as the caller knows."""
 
+    first_number: int = 0
+    """The number of the next retained disk before any is handed out."""
+
     new: dict[str, str] = field(default_factory=dict)
     """Names of retained disks to create, with their templates."""
 
@@ -93,11 +96,13 @@ class Assignment:
 
     def __post_init__(self) -> None:
         floor = max(self.next_number, self.pool.status.created_disks)
-        self.next_number = max((floor, *self._numbers()))
+        self.next_number = self.first_number = max((floor, *self._numbers()))
         self._keep()
 
     def _numbers(self) -> Iterator[int]:
-        return (member_names.tail_number(name) + 1 for name in self.found)
+        """Numbers that no disk has had; those that members name may be yet to be created."""
+        named = (name for target in self.targets for name in disks.names(target))
+        return (member_names.tail_number(name) + 1 for name in (*self.found, *named))
 
     def _keep(self) -> None:
         """Every member keeps the disks it has; of two with one disk, the one that has it open."""
@@ -196,6 +201,19 @@ class Assignment:
         found.sort(key=_freed, reverse=True)
         return sorted(found, key=lambda disk: disk.status.phase is not DiskPhase.READY)
 
+    def keep_only(self, members: Collection[str]) -> None:
+        """Forget the disks of members that name none of them yet, except these members.
+
+        A member that waits for an update may wait for long, and each pass may choose another
+        disk for it.
+        """
+        used = set(self._in_use())
+        self._given = {
+            (member, template): disk
+            for (member, template), disk in self._given.items()
+            if member in members or disk in used
+        }
+
     def _in_use(self) -> Iterator[str]:
         for target in self.targets:
             yield from disks.names(target)
@@ -210,14 +228,12 @@ def owner_of(disk: VirtualDisk, pool: VirtualTargetPool) -> str:
     return ""
 
 
-def plan(assigned: Assignment, *, now: datetime) -> DiskPlan:
-    """What to do about the disks, once every member has been given its own."""
+def plan(assigned: Assignment, *, written: Collection[str] = (), now: datetime) -> DiskPlan:
+    """What to do about the disks. ``written``: members that are created or updated in this pass."""
     pool = assigned.pool
     if pool.spec.paused:
         return DiskPlan(created=pool.status.created_disks)
-    for target in assigned.targets:
-        if target.metadata.deletion_timestamp is None:
-            assigned.spec_of(_name(target), target)
+    assigned.keep_only(written)
     actions: list[DiskAction] = []
     wakes: list[datetime] = []
     for template in pool.spec.virtual_disk_templates:
@@ -228,8 +244,17 @@ def plan(assigned: Assignment, *, now: datetime) -> DiskPlan:
         wakes += [wake] if wake is not None else []
     actions += _of_removed_templates(assigned)
     return DiskPlan(
-        actions=tuple(actions), wake_at=min(wakes, default=None), created=assigned.next_number
+        actions=tuple(actions),
+        wake_at=min(wakes, default=None),
+        created=max((assigned.first_number, *_numbers_created(actions))),
     )
+
+
+def _numbers_created(actions: Iterable[DiskAction]) -> Iterator[int]:
+    """Numbers that no retained disk has once these are created."""
+    for action in actions:
+        if isinstance(action, CreateDisk) and not action.member:
+            yield member_names.tail_number(action.name) + 1
 
 
 def _creations(assigned: Assignment, template: DiskTemplate) -> Iterator[CreateDisk]:
