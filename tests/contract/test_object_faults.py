@@ -20,6 +20,11 @@ from bullpen.core.leases.requests import Lab
 from support.lab_world import SPACE, LabWorld
 
 
+@pytest.fixture(autouse=True)
+def no_unexpected_error() -> None:
+    """These tests are about unexpected errors, which are logged."""
+
+
 @pytest.fixture
 def world() -> LabWorld:
     return LabWorld()
