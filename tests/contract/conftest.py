@@ -29,15 +29,15 @@ class _Errors(logging.Handler):
 
 
 @pytest.fixture(autouse=True)
-def no_unexpected_error() -> Iterator[None]:
+def unexpected_errors() -> Iterator[list[str]]:
     """No pass, listener or call ends with an error that nothing expects.
 
-    The process survives such an error, so a test could pass although there was one. Tests of such
-    errors have a fixture of this name that does nothing.
+    The process survives such an error, so a test could pass although there was one. Tests about
+    such errors take this fixture and clear it.
     """
     errors, logger = _Errors(), logging.getLogger("bullpen")
     logger.addHandler(errors)
-    yield
+    yield errors.found
     logger.removeHandler(errors)
     assert not errors.found, "\n".join(errors.found)
 
