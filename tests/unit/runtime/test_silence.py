@@ -83,10 +83,13 @@ def test_a_healthy_connection_costs_one_question_to_the_kernel_in_each_look(
     monkeypatch.setattr(silence, "LOOK_SECONDS", 0.01)
     asked: list[int] = []
     searched: list[int] = []
+    often = asyncio.Event()
     unreachable, connections = sockets.unreachable, sockets.connections
 
     def counted(descriptor: int) -> bool:
         asked.append(descriptor)
+        if len(asked) == 20:
+            often.set()
         return unreachable(descriptor)
 
     def searching(port: int, *, besides: set[int]) -> list[sockets.Connection]:
@@ -101,8 +104,8 @@ def test_a_healthy_connection_costs_one_question_to_the_kernel_in_each_look(
             own = "{}:{}".format(*caller.getsockname())
             with watch.watching(f"ipv4:{own}"):
                 running = asyncio.create_task(watch.run())
-                while len(asked) < 20:
-                    await asyncio.sleep(0.01)
+                async with asyncio.timeout(10):
+                    await often.wait()
                 running.cancel()
 
     asyncio.run(story())
