@@ -6,6 +6,7 @@ again: at the time that it named, or with the change that it said would help.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -288,3 +289,48 @@ def test_why_not_names_what_keeps_each_exporter_from_a_claim(tmp_path: Path) -> 
         assert [m["device"] for m in row["members"]] == free[:1], seed
         qualifying += bool(free)
     assert qualifying > 10
+
+
+def named(name: str, one: Document, **spec: object) -> Document:
+    meta = {"name": name, "namespace": "default", "uid": name, "creationTimestamp": NOW}
+    return {**one, "metadata": meta, "spec": {**one["spec"], **spec}}
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_queue_uses_no_device_twice_and_leaves_none_that_would_do(
+    tmp_path: Path, part: int
+) -> None:
+    """In the order of priority; and no claim waits that could start with what is left."""
+    started = waited = 0
+    for seed in range(part * 16, part * 16 + 16):
+        source = random.Random(seed)
+        found, leases = boards(source)
+        lab = written(tmp_path / "lab.yaml", CLIENT, EVERY_CLASS, *found, *leases, at=NOW)
+        priorities = source.sample(range(10), 3)
+        claims = {
+            f"c{priority}": named(f"c{priority}", wanted(source), priority=priority)
+            for priority in priorities
+        }
+        _, said = ask(lab, *claims.values(), words=("--queue", "-o", "json"))
+        rows = {row["claim"]: row for row in json.loads(said)}
+        order = sorted(claims, reverse=True)
+        assert [name for name in rows if name in claims] == order, seed
+        served = [name for name in order if rows[name]["decision"] == "Start"]
+        given = [device for name in served for device in rows[name]["devices"]]
+        held = {each["spec"]["exporterRef"]["name"] for each in leases}
+        assert len(set(given)) == len(given), seed
+        assert not set(given) & held, seed
+        assert (order[0] in served) == (ask(lab, claims[order[0]])[0] == 0), seed
+        more = [lease(f"given-{name}", name, 9) for name in given]
+        rest = written(tmp_path / "rest.yaml", CLIENT, EVERY_CLASS, *found, *leases, *more, at=NOW)
+        for name in order:
+            if name in served:
+                requests = claims[name]["spec"]["requests"]
+                size = sum(each["exactly"]["count"] for each in requests)
+                assert len(rows[name]["devices"]) == size, seed
+                started += 1
+            else:
+                assert ask(rest, claims[name])[0] != 0, (seed, name)
+                waited += 1
+    assert started > 8
+    assert waited > 8
