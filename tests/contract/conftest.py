@@ -1,8 +1,9 @@
-"""Every store the contract holds."""
+"""Every store the contract holds, and what no test may leave in the log."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,32 @@ from bullpen.store.journaled import MemoryStore
 from bullpen.store.packing import nothing_is_cold
 from bullpen.store.sqlite import SqliteStore
 from support.store_helpers import OpenStore
+
+
+class _Errors(logging.Handler):
+    """Keeps what is logged with a traceback: unexpected errors, which others do not see."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(logging.Formatter("%(name)s: %(message)s").format(record))
+
+
+@pytest.fixture(autouse=True)
+def unexpected_errors() -> Iterator[list[str]]:
+    """No pass, listener or call ends with an error that nothing expects.
+
+    The process survives such an error, so a test could pass although there was one. Tests about
+    such errors take this fixture and clear it.
+    """
+    errors, logger = _Errors(), logging.getLogger("bullpen")
+    logger.addHandler(errors)
+    yield errors.found
+    logger.removeHandler(errors)
+    assert not errors.found, "\n".join(errors.found)
 
 
 def everything_is_cold(key: str, value: bytes) -> bool:

@@ -47,7 +47,10 @@ def _schedule_without(name: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("place", ["due_to_end", "request", "schedule"])
 def test_a_lease_that_a_pass_fails_on_keeps_no_other_lease_waiting(
-    world: LabWorld, monkeypatch: pytest.MonkeyPatch, place: str
+    world: LabWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    unexpected_errors: list[str],
+    place: str,
 ) -> None:
     if place == "due_to_end":
         monkeypatch.setattr(lifecycle, place, _raises_for("odd", lifecycle.due_to_end))
@@ -76,6 +79,8 @@ def test_a_lease_that_a_pass_fails_on_keeps_no_other_lease_waiting(
             await world.until(lambda: _processed(world.lease("odd")) is True)
 
     world.run(story)
+    assert unexpected_errors
+    unexpected_errors.clear()
 
 
 def _processed(lease: Lease) -> bool | None:

@@ -8,11 +8,12 @@ from itertools import count
 
 import pytest
 
+from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.deviceclass import DeviceClass
 from bullpen.api.meta import LocalObjectReference
 from bullpen.core.leases.fair_share import HANDICAP_MAX
 from support.claim_stories import allocated, edit, holders, lab, leases_of, make, make_claim, said
-from support.lab_world import LabWorld
+from support.lab_world import SPACE, LabWorld
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 SMALL = 10 * MINUTE
@@ -172,3 +173,16 @@ def test_what_was_used_before_a_restart_still_counts() -> None:
                 assert await next_of(world, "alice", "bob", after=MINUTE) == "bob"
 
     LabWorld().run_without_service(story)
+
+
+def test_a_client_that_is_made_again_has_used_nothing() -> None:
+    async def story(world: LabWorld) -> None:
+        async with lab(world, "a"):
+            await use_for_hours(world, "alice", 8)
+            await world.objects.delete(world.client("alice"))
+            await world.until(lambda: world.views.clients.get(SPACE, "alice") is None)
+            await make(world, Client, "alice")
+            await world.until(lambda: world.views.clients.get(SPACE, "alice"))
+            assert await next_of(world, "alice", "bob", after=MINUTE) == "alice"
+
+    LabWorld().run(story)

@@ -327,7 +327,10 @@ class TestSteadiness:
 
 
 async def test_an_object_that_cannot_be_indexed_or_settled_is_logged_and_stops_nothing(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    unexpected_errors: list[str],
 ) -> None:
     collector = GarbageCollector(lab.registry)
     key = "core/secrets/default/a"
@@ -344,3 +347,4 @@ async def test_an_object_that_cannot_be_indexed_or_settled_is_logged_and_stops_n
         "object not indexed",
         "garbage collection of an object failed",
     ]
+    unexpected_errors.clear()

@@ -159,7 +159,9 @@ def test_what_will_not_pass_waits_for_news() -> None:
     assert told(story) == [("a", 0.0), ("a", 1000.0)]
 
 
-def test_a_bug_in_one_pass_stops_neither_the_key_nor_the_others() -> None:
+def test_a_bug_in_one_pass_stops_neither_the_key_nor_the_others(
+    unexpected_errors: list[str],
+) -> None:
     async def story(loop: ReconcileLoop[str], recorder: Recorder) -> None:
         recorder.results = [ZeroDivisionError()]
         loop.add("a")
@@ -167,6 +169,8 @@ def test_a_bug_in_one_pass_stops_neither_the_key_nor_the_others() -> None:
         await asyncio.sleep(10)
 
     assert told(story) == [("a", 0.0), ("b", 0.0), ("a", 1.0)]
+    assert len(unexpected_errors) == 1
+    unexpected_errors.clear()
 
 
 def test_several_workers_take_different_keys_and_never_the_same() -> None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -260,11 +260,14 @@ class Lab:
 
     @contextlib.contextmanager
     def open_shell(
-        self, client: Path, *arguments: str, **environment: str
+        self, client: Path, *arguments: str, wrapper: Sequence[str] = (), **environment: str
     ) -> Iterator[subprocess.Popen[str]]:
-        """A ``jmp shell`` that goes on in the background, with pipes to its command."""
+        """A ``jmp shell`` that goes on in the background, with pipes to its command.
+
+        ``wrapper`` starts it.
+        """
         process = subprocess.Popen(
-            [str(BIN / "jmp"), "shell", "--client-config", str(client), *arguments],
+            [*wrapper, str(BIN / "jmp"), "shell", "--client-config", str(client), *arguments],
             env={**self.service.environment, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -28,6 +28,7 @@ from bullpen.controllers.leases.session_recorder import SessionRecorder
 from bullpen.controllers.views import Views
 from bullpen.core.exporters.conversation import Notice
 from bullpen.core.leases.quotas import Quotas
+from bullpen.core.notifications import Webhook
 from bullpen.errors import Conflict
 from bullpen.kit.clock import VirtualClock
 from bullpen.kit.ids import RandomIds
@@ -58,6 +59,7 @@ CONTROLLERS = (
     controllers.leases,
     controllers.lease_retention,
     controllers.claims,
+    controllers.webhooks,
 )
 """The controllers of leases and exporters; its stories need no credentials."""
 
@@ -97,6 +99,7 @@ class LabWorld:
         self.quotas = Quotas()
         self.preemption = SETTINGS.preemption
         self.unmatched_wait = SETTINGS.unmatched_wait
+        self.webhooks: tuple[Webhook, ...] = ()
         self.registry = Registry(MemoryStore(), clock=self.wall, ids=self.sources.ids)
         self.objects = RegistryObjects(self.registry, manager="bullpen")
 
@@ -125,6 +128,7 @@ class LabWorld:
             quotas=self.quotas,
             preemption=self.preemption,
             unmatched_wait=self.unmatched_wait,
+            webhooks=self.webhooks,
         )
         lab = Lab(
             self.objects, settings, self.sources, role=Role.LEASES, keys=cheap_keys(self.wall)

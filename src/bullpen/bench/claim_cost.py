@@ -1,4 +1,4 @@
-"""What claims cost a lease when nobody claims: two services take leases in turns.
+"""What claims cost a lease while there are none: two services take leases in turns.
 
 The reference is the same service without the controller of claims and without what tells it of
 changes (``without_claims``).

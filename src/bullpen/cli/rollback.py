@@ -35,7 +35,7 @@ def rollback(target: str, api: Api, namespace: str, wanted: str) -> None:
     api.request(
         "PATCH",
         path,
-        # The version makes sure that nobody else has changed the pool meanwhile.
+        # With the version, the write is refused if the pool was changed in between.
         body=[
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "replace", "path": "/spec/template", "value": revisions[chosen]["template"]},

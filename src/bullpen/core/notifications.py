@@ -40,7 +40,7 @@ SECRET_BYTES_MIN = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Somebody who is told."""
+    """A receiver, and what it is told."""
 
     name: str
     url: str

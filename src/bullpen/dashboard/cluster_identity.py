@@ -49,7 +49,7 @@ class Answers(Generic[Q, A]):
         self._kept: dict[Q, tuple[timedelta, A]] = {}
 
     async def get(self, question: Q, ask: Callable[[], Awaitable[A]]) -> A:
-        """The answer; raises ``Unavailable`` if nobody gives one and none is remembered."""
+        """The answer; raises ``Unavailable`` if the cluster gives none and none is remembered."""
         now = self._clock.steady()
         known = self._kept.get(question)
         if known is not None and now - known[0] < FRESH:

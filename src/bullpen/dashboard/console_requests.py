@@ -1,6 +1,6 @@
 """Requests about the target of a lease: its console, power, screen and images. Holders only.
 
-Everything goes over one connection to the target, which lasts as long as somebody looks.
+Everything goes over one connection to the target, which lasts as long as a page shows it.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class _Target:
 class Console:
     """One lease's target: its serial port, if it has one, and what is used beside it.
 
-    Runs while somebody looks, and a while longer.
+    Runs while a page shows the console, and a while longer.
     """
 
     def __init__(self, config: ClientConfig, dial: Dialled, ids: Ids, *, epoch: str) -> None:

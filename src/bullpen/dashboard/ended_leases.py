@@ -1,6 +1,6 @@
 """The newest ended leases of a namespace, for timelines and for the pages of targets.
 
-No view holds ended leases. Those of a namespace are read once, when somebody first looks at it;
+No view holds ended leases. Those of a namespace are read once, when a page first asks for them;
 those that end later are added as they leave the view.
 """
 

@@ -1,8 +1,8 @@
 """Leases and claims from the pages: create, extend, transfer and release.
 
 A person who is the client of a lease or claim acts through the services of clients, as ``jmp``
-and ``bullpen claim`` do, with their quotas and policies. Anybody else writes the object at the
-API server, as kubectl does, and needs the rights for it there.
+and ``bullpen claim`` do, with their quotas and policies. Other users write the object at the
+API server, as kubectl does, and need the rights for it there.
 """
 
 from __future__ import annotations

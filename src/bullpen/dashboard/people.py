@@ -35,7 +35,7 @@ CLIENTS_MAX = 200
 """Clients that a person is offered to act as."""
 
 ADMINISTRATOR = "default"
-"""The client that ``bullpen up`` makes for whoever runs it."""
+"""The client that ``bullpen up`` makes for the user who runs it."""
 
 ASKED_MAX = 200
 """Clients of others about whose token alone is asked whether a person may read it."""

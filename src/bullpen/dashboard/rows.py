@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def target_row(exporter: Exporter, lease: Lease | None, *, hidden: frozenset[str]) -> Row:
-    """``lease``: the one that holds the exporter. ``hidden``: labels that nobody is shown."""
+    """``lease``: the one that holds the exporter. ``hidden``: labels that no row shows."""
     meta, labels = exporter.metadata, exporter.metadata.labels
     row: Row = {
         "ns": meta.namespace,

@@ -132,7 +132,7 @@ class Dashboard:
             return await self._sign_in.signed_in(request)
         except Unauthorized:
             if request.method == "GET" and rest == "session":
-                return None  # whether somebody is signed in may be asked by anybody
+                return None  # every visitor may ask whether they are signed in
             raise
 
     def refuse(self, request: Request, error: LabError) -> Response:

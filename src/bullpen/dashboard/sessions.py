@@ -3,7 +3,7 @@
 A session and a link stand for a bearer token. The token is identified again for every request,
 so a session never outlives a token that was revoked. One of an outside issuer is renewed when
 it expires. The secret in a cookie or link is kept as its digest only. Everything is in memory: a
-restart of the service signs everybody out.
+restart of the service signs all users out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Session:
 
     expires: datetime
     renewal: Renewal | None = None
-    """How to get the next token when this one expires; None if nobody gives one."""
+    """How to get the next token when this one expires; None if the issuer gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,7 @@ class SignIn:
     async def visit(self, request: Request) -> Response:
         """Send a browser to an issuer, or take it back from there with a session."""
         if self.code_flow is None or request.method != "GET":
-            raise NotFound("nobody signs in here with an outside issuer")
+            raise NotFound("no outside issuer is configured for signing in here")
         host = request.headers.get("host", "")
         where = request.path.removeprefix(ISSUERS)
         back = f"https://{host}{ISSUERS}{BACK}"

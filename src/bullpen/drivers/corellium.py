@@ -90,7 +90,7 @@ class Corellium(Driver):
     """The console, by the name that Corellium shows; the default one if empty."""
 
     snapshot: str = ""
-    """Restored when a lease has used the device; empty if nobody uses the device afterwards."""
+    """Restored after each lease of the device; empty if no lease follows."""
 
     granted: str = f"granted/{GRANTED}"
 

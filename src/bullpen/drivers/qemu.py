@@ -394,7 +394,7 @@ class Qemu(published.Qemu):
         )
 
     def _memory(self) -> str:
-        """The memory to set; empty for a board that has its own, unless somebody names another."""
+        """The memory to set; empty if a board has its own and no other size is given."""
         resources = (self.target or {}).get("resources", {})
         named = self._memory_is_set or "memory" in resources or self.target is None
         board = board_of(self.parameters, self.arch)

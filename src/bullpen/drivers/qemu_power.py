@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS_MAX = 10.0
 EVENTS_MAX = 256
-"""Events kept until somebody waits for them; older ones are dropped."""
+"""Events kept until a call waits for them; older ones are dropped."""
 
 LINE_BYTES_MAX = 1 << 20
 OFF_SECONDS_MAX = 5.0

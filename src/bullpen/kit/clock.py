@@ -4,8 +4,8 @@ The source of time. Decisions take ``now`` as an argument; code that acts holds 
 Only ``app`` creates the real one, so that the simulator and the tests can run the same code
 through a day in a second.
 
-A clock has two readings. The wall clock answers "is it 14:00 yet?", and anybody may set it
-forwards or back by hours. Steady time answers "have five minutes passed?", and never steps.
+A clock has two readings. The wall clock answers "is it 14:00 yet?"; it may be set forwards or
+back by hours. Steady time answers "have five minutes passed?", and never steps.
 
 How long to wait before a retry: doubling, capped, jittered. Pure: the attempt number and
 the random source are inputs, and nothing here waits.

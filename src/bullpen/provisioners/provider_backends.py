@@ -143,7 +143,7 @@ class ProviderBackends:
         return self._listings[key]
 
     async def keep_on_record(self, key: Key) -> None:
-        """What is listed is on record, too, whoever has removed that."""
+        """Write the record again if it was removed although instances are listed."""
         backend = self._known.get(key)
         if backend is not None and self.listing(key).machines and not backend.closing:
             await self.records.begin(key, backend.place)

@@ -1,7 +1,7 @@
 """Processes that hang without dying: nothing they do reaches their peers until they go on.
 
 The kernel of a process that hangs still acknowledges what is sent to it, so its connections stay
-open and nobody is told. What it was about to do happens when it goes on, on what it knew before.
+open and its peers notice nothing. When it goes on, it does what it was about to do, on old facts.
 """
 
 from __future__ import annotations

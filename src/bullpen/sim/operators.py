@@ -26,7 +26,7 @@ STRANGER = "mallory"
 BOARD = {"board": "real"}
 ATTEMPTS_MAX = 40
 FINAL = ("NotFound", "Conflict", "Invalid", "AlreadyExists", "BadRequest")
-"""Refusals after which nobody tries again."""
+"""Refusals after which an operator does not try again."""
 
 PAUSE = 0.5
 

@@ -183,7 +183,7 @@ class Story:
             # The lease was transferred meanwhile.
             return
         text = f"{claim.name} could {attempt.__name__.strip('_')} lease {lease}"
-        self._world.breaks(Violation("nobody takes what is another's", text, self._world.time))
+        self._world.breaks(Violation("a client uses only what is its own", text, self._world.time))
 
     async def _scale(self, chance: random.Random) -> None:
         if self._world.plan.ceilings:

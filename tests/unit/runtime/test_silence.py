@@ -77,6 +77,42 @@ def test_the_connection_of_an_unreachable_peer_is_shut_down(
     asyncio.run(story())
 
 
+def test_a_healthy_connection_costs_one_question_to_the_kernel_in_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "LOOK_SECONDS", 0.01)
+    asked: list[int] = []
+    searched: list[int] = []
+    often = asyncio.Event()
+    unreachable, connections = sockets.unreachable, sockets.connections
+
+    def counted(descriptor: int) -> bool:
+        asked.append(descriptor)
+        if len(asked) == 20:
+            often.set()
+        return unreachable(descriptor)
+
+    def searching(port: int, *, besides: set[int]) -> list[sockets.Connection]:
+        searched.append(port)
+        return list(connections(port, besides=besides))
+
+    monkeypatch.setattr(sockets, "unreachable", counted)
+    monkeypatch.setattr(sockets, "connections", searching)
+
+    async def story() -> None:
+        with connected() as (caller, _accepted, watch):
+            own = "{}:{}".format(*caller.getsockname())
+            with watch.watching(f"ipv4:{own}"):
+                running = asyncio.create_task(watch.run())
+                async with asyncio.timeout(10):
+                    await often.wait()
+                running.cancel()
+
+    asyncio.run(story())
+    assert len(set(asked)) == 1
+    assert len(searched) == 1, "the socket is searched once, not in each look"
+
+
 @pytest.mark.parametrize(
     ("text", "endpoint"),
     [

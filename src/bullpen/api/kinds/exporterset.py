@@ -208,7 +208,7 @@ class CapacityHold(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surplus(Struct):
-    """Members nobody needs, on their way to be drained."""
+    """Members that no lease needs and that will be drained."""
 
     since: datetime = field(metadata=about("Start of the current surplus.", required=True))
     count: int = field(

@@ -73,7 +73,9 @@ class ProviderQuota(Struct):
     """What the provider itself allows."""
 
     instances: int = field(default=0, metadata=about("Instances that it allows."))
-    used: int = field(default=0, metadata=about("Instances that exist there, of anybody's."))
+    used: int = field(
+        default=0, metadata=about("Instances that exist there, including those of other programs.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

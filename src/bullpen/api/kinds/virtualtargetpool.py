@@ -52,7 +52,7 @@ FREE_SINCE = f"{RESERVED_PREFIX}free-since"
 """Annotation of a retained disk: since when no member has it (RFC 3339)."""
 
 REPLICAS_MAX = 10_000
-"""Members of one pool; a larger number is more often a slip than a wish."""
+"""Members of one pool; a larger number is more likely a typing error than what is wanted."""
 
 REVISIONS_MAX = 10
 NUMBER_LENGTH_MAX = 10

@@ -149,7 +149,7 @@ class LeaseActions:
             self._report_assigned(await self.perform(plan))
 
     async def _call_off(self, lease: Lease | None) -> None:
-        """Make sure that nobody completes the assignment of a claim that is being undone.
+        """Make sure that no process completes the assignment of a claim that is being undone.
 
         Another controller may be at it. It writes the first lease first, so a change of that lease
         refuses its write; if it was quicker, ours is refused. Raises ``Conflict``.

@@ -236,7 +236,7 @@ class InstanceView:
         since, before = self._stuck.get(key, (now, ""))
         long = now - since >= STUCK_AFTER
         self._stuck[key] = since, problem if long else ""
-        # Told once: whoever tries the removal hears this too, and must keep its pauses.
+        # Reported once: the caller that tries the removal gets the error too, and keeps its pauses.
         if long and not before:
             self._tell(key)
 

@@ -284,7 +284,7 @@ def _exporter(target: VirtualTarget, provisioner: str) -> Exporter:
             finalizers=(profiles.FINALIZER,),
             owner_references=(owner_reference(target),),
         ),
-        # Nobody can use it before its machine runs.
+        # No client can use it before its machine runs.
         spec=ExporterSpec(enabled=False),
     )
 

@@ -148,7 +148,7 @@ class Allocator:
     def _single(self, terms: Terms, ledger: Ledger, usable: int) -> Answer | None:
         """The answer to a claim for one device, which needs no search; None if it needs one.
 
-        A device that draws on counters or is shared may not be free although nobody has it.
+        A device that draws on counters or is shared may be unavailable although it is not in use.
         """
         (request,) = terms.requests
         free = ledger.untouched & usable

@@ -41,7 +41,7 @@ class ClaimIndexes:
     def allocator(
         self, use: str, inventory: Inventory, classes: tuple[ClassDefinition, ...]
     ) -> Allocator:
-        """An allocator for devices like these, whoever has them."""
+        """An allocator for devices like these, whether they are in use or not."""
         described = (inventory.devices, inventory.counters, inventory.incomplete, classes)
         made = self._made.get(use)
         if made is not None and made[0] == described and made[1].reusable:

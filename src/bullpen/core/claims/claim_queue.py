@@ -381,7 +381,7 @@ class _Pass:
         return usable, self._marks.setdefault(usable, len(self._marks))
 
     def _window(self, begin: datetime, end: datetime) -> int:
-        """The devices that nobody has reserved for a part of a time."""
+        """The devices without a reservation that overlaps a time."""
         key = (begin, end, len(self._reservations))
         found = self._windows.get(key)
         if found is None:

@@ -19,7 +19,7 @@ class Ledger:
     def __init__(self, index: InventoryIndex, uses: Iterable[Use] = ()) -> None:
         self._index = index
         self.unused = index.everything
-        """Devices that nobody uses, not even in part."""
+        """Devices of which no part is in use."""
 
         self.shared = 0
         """Shareable devices that are used in part."""
@@ -40,7 +40,7 @@ class Ledger:
 
     @property
     def untouched(self) -> int:
-        """Devices that nobody uses and that are not blocked."""
+        """Devices that are neither in use nor blocked."""
         return self.unused & self._index.unblocked
 
     def copy(self) -> Ledger:

@@ -144,7 +144,7 @@ class PreemptionVictims:
             self._ledger.take(numbers[member.device], member.share)
         return kept
 
-    # Made when the first claim needs them: most passes end nobody.
+    # Made when the first claim needs them: most passes end no lease.
 
     @cached_property
     def _held(self) -> Mapping[str, list[tuple[int, Amounts | None]]]:

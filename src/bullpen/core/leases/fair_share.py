@@ -2,8 +2,8 @@
 
 Use is counted in hours of exporters, weighted by the cost of their DeviceClass, and loses half
 its weight in ``HALF_LIFE``. It delays the requests of a client in the queue by its handicap, as
-if they had been made so much later. The handicap is bounded, so nobody waits behind requests
-that are made more than ``HANDICAP_MAX`` after theirs.
+if they had been made so much later. The handicap is bounded, so no request waits behind one
+that is made more than ``HANDICAP_MAX`` later.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def claim_uid(lease: Lease | None) -> str:
 def group_size(lease: Lease) -> int:
     """How many leases belong to the lease's group; zero if that cannot be.
 
-    Whoever may write leases may write the annotation, so it is not believed beyond its limit.
+    Every user who may write leases may write the annotation, so its value is limited.
     """
     written = lease.metadata.annotations.get(GROUP_SIZE, "")
     plain = written.isascii() and written.isdecimal() and len(written) <= DIGITS_MAX

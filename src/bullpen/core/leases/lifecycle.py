@@ -347,7 +347,7 @@ def labelled_ended(lease: Lease) -> Lease:
 
 
 def without_ended_label(lease: Lease) -> Lease:
-    """An open lease without the label that somebody else gave it; others are unchanged."""
+    """An open lease without the label of ended leases; other leases are unchanged."""
     if lease.status.ended or ENDED_LABEL not in lease.metadata.labels:
         return lease
     labels = {key: text for key, text in lease.metadata.labels.items() if key != ENDED_LABEL}

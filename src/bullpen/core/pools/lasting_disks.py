@@ -311,7 +311,7 @@ def _ageing(
         return [
             DeleteDisk(name=_name(d), reason="the template no longer retains") for d in free
         ], None
-    # A disk that never had content is of no use to anybody.
+    # A disk that never had content is not worth keeping.
     empty = [d for d in free if d.status.phase is DiskPhase.FAILED and d.status.capacity == ""]
     deletes = [DeleteDisk(name=_name(d), reason="it could not be created") for d in empty]
     if reclaim.ttl is None:

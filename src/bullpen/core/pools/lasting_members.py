@@ -132,7 +132,7 @@ class LastingMembers:
         self._touch(name)
 
     def _touch(self, disk: str) -> None:
-        """A disk or its users changed: it is loose until its only user is found to be usual."""
+        """A disk or its users changed: count it as loose until its users are looked at."""
         found = self._disks.get(disk)
         if found is None:
             self._loose.pop(disk, None)

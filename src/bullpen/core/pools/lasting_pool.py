@@ -94,7 +94,7 @@ class LastingMember:
 
     @property
     def waits_to_grow(self) -> bool:
-        """Whether it runs with a disk that grows in a restart, which nobody has to approve."""
+        """Whether it runs with a disk that grows in a restart, which needs no approval."""
         found = conditions.get(self.target.status.conditions, "RestartRequired")
         due = found is not None and found.reason == NOT_GROWN and self.restart_pending
         asked = self.target.metadata.annotations.get(RESTART, "")

@@ -1,6 +1,6 @@
 """Removal of members by name: which of them leave, and the pool afterwards. Pure.
 
-The removals and the lower count are one write of one object, so nobody ever sees one without
+The removals and the lower count are one write of one object, so no reader sees one without
 the other. A member is identified by its uid: asking twice changes nothing more.
 """
 

@@ -33,7 +33,7 @@ class PoolLoad:
 
     @property
     def active(self) -> bool:
-        """Whether anybody uses the pool or waits for it."""
+        """Whether a lease uses the pool or waits for it."""
         return self.leased > 0 or self.waiting > 0
 
     def value(self, metric: Metric) -> float:

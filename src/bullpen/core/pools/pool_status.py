@@ -181,7 +181,7 @@ def capacity_hold(owner: ExporterSet) -> Hold | None:
 def surplus(owner: ExporterSet, *, watched_since: datetime, now: datetime) -> Surplus | None:
     """The surplus members, as recorded in the status of ``owner``.
 
-    Nobody knows the demand from before this process began to watch it. A time in the future was
+    The demand before this process began to watch it is unknown. A time in the future was
     written before the clock was set back.
     """
     found = owner.status.surplus

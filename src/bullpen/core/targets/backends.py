@@ -113,7 +113,7 @@ class BackendLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """How many machines the provider allows, and how many of them exist, of anybody's."""
+    """How many machines the provider allows, and how many exist, including other programs'."""
 
     instances: int
     used: int

@@ -2,7 +2,7 @@
 
 An instance stays at the host that is on record for it: another host may have it only after the
 first has shown that it does not. A host that does not answer may run all that it was last seen to
-run; when nobody has reached it for ``LOST_AFTER``, it has ended all of that by itself.
+run; when no service has reached it for ``LOST_AFTER``, it has ended all of that by itself.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class TargetView:
 
     problem: Problem | None = None
     exporter: Exporter | None = None
-    """The Exporter of its name, whoever owns it."""
+    """The Exporter of its name, with any owner."""
 
     instance: Instance | None = None
     """The machine behind its Exporter."""

@@ -223,7 +223,7 @@ def each_target(made: Profile) -> tuple[Profile, ...]:
 
 
 def _secret(found: Secret | None) -> str | None:
-    """A digest of a Secret, which tells nothing about it: nobody else knows its uid.
+    """A digest of a Secret, which tells nothing about it: its uid is known to the service only.
 
     Revisions are labels. A digest of the data alone would let readers check their guesses.
     """

@@ -110,7 +110,7 @@ class Link:
 
     def send(self, command: Command) -> None:
         """Send a command. If it cannot be delivered, ``events`` ends."""
-        # Writing to a closed transport raises an error that nobody expects here.
+        # Writing to a closed transport raises an error that no caller here expects.
         if not self._writer.is_closing():
             self._writer.write(frame(command))
 

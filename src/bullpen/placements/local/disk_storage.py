@@ -36,7 +36,7 @@ SECTOR_BYTES = 512
 """``qemu-img`` rounds the size of a new disk up to whole sectors."""
 
 FileVersion = tuple[int, ...] | None
-"""What changes when anybody writes to a file: inode, sizes, times; None if it is gone."""
+"""What changes with every write to a file: inode, sizes, times; None if it is gone."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 

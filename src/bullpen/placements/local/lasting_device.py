@@ -43,7 +43,7 @@ class LastingDevice:
             await machine.start_lasting(ended)
 
     async def change_disks(self, disks: tuple[AttachedDisk, ...]) -> None:
-        """Let the machines have these disks while they run; the drivers raise why not."""
+        """Give running machines these disks; raises what a driver raises if it cannot."""
         for machine in self._machines():
             if not hasattr(machine, "change_disks"):
                 raise ValueError(f"{type(machine).__name__} takes its disks only when it starts")

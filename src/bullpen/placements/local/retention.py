@@ -71,7 +71,7 @@ def sweep(places: Layout, limits: RetentionLimits, *, now: datetime) -> tuple[Re
 
 
 def _measured(path: Path) -> Retained | None:
-    """None if it vanished meanwhile, because somebody else deletes it."""
+    """None if another program has deleted it in between."""
     try:
         inside = [entry.lstat() for entry in path.rglob("*")]
         return Retained(
@@ -84,7 +84,7 @@ def _measured(path: Path) -> Retained | None:
 
 
 def _kept_at(path: Path) -> datetime:
-    """The time in its name; a directory that somebody renamed has only its own."""
+    """The time in its name; of a renamed directory, its modification time."""
     found = _KEPT_AT.search(path.name)
     if found is None:
         return datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)

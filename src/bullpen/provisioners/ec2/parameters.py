@@ -166,7 +166,7 @@ class Ec2Parameters(Struct):
         default="",
         metadata=about(
             "A cloud-config, which begins with #cloud-config, or a script, which begins with #!."
-            " Lessees and everybody with rights in the account can read it: no secrets.",
+            " Lessees and all users of the account can read it: no secrets.",
             max_length=USER_DATA_BYTES_MAX,
         ),
     )

@@ -1,6 +1,6 @@
 """The sockets of the gRPC port.
 
-gRPC owns them and lets nobody configure or inspect them, so they are borrowed by their
+gRPC owns them and offers no way to configure or inspect them, so they are borrowed by their
 descriptors. gRPC may close a descriptor at any time, and another file may get its number:
 check again before changing something.
 """
