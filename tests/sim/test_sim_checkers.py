@@ -348,6 +348,17 @@ def test_a_stream_that_outlives_its_lease_is_found() -> None:
     assert model.broken
 
 
+def test_a_router_has_time_to_learn_of_an_end_once_the_api_is_back() -> None:
+    model = Model()
+    model.write(lease("a", exporter="e", ended=True))
+    model.now = 3.0
+    model.history.streams(["uid-a"], reachable_since=2.0)
+    assert not model.broken
+    model.now = 5.0
+    model.history.streams(["uid-a"], reachable_since=2.0)
+    assert model.broken
+
+
 def test_revisions_that_do_not_grow_are_found() -> None:
     model = Model()
     value = b'{"kind":"Lease","metadata":{"name":"a"},"spec":{}}'

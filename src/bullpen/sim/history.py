@@ -154,10 +154,15 @@ class History:
             return None
         return self._served[known.uid] - self._born[known.uid]
 
-    def streams(self, leases: list[str]) -> None:
-        """These leases have open streams."""
+    def streams(self, leases: list[str], *, reachable_since: float = 0.0) -> None:
+        """These leases have open streams.
+
+        ``reachable_since``: a router learns of no end while the API is down, so an end from before
+        counts from when the API answered again.
+        """
         for uid in leases:
-            if self._late(uid, self._time()):
+            ended = self._ended.get(uid)
+            if ended is not None and self._time() - max(ended, reachable_since) > self.slack:
                 self._break("streams are cut when their lease ends", f"lease uid {uid}")
 
     # Checks in hindsight

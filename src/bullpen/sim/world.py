@@ -111,6 +111,9 @@ class World:
         self.apart: RouterProcess | None = None
         """The router in a process of its own."""
 
+        self._api_was_down = 0.0
+        """When there was last no API: in the embedded home, after a crash."""
+
         self.players: dict[Key, asyncio.Task[None]] = {}
         self.down: set[str] = set()
         """Boards that are switched off."""
@@ -249,8 +252,13 @@ class World:
         routing: list[Process | RouterProcess] = [*self.processes]
         if self.apart is not None:
             routing.append(self.apart)
+        if self.home.registry is None:
+            self._api_was_down = self.time
         informed = [p.router for p in routing if self.informed(p.router)]
-        self.history.streams([t.lease for router in informed for t in router.streams()])
+        self.history.streams(
+            [t.lease for router in informed for t in router.streams()],
+            reachable_since=self._api_was_down,
+        )
 
     def _provisioner(self, process: Process) -> Provisioner:
         return Handle(self.machines, process)
