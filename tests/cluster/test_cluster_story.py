@@ -6,6 +6,7 @@ to it and no others. All but the definitions is deleted afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -19,7 +20,7 @@ import yaml
 
 from bullpen.protocol import externalscaler_pb2 as pb
 from bullpen.protocol import externalscaler_pb2_grpc
-from support import cluster_stories, external_metrics
+from support import cluster_stories, external_metrics, lasting_stories
 from support.client_certificates import authority, certificate
 from support.cluster_lab import ClusterLab
 
@@ -74,7 +75,7 @@ def test_pods_hold_the_pool_until_a_node_runs_them(lab: ClusterLab) -> None:
 
 
 def test_lasting_pods_come_and_go_and_their_claims_stay(lab: ClusterLab) -> None:
-    cluster_stories.lasting_pods_without_nodes(lab)
+    lasting_stories.lasting_pods_without_nodes(lab)
 
 
 @pytest.mark.skipif(not SAMPLES, reason="SAMPLES names no folder with upstream's manifests")
@@ -131,7 +132,7 @@ def test_lasting_machines_grow_leave_by_name_and_reuse_disks(
 ) -> None:
     """Upstream's own story, with removal by name through the aggregation layer."""
     lab, port = aggregated
-    cluster_stories.lasting_machines(lab, "--api-port", str(port))
+    lasting_stories.lasting_machines(lab, "--api-port", str(port))
 
 
 @pytest.mark.skipif(not REACHED_AT, reason="API_SERVER_REACHES names no host of this machine")
@@ -162,18 +163,46 @@ def test_an_hpa_scales_a_pool_by_its_leases(lab: ClusterLab, tmp_path: Path) -> 
         (found,) = scaler.GetMetrics(request, timeout=30).metricValues
         return float(found.metricValueFloat)
 
-    with channel, external_metrics.adapter((ca, key), value_of) as (metrics_port, asked):
-        service = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "metrics", "namespace": lab.namespace},
-            "spec": {"type": "ExternalName", "externalName": REACHED_AT},
-        }
-        adapter = external_metrics.api_service("metrics", lab.namespace, metrics_port)
-        text = yaml.safe_dump_all([service, adapter])
-        lab.kubectl("apply", "-f", "-", input=text)
-        try:
-            cluster_stories.autoscaled_machines(lab)
-        finally:
-            lab.kubectl("delete", "-f", "-", input=text)
+    with (
+        channel,
+        external_metrics.adapter((ca, key), value_of) as (metrics_port, asked),
+        metrics_api(lab, metrics_port, external_metrics.EXTERNAL),
+    ):
+        lasting_stories.autoscaled_machines(lab)
         assert set(asked) == {"leases"}
+
+
+@pytest.mark.skipif(not REACHED_AT, reason="API_SERVER_REACHES names no host of this machine")
+@pytest.mark.timeout(600)
+def test_an_hpa_scales_a_pool_by_the_memory_of_its_pods(lab: ClusterLab, tmp_path: Path) -> None:
+    """It finds them by the selector in the status of the pool, and no others."""
+
+    def pods(namespace: str, selector: str) -> list[str]:
+        found = lab.kubectl("get", "pods", "-n", namespace, "-l", selector, "-o", "name").stdout
+        return [line.removeprefix("pod/") for line in found.split()]
+
+    with (
+        external_metrics.pod_metrics(authority(tmp_path / "ca"), pods, "200Mi") as (port, asked),
+        metrics_api(lab, port, external_metrics.OF_PODS),
+    ):
+        uid = lasting_stories.autoscaled_pods(lab, lambda: bool(asked))
+        assert set(asked) == {f"virtualtarget.jumpstarter.dev/pool-uid={uid}"}
+
+
+@contextlib.contextmanager
+def metrics_api(lab: ClusterLab, port: int, group: str) -> Iterator[None]:
+    """A metrics API of the cluster, answered at a port of this machine."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "metrics", "namespace": lab.namespace},
+        "spec": {"type": "ExternalName", "externalName": REACHED_AT},
+    }
+    text = yaml.safe_dump_all(
+        [service, external_metrics.api_service("metrics", lab.namespace, port, group)]
+    )
+    lab.kubectl("apply", "-f", "-", input=text)
+    try:
+        yield
+    finally:
+        lab.kubectl("delete", "-f", "-", input=text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support import cluster_stories
+from support import cluster_stories, lasting_stories
 from support.cluster_lab import ClusterLab, stand_in
 
 pytestmark = pytest.mark.real
@@ -36,11 +36,11 @@ def test_a_provisioner_in_a_process_of_its_own_keeps_its_pools(lab: ClusterLab) 
 
 
 def test_lasting_machines_grow_leave_by_name_and_reuse_disks(lab: ClusterLab) -> None:
-    cluster_stories.lasting_machines(lab)
+    lasting_stories.lasting_machines(lab)
 
 
 def test_lasting_pods_come_and_go_and_their_claims_stay(lab: ClusterLab) -> None:
-    cluster_stories.lasting_pods_without_nodes(lab)
+    lasting_stories.lasting_pods_without_nodes(lab)
 
 
 def test_pods_that_no_node_runs_hold_the_pool_and_are_explained(lab: ClusterLab) -> None:

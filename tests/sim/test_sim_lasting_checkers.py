@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE
+from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE, POOL_UID
 from bullpen.kit import times
 from bullpen.sim.lasting_checkers import CountHolds, DisksAreKept, OneTargetPerDisk, RemovedOnce
 from bullpen.sim.truth import Checker, Fact, Raw
@@ -98,7 +98,7 @@ def with_disks(**reclaim: Any) -> Fact:
 def disk(name: str, *, free: int | None = None, owner: Raw = OWNER, **said: Any) -> Raw:
     made = owned("VirtualDisk", name, **{"capacity": "8Mi", **said})
     made["metadata"]["ownerReferences"] = [owner]
-    made["metadata"]["labels"] = {DISK_TEMPLATE: "root"}
+    made["metadata"]["labels"] = {DISK_TEMPLATE: "root", POOL_UID: "pool"}
     since = {} if free is None else {FREE_SINCE: times.text(START + timedelta(seconds=free))}
     return {**made, "metadata": {**made["metadata"], "annotations": since}}
 
@@ -140,9 +140,13 @@ def test_a_disk_is_not_deleted_while_a_member_names_it() -> None:
 def test_a_disk_of_a_member_goes_with_it_and_not_before() -> None:
     owner = {"kind": "VirtualTarget", "name": "vm", "uid": "uid-vm", "controller": True}
     own = ends(disk("d", owner=owner))
-    born = fact(None, target("vm"))
-    assert seen(kept(), born, own) == ["disk d was deleted, and its member is there"]
-    assert not seen(kept(), born, fact(target("vm"), target("vm", ending=True)), own)
+    born, rule = fact(None, target("vm")), with_disks(onScaleDown="Delete")
+    assert seen(kept(), rule, born, own) == ["disk d was deleted, and its member is there"]
+    assert not seen(kept(), rule, born, fact(target("vm"), target("vm", ending=True)), own)
+    removed = fact(None, pool(1))
+    assert not seen(kept(), removed, born, own), "its template was removed"
+    held = ends(disk("d", owner=owner, attachedTo="vm"))
+    assert seen(kept(), removed, born, held) == ["disk d was deleted, and vm has it"]
 
 
 @pytest.mark.parametrize(

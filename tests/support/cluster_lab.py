@@ -100,6 +100,8 @@ class ClusterLab(Service):
         super().__init__(directory)
         if kubeconfig != directory / "kubeconfig":
             shutil.copy(kubeconfig, directory / "kubeconfig")
+        # The kubeconfig of a cluster may have a certificate and no token.
+        self.place = ("--kubeconfig", str(directory / "kubeconfig"))
         self.namespace = namespace
         self.accounts = False
         """Whether each process is the service account it would have if it were installed."""

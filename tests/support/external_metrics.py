@@ -1,7 +1,8 @@
-"""A small adapter: ``external.metrics.k8s.io`` for an HPA, from Bullpen's external scaler.
+"""Small adapters for the metrics APIs of a cluster, which an HPA reads.
 
-It does what KEDA's metrics server does: a metric is asked for, and the scaler is called with
-the metadata of a trigger.
+One serves ``external.metrics.k8s.io`` from Bullpen's external scaler, as KEDA's metrics server
+does: a metric is asked for, and the scaler is called with the metadata of a trigger. The other
+serves ``metrics.k8s.io``, the use of Pods, as the metrics server does that asks their nodes.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ import contextlib
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-GROUP = "external.metrics.k8s.io"
 VERSION = "v1beta1"
+EXTERNAL, OF_PODS = "external.metrics.k8s.io", "metrics.k8s.io"
+
+Answer = Callable[[list[str], Mapping[str, str]], dict[str, Any] | None]
+"""What a path below the version is answered with, by its segments and query."""
 
 
-def api_service(service: str, namespace: str, port: int) -> dict[str, object]:
-    """What makes the API server of a cluster ask the adapter."""
+def api_service(service: str, namespace: str, port: int, group: str = EXTERNAL) -> dict[str, Any]:
+    """What makes the API server of a cluster ask an adapter."""
     return {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
-        "metadata": {"name": f"{VERSION}.{GROUP}"},
+        "metadata": {"name": f"{VERSION}.{group}"},
         "spec": {
-            "group": GROUP,
+            "group": group,
             "version": VERSION,
             "groupPriorityMinimum": 100,
             "versionPriority": 100,
@@ -43,35 +49,86 @@ def adapter(
     """Answer at a port of this machine; yields the port, and the metrics that were asked for."""
     asked: list[str] = []
 
+    def answer(path: list[str], query: Mapping[str, str]) -> dict[str, Any] | None:
+        if len(path) != 3 or path[0] != "namespaces":
+            return None
+        metric = path[2]
+        asked.append(metric)
+        item = {
+            "metricName": metric,
+            "metricLabels": {},
+            "timestamp": _now(),
+            "value": f"{value_of(metric):g}",
+        }
+        return _list(EXTERNAL, "ExternalMetricValueList", item)
+
+    with _served(certificate, EXTERNAL, [], answer) as port:
+        yield port, asked
+
+
+@contextlib.contextmanager
+def pod_metrics(
+    certificate: tuple[Path, Path], names_of: Callable[[str, str], list[str]], memory: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Say that each Pod uses so much; yields the port, and the selectors that were asked for.
+
+    ``names_of``: the Pods of a namespace that a selector selects.
+    """
+    asked: list[str] = []
+
+    def answer(path: list[str], query: Mapping[str, str]) -> dict[str, Any] | None:
+        if len(path) != 3 or (path[0], path[2]) != ("namespaces", "pods"):
+            return None
+        namespace, selector = path[1], query.get("labelSelector", "")
+        asked.append(selector)
+        items = (
+            {
+                "metadata": {"name": name, "namespace": namespace},
+                "timestamp": _now(),
+                "window": "30s",
+                "containers": [{"name": "exporter", "usage": {"memory": memory}}],
+            }
+            for name in names_of(namespace, selector)
+        )
+        return _list(OF_PODS, "PodMetricsList", *items)
+
+    pods = {"name": "pods", "kind": "PodMetrics", "namespaced": True, "verbs": ["get", "list"]}
+    with _served(certificate, OF_PODS, [{**pods, "singularName": ""}], answer) as port:
+        yield port, asked
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _list(group: str, kind: str, *items: dict[str, Any]) -> dict[str, Any]:
+    version = {"kind": kind, "apiVersion": f"{group}/{VERSION}", "metadata": {}}
+    return {**version, "items": list(items)}
+
+
+@contextlib.contextmanager
+def _served(
+    certificate: tuple[Path, Path], group: str, resources: list[dict[str, Any]], answer: Answer
+) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0].strip("/").split("/")
-            answer: dict[str, object]
-            if path == ["apis", GROUP, VERSION]:
-                answer = {
+            url = urlsplit(self.path)
+            path = url.path.strip("/").split("/")
+            found: dict[str, Any] | None = None
+            if path == ["apis", group, VERSION]:
+                found = {
                     "kind": "APIResourceList",
                     "apiVersion": "v1",
-                    "groupVersion": f"{GROUP}/{VERSION}",
-                    "resources": [],
+                    "groupVersion": f"{group}/{VERSION}",
+                    "resources": resources,
                 }
-            elif len(path) == 6 and path[3] == "namespaces":
-                asked.append(path[5])
-                item = {
-                    "metricName": path[5],
-                    "metricLabels": {},
-                    "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                    "value": f"{value_of(path[5]):g}",
-                }
-                answer = {
-                    "kind": "ExternalMetricValueList",
-                    "apiVersion": f"{GROUP}/{VERSION}",
-                    "metadata": {},
-                    "items": [item],
-                }
-            else:
+            elif path[:3] == ["apis", group, VERSION]:
+                query = {name: values[0] for name, values in parse_qs(url.query).items()}
+                found = answer(path[3:], query)
+            if found is None:
                 self.send_error(404)
                 return
-            body = json.dumps(answer).encode()
+            body = json.dumps(found).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -88,7 +145,7 @@ def adapter(
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield server.server_address[1], asked
+        yield server.server_address[1]
     finally:
         server.shutdown()
         thread.join()

@@ -101,6 +101,8 @@ class Service:
         weakref.finalize(self, shutil.rmtree, self._sockets, ignore_errors=True)
         self.process: subprocess.Popen[str] | None = None
         self.log = data.parent / f"{data.name}.log"
+        self.place: tuple[str, ...] = ()
+        """Options that say where clients and exporters are made, if not in ``data``."""
 
     def start(self) -> None:
         (self.data / "endpoints.json").unlink(missing_ok=True)
@@ -209,7 +211,7 @@ class Service:
     def create_client(self, name: str, namespace: str = "default") -> Path:
         """A new client; returns its config file. ``jmp admin``, which is slow, makes the same."""
         path = self.home / f"client-{namespace}-{name}.yaml"
-        self.bullpen("client", "create", name, "-n", namespace, "--out", str(path))
+        self.bullpen("client", "create", name, "-n", namespace, *self.place, "--out", str(path))
         return path
 
     def create_exporter(
@@ -224,7 +226,8 @@ class Service:
         """A new exporter; returns its config file."""
         path = self.home / f"exporter-{namespace}-{name}.yaml"
         chosen = [part for key, value in labels.items() for part in ("-l", f"{key}={value}")]
-        self.bullpen("exporter", "create", name, "-n", namespace, *chosen, "--out", str(path))
+        where = ("-n", namespace, *self.place)
+        self.bullpen("exporter", "create", name, *where, *chosen, "--out", str(path))
         content = yaml.safe_load(path.read_text())
         content["export"] = export or MOCK
         content.update(config)

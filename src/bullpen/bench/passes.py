@@ -30,6 +30,7 @@ from bullpen.app.lab import Lab, LabSettings, Role
 from bullpen.app.sources import Sources
 from bullpen.bench import lasting_members
 from bullpen.bench.measure import Goal, Result, compare
+from bullpen.bench.pass_times import PassTimes
 from bullpen.bench.ready_exporter import NAMESPACE, POOL, ready
 from bullpen.controllers.views import Views
 from bullpen.core.targets import profiles
@@ -52,13 +53,15 @@ CHANGES = 40
 SETTLE_SECONDS_MAX = 600.0
 
 GROWTH = Goal(1.3, at_least=False)
+NO_SLOWER = Goal(1, at_least=False)
 
 
 async def run(*, rounds: int, sizes: tuple[int, ...] = SIZES) -> tuple[Result, ...]:
-    """How much more a change costs in a pool ten times as large."""
-    found = []
+    """How much more a change costs in a pool ten times as large, and a pass of either kind."""
+    found, passes = [], {}
     for kind, what in KINDS.items():
         costs = [await _costs(kind, size, rounds) for size in sizes]
+        passes[kind] = [each.pass_ms for each in costs]
         for (small, before), (large, after) in pairwise(zip(sizes, costs, strict=True)):
             grown = f"{large:,} members against {small:,}"
             found += [
@@ -71,6 +74,11 @@ async def run(*, rounds: int, sizes: tuple[int, ...] = SIZES) -> tuple[Result, .
                     goal=GROWTH,
                 ),
             ]
+    for size, lasting, of_set in zip(
+        sizes, passes[VirtualTargetPool], passes[ExporterSet], strict=True
+    ):
+        name = f"pass over {size:,} lasting targets, against one over as many members of a set"
+        found.append(compare(name, lasting, of_set, unit="ms", goal=NO_SLOWER))
     return tuple(found)
 
 
@@ -80,13 +88,19 @@ class Costs:
 
     ms: list[float]
     calls: list[float]
+    pass_ms: list[float]
+    """Of the pool's own controller, which makes several passes for a change."""
 
 
 async def _costs(kind: type[AnyPool], size: int, rounds: int) -> Costs:
     async with Pool.of(kind, size) as pool:
         await pool.changes()
-        ms = [await pool.changes() * 1e3 for _ in range(rounds)]
-        return Costs(ms, [await _calls(pool.changes) / CHANGES for _ in range(rounds)])
+        ms, pass_ms = [], []
+        for _ in range(rounds):
+            pool.passes.clear()
+            ms.append(await pool.changes() * 1e3)
+            pass_ms.append(pool.passes.mean * 1e3)
+        return Costs(ms, [await _calls(pool.changes) / CHANGES for _ in range(rounds)], pass_ms)
 
 
 async def _calls(work: Callable[[], Awaitable[float]]) -> int:
@@ -115,6 +129,7 @@ class Pool:
         self._kind = kind
         self._views = views
         self._size = size
+        self.passes = PassTimes()
         self._next = 0
         self._news = asyncio.Event()
         views[kind].listen(lambda old, new: self._news.set())
@@ -134,7 +149,9 @@ class Pool:
         settings = LabSettings(endpoint="", ca_pem="")
         lab = Lab(objects, settings, sources, role=Role.POOLS, provisioners=(provisioner,))
         found = cls(objects, lab.views, kind, size)
-        async with lab.running(controllers.POOLS):
+        measured = (controllers.exporter_sets, controllers.virtual_target_pools)
+        parts = (found.passes.of(p) if p in measured else p for p in controllers.POOLS)
+        async with lab.running(tuple(parts)):
             await found.until(leased=0)
             yield found
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE
+from bullpen.api.kinds.virtualtargetpool import DISK_TEMPLATE, FREE_SINCE, POOL_UID
 from bullpen.kit import times
 from bullpen.kit.durations import parse
 from bullpen.sim.checkers import believed, removed
@@ -142,9 +142,8 @@ class DisksAreKept:
         if self._deleted(uid_of(disk)) or self._deleted(owner):
             return
         known = self._known()
-        if owner not in self._specs:
-            if owner in self._targets:
-                yield f"disk {fact.name} was deleted, and its member is there"
+        of_pool = owner in self._specs
+        if not of_pool and owner not in self._targets:
             return
         for (uid, name), since in self._named.items():
             if name == fact.name and since <= known:
@@ -152,14 +151,14 @@ class DisksAreKept:
                 yield f"disk {fact.name} was deleted, and {target} names it"
         if status(disk).get("attachedTo"):
             yield f"disk {fact.name} was deleted, and {status(disk)['attachedTo']} has it"
-        specs = believed(self._specs[owner], known)
-        if not any(self._is_due(spec, disk, fact.at, known) for spec in specs):
+        specs = believed(self._specs[owner if of_pool else _pool(disk)], known)
+        if of_pool and not any(self._is_due(spec, disk, fact.at, known) for spec in specs):
             yield f"disk {fact.name} was deleted, and its template retains it"
+        if not of_pool and all(_template_in(spec, disk) is not None for spec in specs):
+            yield f"disk {fact.name} was deleted, and its member is there"
 
     def _is_due(self, spec: Raw, disk: Raw, at: float, known: float) -> bool:
-        label = _template(disk)
-        found = (t for t in spec.get("virtualDiskTemplates") or () if t["name"] == label)
-        template = next(found, None)
+        template = _template_in(spec, disk)
         reclaim = {} if template is None else template.get("reclaim") or {}
         if template is None or reclaim.get("onScaleDown") != "Retain":
             return True
@@ -174,10 +173,20 @@ class DisksAreKept:
             for other, until in self._free.values()
             if until > known
             and uid_of(other) != uid_of(disk)
-            and _template(other) == label
+            and _template(other) == _template(disk)
             and _free_since(other) >= since
         ]
         return len(fresher) >= reclaim.get("keep", 0) or status(disk).get("phase") in UNUSABLE
+
+
+def _template_in(spec: Raw, disk: Raw) -> Raw | None:
+    """The template of a disk in the spec of its pool; None if it was removed."""
+    found: Iterable[Raw] = spec.get("virtualDiskTemplates") or ()
+    return next((each for each in found if each["name"] == _template(disk)), None)
+
+
+def _pool(disk: Raw) -> str:
+    return str((disk["metadata"].get("labels") or {}).get(POOL_UID, ""))
 
 
 def _template(disk: Raw) -> str:

@@ -16,6 +16,10 @@ async def test_each_size_is_compared_with_the_one_before() -> None:
         "calls per change, lasting targets, 4 members against 2",
         "cost per change, lasting targets, 8 members against 4",
         "calls per change, lasting targets, 8 members against 4",
+        *(
+            f"pass over {size} lasting targets, against one over as many members of a set"
+            for size in (2, 4, 8)
+        ),
     ]
     for result in results:
         assert min(result.ours, result.reference) > 0
