@@ -90,7 +90,7 @@ def _read(data: Path) -> Covering:
     cost: dict[str, int] = {}
     for file in stored.measured_files():
         by_line = {
-            line: frozenset(name for name in found if name)
+            line: frozenset(name for name in found if _is_ours(name))
             for line, found in stored.contexts_by_lineno(file).items()
         }
         tests[file.rpartition("src/bullpen/")[2]] = by_line
@@ -98,6 +98,11 @@ def _read(data: Path) -> Covering:
             for name in names:
                 cost[name] = cost.get(name, 0) + 1
     return Covering(tests, cost)
+
+
+def _is_ours(test: str) -> bool:
+    """Whether it is a test: a function of hypothesis that tests call has such a name as well."""
+    return test.startswith(("test_", SUITE))
 
 
 def _digest(root: Path) -> str:

@@ -206,6 +206,24 @@ def test_failing_starts_are_paused_for_longer_each_time_and_counted_until_one_su
     World(faults=BROKEN).run(story)
 
 
+def test_only_a_pool_that_got_worse_is_told_with_a_warning() -> None:
+    async def story(world: World) -> None:
+        await world.make_class()
+        await world.make_set(min_available_replicas=1)
+        await world.until(lambda: world.status().start_failures, seconds=60)
+        world.provisioner.faults = Faults(boot_seconds=(1.0, 1.0))
+        await world.until(lambda: world.reason("Degraded") == "Healthy", seconds=200)
+        await world.sleep(1)
+        kinds = {e.reason: e.type for e in await world.events() if "ExporterSet" in e.reason}
+        assert kinds == {
+            "ExporterSetDegraded": "Warning",
+            "ExporterSetRecovered": "Normal",
+            "ExporterSetAvailable": "Normal",
+        }
+
+    World(faults=BROKEN).run(story)
+
+
 def test_a_new_pool_starts_sixteen_members_then_twice_as_many_as_are_up() -> None:
     async def story(world: World) -> None:
         most = 0
@@ -247,6 +265,10 @@ def test_surplus_members_leave_after_the_cooldown_and_not_before() -> None:
         found = world.status().surplus
         assert found is not None
         assert timedelta(0) <= world.clock.now() - found.since < timedelta(seconds=60)
+        assert found.count == 3
+        # It is counted from when it began, not from the last look.
+        await world.sleep(120)
+        assert world.status().surplus == found
         await world.until(lambda: world.status().replicas == 1, seconds=900)
         took = world.clock.now() - begin
         assert timedelta(minutes=5) <= took < timedelta(minutes=7)

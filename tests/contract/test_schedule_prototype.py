@@ -167,6 +167,17 @@ def test_shared_resources_of_a_pool_are_not_exceeded(tmp_path: Path) -> None:
         assert asked(tmp_path, pool, CARD, two)[0] == code
 
 
+def test_shared_resources_that_are_listed_are_read_and_reported(tmp_path: Path) -> None:
+    """Such a file ended in a traceback."""
+    pool = cards("n", 1, sharedResourcesConsumed=[{"name": "slots", "capacity": 1}])
+    pool["spec"]["sharedResources"] = [{"name": "slots", "capacity": "1"}]
+    code, said, _ = asked(tmp_path, pool, CARD, claim(entry()))
+    assert code == 0
+    assert [line.rpartition(": normalised")[0] for line in said] == [
+        "DevicePool/n-cards.spec.devices[0].sharedResourcesConsumed"
+    ]
+
+
 def test_a_pool_with_a_dangling_resource_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
     bad = cards("n1", sharedResourcesConsumed={"slices-00": 1})
     code, said, rows = asked(tmp_path, bad, cards("n2"), CARD, claim(entry()))

@@ -52,7 +52,7 @@ class Choices:
     """What a unit of the service is made from."""
 
     bullpen: tuple[str, ...]
-    """The program, and words before its own."""
+    """The program, and the arguments that come before those of the unit."""
 
     jmp: str
     data: Path

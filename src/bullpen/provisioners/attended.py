@@ -45,7 +45,7 @@ from bullpen.provisioners.provider import Backend, MachineRecords, Provider
 from bullpen.provisioners.provider_backends import ProviderBackends, backend_of
 
 REMOVE_SECONDS_MAX = 60.0
-"""How long a removal waits until the backend no longer lists the machine, or as stopped."""
+"""How long a removal waits until the backend lists the machine as stopped, or not at all."""
 
 
 OTHER_SETTINGS = (

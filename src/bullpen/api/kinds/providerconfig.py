@@ -119,7 +119,7 @@ class ProviderConfigStatus(Struct):
     )
     orphans: int = field(
         default=0,
-        metadata=about("Those of them that no Exporter stands for; they are being deleted."),
+        metadata=about("Instances without an Exporter; they are being deleted."),
     )
     hourly_cost: str = field(
         default="", metadata=about("Estimated cost of these instances, per hour.")

@@ -198,7 +198,8 @@ class _Reader:
         found = []
         for number, device in enumerate(spec.get("devices", ())):
             path = f"spec.devices[{number}]"
-            drawn = device.get("sharedResourcesConsumed", {})
+            consumed = device.get("sharedResourcesConsumed", {})
+            drawn = self._mapped(consumed, f"{at}.{path}.sharedResourcesConsumed")
             for counter in drawn:
                 if counter not in totals:
                     known = ", ".join(sorted(totals)) or "none"
@@ -248,6 +249,13 @@ class _Reader:
                 self._note(path, "a map is read as a list of names and capacities")
             written = [{"name": name, "capacity": value} for name, value in written.items()]
         return {item["name"]: _amount(item["capacity"], path) for item in written}
+
+    def _mapped(self, written: Any, path: str) -> Mapping[str, int | str]:
+        """Amounts by resource; a list is normalised to the map that the type has."""
+        if isinstance(written, Mapping):
+            return written
+        self._note(path, "a list is read as a map of names and capacities")
+        return {item["name"]: item["capacity"] for item in written}
 
     def _class(self, document: Document, at: str) -> ClassDefinition:
         spec = document.get("spec", {})

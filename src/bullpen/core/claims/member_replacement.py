@@ -86,7 +86,7 @@ def replacement_terms(
 
 
 def _among(terms: Terms, requests: Sequence[Request]) -> tuple[Constraint, ...]:
-    """The constraints that are about these requests, without references to others."""
+    """The constraints on these requests, without their references to other requests."""
     names = {request.name for request in requests}
     found = []
     for constraint in terms.constraints:
