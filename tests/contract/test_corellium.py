@@ -17,7 +17,7 @@ import pytest
 from bullpen.core.targets.backends import Machine, MachineState, client_token
 from bullpen.drivers.corellium import NO_SESSION
 from bullpen.drivers.corellium import Corellium as Driver
-from bullpen.drivers.corellium_api import ApiError
+from bullpen.drivers.json_api import ApiError
 from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.kit.clock import VirtualClock
 from bullpen.provisioners.base import Profile

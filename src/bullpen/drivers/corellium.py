@@ -23,7 +23,8 @@ from jumpstarter.driver import Driver, export, exportstream
 from jumpstarter_driver_power.common import PowerReading
 from jumpstarter_driver_power.driver import PowerInterface
 
-from bullpen.drivers.corellium_api import ApiError, CorelliumApi, trust
+from bullpen.drivers.corellium_api import CorelliumApi
+from bullpen.drivers.json_api import ApiError, trust
 
 GRANTED = "corellium.json"
 """Name of the file that the provisioner grants: ``Grant`` as JSON."""

@@ -1,111 +1,20 @@
-"""Calls of Corellium's API over HTTP, for the provisioner and for the driver of one instance.
-
-Nothing is repeated here: callers know when, and back off.
-"""
+"""Corellium's API over HTTP, for the provisioner and for the driver of one instance."""
 
 from __future__ import annotations
 
-import json
-import ssl
-from collections.abc import Mapping
-from typing import Any
-
-import aiohttp
+from bullpen.drivers.json_api import JsonApi, trust
 
 CLOUD = "https://app.corellium.com"
 """The endpoint for single users; teams and appliances have their own."""
 
-ANSWER_SECONDS_MAX = 30.0
-ANSWER_BYTES_MAX = 16 << 20
-MESSAGE_LENGTH_MAX = 500
 
-
-class ApiError(Exception):
-    """A call that failed: the HTTP status, or 0 if there was no answer."""
-
-    def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(f"HTTP {status}: {message}" if status else message)
-        self.status = status
-        self.retry_after = retry_after
-        """So many seconds nothing should be asked for, if it was said."""
-
-
-class CorelliumApi:
+class CorelliumApi(JsonApi):
     """The API with one token."""
 
     def __init__(self, endpoint: str, token: str, *, ca_pem: str = "") -> None:
         """``ca_pem``: certificates to trust besides those of the system, for appliances."""
-        self._base = f"{endpoint.rstrip('/') or CLOUD}/api/v1"
-        self._token = token
-        self._ssl = trust(ca_pem)
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """The answer, decoded; None if it has no body. Raises ``ApiError``."""
-        headers = {"Authorization": f"Bearer {self._token}"}
-        limit = aiohttp.ClientTimeout(total=ANSWER_SECONDS_MAX)
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=limit, headers=headers) as session,
-                session.request(
-                    method,
-                    self._base + path,
-                    params=query,
-                    json=body,
-                    ssl=self._ssl,
-                    allow_redirects=False,
-                ) as answer,
-            ):
-                text = await _read(answer)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            said = str(error) or type(error).__name__
-            raise ApiError(0, f"no answer from {self._base}: {said}") from None
-        if not answer.ok or answer.status >= 300:
-            after = _seconds(answer.headers.get("Retry-After", ""))
-            raise ApiError(answer.status, _message(text), retry_after=after)
-        return _decoded(text, answer.status)
-
-
-def trust(ca_pem: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if ca_pem:
-        context.load_verify_locations(cadata=ca_pem)
-    return context
-
-
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    text = bytearray()
-    async for piece in answer.content.iter_any():
-        text += piece
-        if len(text) > ANSWER_BYTES_MAX:
-            raise aiohttp.ClientPayloadError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
-    return bytes(text)
-
-
-def _decoded(text: bytes, status: int) -> Any:
-    if not text:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ApiError(0, f"HTTP {status} without JSON, as from something else") from None
-
-
-def _message(text: bytes) -> str:
-    """What Corellium says is wrong, and in which field; else the beginning of the answer."""
-    try:
-        found = json.loads(text)
-        said, name = str(found["error"]), found.get("field")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return text.decode(errors="replace")[:MESSAGE_LENGTH_MAX]
-    return (f"{said} (field {name})" if name else said)[:MESSAGE_LENGTH_MAX]
-
-
-def _seconds(text: str) -> float | None:
-    return float(text) if text.isdecimal() else None
+        super().__init__(
+            f"{endpoint.rstrip('/') or CLOUD}/api/v1",
+            headers={"Authorization": f"Bearer {token}"},
+            tls=trust(ca_pem),
+        )

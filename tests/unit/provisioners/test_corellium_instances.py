@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bullpen.core.targets.backends import MachineState
-from bullpen.drivers.corellium_api import ApiError
+from bullpen.drivers.json_api import ApiError
 from bullpen.errors import NoCapacity, Refused, TooManyRequests, Unreachable
 from bullpen.kit.clock import VirtualClock
 from bullpen.provisioners import parameters

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from bullpen.core.targets.backends import Key
-from bullpen.drivers.corellium_api import ApiError, CorelliumApi
+from bullpen.drivers.corellium_api import CorelliumApi
+from bullpen.drivers.json_api import ApiError
 from bullpen.errors import Refused, TooManyRequests
 from bullpen.provisioners.corellium.failures import TOO_MANY
 from bullpen.provisioners.provider import Backend

@@ -7,7 +7,7 @@ speaks of one is taken for it.
 
 from __future__ import annotations
 
-from bullpen.drivers.corellium_api import ApiError
+from bullpen.drivers.json_api import ApiError
 from bullpen.errors import LabError, NoCapacity, Refused, TooManyRequests, Unreachable
 
 NOT_FOUND, CONFLICT, TOO_MANY, SERVER_ERROR = 404, 409, 429, 500

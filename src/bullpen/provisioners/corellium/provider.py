@@ -12,7 +12,8 @@ from typing import Any
 from bullpen.api.exporter_template import Driver
 from bullpen.core.targets.backends import GRANT_HOLDS, Inventory, Key, Machine, MachineState
 from bullpen.drivers.corellium import GRANTED, SNAPSHOT, Grant
-from bullpen.drivers.corellium_api import CLOUD, ApiError
+from bullpen.drivers.corellium_api import CLOUD
+from bullpen.drivers.json_api import ApiError
 from bullpen.errors import Cause, NoCapacity, Refused, Unreachable
 from bullpen.provisioners import parameters, target_drivers
 from bullpen.provisioners.base import Needs, Profile
