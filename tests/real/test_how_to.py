@@ -95,6 +95,12 @@ def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
 
 
+def test_the_pools_of_boards_with_a_microcontroller(tmp_path: Path) -> None:
+    said = follow("pool-mcu.md", tmp_path)
+    assert "uno is ready" in said
+    assert "cortex-m3 is ready" in said
+
+
 def test_a_bench_has_two_boards_with_consoles_of_their_own(tmp_path: Path) -> None:
     said = follow("bench.md", tmp_path)
     assert "board answered: arm" in said
