@@ -206,6 +206,13 @@ def test_one_board_in_four_fidelities(tmp_path: Path) -> None:
     leased = said.split("SELECTOR", maxsplit=1)[1]
     for name in ("gateway-simulation-", "gateway-machine-", "shelf-1", "gateway-cloud-"):
         assert name in leased
+    shown = said.split("=== status of ")[1:]
+    kinds = ("simulation", "machine", "cloud")
+    assert [each.split("\n")[0].rpartition("gateway-")[2] for each in shown] == [
+        *kinds[:2], "exporter/shelf-1", kinds[2],
+    ]  # fmt: skip
+    for each in shown:
+        assert re.search(r"^ *Conditions?:|conditions", each, re.MULTILINE), each
 
 
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:
