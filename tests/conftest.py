@@ -46,6 +46,7 @@ LONG = (
     "test_conformance_leases.py",
     "test_ec2_pools.py",
     "test_wheel.py",
+    "test_recipes_real.py",
     "test_claims.py",
     "test_lease_objects.py",
     "test_corellium_pools.py",

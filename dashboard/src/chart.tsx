@@ -163,10 +163,15 @@ export function BootBars({ pool }: { pool: Pool }): JSX.Element | null {
   const top = Math.max(...pool.boots, 0.1);
   const text = `The last ${pool.boots.length} starts took at most ${top.toFixed(1)} s`;
   return (
-    <div class="boots" role="img" aria-label={text} title={text}>
-      {pool.boots.map((seconds, index) => (
-        <span key={index} style={{ height: `${Math.max(4, (100 * seconds) / top)}%` }} />
-      ))}
-    </div>
+    <figure class="boots-figure">
+      <div class="boots" role="img" aria-label={text}>
+        {pool.boots.map((seconds, index) => (
+          <span key={index} style={{ height: `${Math.max(4, (100 * seconds) / top)}%` }} />
+        ))}
+      </div>
+      <figcaption class="quiet" aria-hidden="true">
+        {text}
+      </figcaption>
+    </figure>
   );
 }

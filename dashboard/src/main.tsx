@@ -163,7 +163,7 @@ function Page({ session }: { session: Session }): JSX.Element {
   if (page === "leases") return <Leases session={session} />;
   if (page === "queue") return <Queue />;
   if (page === "timeline") return <Timeline session={session} />;
-  if (page === "pools") return <Pools session={session} />;
+  if (page === "pools") return <Pools key={`${ns}/${name}`} session={session} ns={ns} name={name} />;
   if (page === "hosts") return <Hosts session={session} />;
   if (page === "events") return <Events />;
   if (page === "audit") return <Audit />;

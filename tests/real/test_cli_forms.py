@@ -267,3 +267,16 @@ def test_completion_scripts_complete_commands_and_names(lab: Service, shell: str
             "BULLPEN_DATA": str(lab.data),
         }
         assert expected in lab.bullpen(check=False, **environment).stdout
+
+
+def test_kubectl_without_a_kubeconfig_is_told_at_once_what_is_there(lab: Service) -> None:
+    """It speaks plain HTTP then, and used to wait for the best part of a minute."""
+    address = lab.endpoints["apiserver"].replace("https://", "http://")
+    surroundings = {k: v for k, v in lab.environment.items() if k != "KUBECONFIG"}
+    done = subprocess.run(
+        ["kubectl", "--server", address, "get", "exporters"],
+        env=surroundings, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "this port needs TLS: use https://" in done.stderr
+    assert "export KUBECONFIG=FILE" in done.stderr

@@ -13,7 +13,7 @@ from test_kubectl import needs_kubectl
 
 from bullpen.core.leases.lease_trace import Step
 from support.container_image import has_podman
-from support.doc_pages import ROOT, commands
+from support.doc_pages import ROOT, commands, files
 from support.real_service import BIN, eventually
 from support.ssh_hosts import has_sshd
 from support.trace_collector import collecting
@@ -39,19 +39,11 @@ def follow(page: str, directory: Path) -> str:
     # The repository's own environment and examples, where a reader has them.
     (directory / ".venv").symlink_to(BIN.parent)
     (directory / "examples").symlink_to(ROOT / "examples")
-    environment = {
-        **os.environ,
-        "BULLPEN_PORT_BASE": "0",
-        "HOME": str(directory),
-        "XDG_RUNTIME_DIR": str(directory),
-    }
-    service = subprocess.Popen(
-        ["bash", "-c", "\n".join(["set -eu", *before, f"exec {start}"])],
-        cwd=directory,
-        env=environment,
-    )
+    for name, content in files(f"how-to/{page}").items():
+        (directory / name).write_text(content)
+    environment = surroundings(directory)
+    service = started("\n".join([*before, f"exec {start}"]), directory)
     try:
-        eventually((directory / "lab" / "endpoints.json").exists, seconds=READY_SECONDS_MAX)
         done = subprocess.run(
             ["bash", "-c", "\n".join([PRELUDE, *rest])],
             cwd=directory,
@@ -62,10 +54,36 @@ def follow(page: str, directory: Path) -> str:
             check=False,
         )
     finally:
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(STOP_SECONDS_MAX) == 0
+        stop(service)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def surroundings(directory: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "BULLPEN_PORT_BASE": "0",
+        "HOME": str(directory),
+        "XDG_RUNTIME_DIR": str(directory),
+    }
+
+
+def started(script: str, directory: Path) -> subprocess.Popen[bytes]:
+    """The service that a script runs, once it is ready."""
+    service = subprocess.Popen(
+        ["bash", "-c", f"set -eu\n{script}"], cwd=directory, env=surroundings(directory)
+    )
+    try:
+        eventually((directory / "lab" / "endpoints.json").exists, seconds=READY_SECONDS_MAX)
+    except BaseException:
+        stop(service)
+        raise
+    return service
+
+
+def stop(service: subprocess.Popen[bytes]) -> None:
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(STOP_SECONDS_MAX) == 0
 
 
 def test_the_pool_of_u_boot_boards(tmp_path: Path) -> None:
@@ -93,6 +111,12 @@ def test_a_desktop_has_a_screen_and_its_home_is_kept(tmp_path: Path) -> None:
 
 def test_the_pool_of_simulators(tmp_path: Path) -> None:
     assert "cortex-m3 is ready" in follow("pool-program.md", tmp_path)
+
+
+def test_the_pools_of_boards_with_a_microcontroller(tmp_path: Path) -> None:
+    said = follow("pool-mcu.md", tmp_path)
+    assert "uno is ready" in said
+    assert "cortex-m3 is ready" in said
 
 
 def test_a_bench_has_two_boards_with_consoles_of_their_own(tmp_path: Path) -> None:
@@ -191,6 +215,13 @@ def test_one_board_in_four_fidelities(tmp_path: Path) -> None:
     leased = said.split("SELECTOR", maxsplit=1)[1]
     for name in ("gateway-simulation-", "gateway-machine-", "shelf-1", "gateway-cloud-"):
         assert name in leased
+    shown = said.split("=== status of ")[1:]
+    kinds = ("simulation", "machine", "cloud")
+    assert [each.split("\n")[0].rpartition("gateway-")[2] for each in shown] == [
+        *kinds[:2], "exporter/shelf-1", kinds[2],
+    ]  # fmt: skip
+    for each in shown:
+        assert re.search(r"^ *Conditions?:|conditions", each, re.MULTILINE), each
 
 
 def test_the_pool_of_boards_that_boot_linux(tmp_path: Path) -> None:
@@ -265,6 +296,39 @@ def test_a_policy_says_who_may_lease_what(tmp_path: Path) -> None:
 def test_a_lab_for_a_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_HOST", "localhost")
     assert "hello, board" in follow("shared-lab.md", tmp_path)
+
+
+def test_a_fleet_grows_and_shrinks_by_name(tmp_path: Path) -> None:
+    said = follow("lasting-pools.md", tmp_path)
+    assert "runners-1 leaves" in said
+    _, left = said.split("leaving: none; staying: 2\n")
+    assert re.findall(r"^runners-\d", left, re.MULTILINE) == ["runners-0", "runners-2"]
+
+
+def test_a_lab_is_backed_up_and_restored(tmp_path: Path) -> None:
+    first, restore, again = commands("how-to/back-up-and-restore.md")
+    (tmp_path / ".venv").symlink_to(BIN.parent)
+    service = started(first.replace("bullpen up", "exec bullpen up"), tmp_path)
+    kubectl = ("kubectl", "--kubeconfig", str(tmp_path / "lab" / "kubeconfig"))
+    board = ("create", "serviceaccount", "kept")
+    subprocess.run([*kubectl, *board], check=True, cwd=tmp_path)
+    stop(service)
+    done = subprocess.run(
+        ["bash", "-c", PRELUDE + restore],
+        cwd=tmp_path,
+        env=surroundings(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert re.search(r"^state-\S+\.db", done.stdout, re.MULTILINE)
+    service = started(f"export PATH=$PWD/.venv/bin:$PATH\nexec {again}", tmp_path)
+    try:
+        found = ("get", "serviceaccount", "kept", "-o", "name")
+        subprocess.run([*kubectl, *found], check=True, cwd=tmp_path)
+    finally:
+        stop(service)
 
 
 def test_the_dashboard(tmp_path: Path) -> None:

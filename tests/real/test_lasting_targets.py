@@ -260,7 +260,7 @@ def members(service: Service) -> dict[str, str]:
 def from_python(service: Service, name: str) -> str:
     """What the program of the how-to prints, with another kubeconfig and member."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "lasting-pools.md").read_text()
-    program = page.partition("```python\n")[2].partition("```")[0]
+    program = page.partition("```python remove.py\n")[2].partition("```")[0]
     for before, after in (
         ("lab/kubeconfig", str(service.data / "kubeconfig")),
         ("runners-1", name),
@@ -323,8 +323,8 @@ def test_a_pool_grows_loses_a_member_by_name_and_reuses_its_disk(lab: Service) -
     assert sorted(members(lab)) == ["runners-2"]
     assert len(machines(lab)) == 1
 
-    assert "('runners-2',) leave, 0 stay" in from_python(lab, "runners-2")
-    assert "() leave, 0 stay" in from_python(lab, "runners-2")
+    assert "leaving: runners-2; staying: 0" in from_python(lab, "runners-2")
+    assert "leaving: none; staying: 0" in from_python(lab, "runners-2")
     until_pool(lab, "runners", replicas=0)
     assert not machines(lab)
 

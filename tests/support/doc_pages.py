@@ -17,3 +17,10 @@ def commands(page: str) -> list[str]:
     """
     text = (ROOT / "docs" / page).read_text()
     return [block for language, block in FENCED.findall(text) if not language]
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a reader writes: blocks with a language and a file's name."""
+    text = (ROOT / "docs" / page).read_text()
+    named = ((info.split(), block) for info, block in FENCED.findall(text))
+    return {words[1]: block for words, block in named if len(words) == 2 and "." in words[1]}

@@ -30,7 +30,7 @@ const COLUMNS: Column<KubernetesEvent>[] = [
   { title: "When", width: "7rem", cell: (row) => <When time={time(row)} /> },
   {
     title: "Reason",
-    width: "minmax(8rem, 1fr)",
+    width: "minmax(12rem, 1fr)",
     cell: (row) => <Badge kind={row.type === "Warning" ? "offline" : "kind"}>{row.reason}</Badge>,
   },
   {

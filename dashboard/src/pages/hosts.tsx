@@ -39,7 +39,7 @@ export function Hosts({ session }: { session: Session }): JSX.Element {
         <Empty>You may not see ProviderConfigs; ask for the role “view”.</Empty>
       )}
       {session.providers && <OwnMachine />}
-      {session.providers && !providers.length && <Empty>There is no ProviderConfig.</Empty>}
+      {session.providers && !providers.length && <Empty>There is no ProviderConfig. Accounts of providers and further hosts are shown here once there is one.</Empty>}
       {providers.map((provider) => (
         <ProviderSection key={`${provider.ns}/${provider.name}`} provider={provider} />
       ))}

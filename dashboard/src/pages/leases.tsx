@@ -151,6 +151,7 @@ function NewLease(props: { session: Session; onClaim: () => void }): JSX.Element
           </>
         )}
       </p>
+      {!selector && <p class="quiet">Fill in labels to lease one of them.</p>}
       <div class="card-actions">
         {!begin && (
           <Action class="primary" disabled={!selector} run={() => openConsole(wanted)}>

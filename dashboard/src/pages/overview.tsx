@@ -7,6 +7,8 @@ import { Action, Badge, Empty, useTicking, When } from "../parts";
 import { href } from "../router";
 import { PoolBar } from "./pools";
 
+const ALWAYS_SHOWN = new Set<TargetState>(["free", "leased", "offline"]);
+
 const SHOWN: [TargetState, string][] = [
   ["free", "Free"],
   ["leased", "Leased"],
@@ -39,7 +41,7 @@ export function poolProblems(pool: Pool): Problem[] {
     .map((found) => ({
       what: found.message,
       where: pool.title,
-      link: href("pools"),
+      link: href("pools", pool.ns, pool.title),
       since: found.since,
     }));
 }
@@ -89,7 +91,7 @@ export function Overview({ session }: { session: Session }): JSX.Element {
     <>
       <h1>Overview</h1>
       <ul class="tiles" aria-label="Targets by state">
-        {SHOWN.filter(([state]) => counts.get(state) || state === "free" || state === "leased").map(
+        {SHOWN.filter(([state]) => counts.get(state) || ALWAYS_SHOWN.has(state)).map(
           ([state, title]) => (
             <li key={state}>
               <a class={`tile tile-${state}`} href={`${href("targets")}?state=${state}`}>
@@ -167,7 +169,7 @@ function PoolCard({ pool, session }: { pool: Pool; session: Session }): JSX.Elem
     <article class="card">
       <header>
         <h3>
-          <a href={href("pools")}>{pool.title}</a>
+          <a href={href("pools", pool.ns, pool.title)}>{pool.title}</a>
         </h3>
         {pool.paused && <Badge kind="disabled">Paused</Badge>}
       </header>

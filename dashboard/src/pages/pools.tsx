@@ -42,15 +42,25 @@ export function PoolBar({ pool }: { pool: Pool }): JSX.Element {
   );
 }
 
-export function Pools({ session }: { session: Session }): JSX.Element {
+/** All pools; with a name, that pool alone, at an address of its own. */
+export function Pools(props: { session: Session; ns: string; name: string }): JSX.Element {
+  const { session, ns, name } = props;
   const lab = useLab();
   useTicking();
-  const pools = [...lab.pool.values()].sort((a, b) => a.title.localeCompare(b.title));
+  const pools = [...lab.pool.values()]
+    .filter((pool) => !name || (pool.ns === ns && pool.title === name))
+    .sort((a, b) => a.title.localeCompare(b.title));
   return (
     <>
-      <h1>Pools</h1>
+      {name && (
+        <p class="crumbs">
+          <a href={href("pools")}>Pools</a> /
+        </p>
+      )}
+      <h1>{name || "Pools"}</h1>
       {!session.pools && <Empty>You may not see pools; ask for the role “view”.</Empty>}
-      {session.pools && !pools.length && (
+      {session.pools && name && lab.loaded && !pools.length && <Empty>There is no such pool now.</Empty>}
+      {session.pools && !name && !pools.length && (
         <Empty>
           There is no pool yet. Apply one: <code>bullpen apply -f examples/uboot-pool.yaml</code>
         </Empty>
@@ -70,7 +80,9 @@ function PoolSection({ pool }: { pool: Pool }): JSX.Element {
   return (
     <section class="card" aria-labelledby={title}>
       <header>
-        <h2 id={title}>{pool.title}</h2>
+        <h2 id={title}>
+          <a href={href("pools", pool.ns, pool.title)}>{pool.title}</a>
+        </h2>
         <Badge kind="kind">{pool.kind}</Badge>
         {pool.paused && <Badge kind="disabled">Paused</Badge>}
         <span class="quiet">

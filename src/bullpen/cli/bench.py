@@ -21,7 +21,7 @@ BENCHMARKS = {
     "claims": "A pass over 10,000 waiting claims, one freed device, and claims hard to answer.",
     "router": "Bytes through the router, against a plain TCP relay.",
     "startup": "Start of the command, and of the service after kill -9; cost of ended leases.",
-    "shell": "A complete jmp shell, against one without a service.",
+    "shell": "jmp shell, against one without a service; bullpen shell and console.",
 }
 
 

@@ -32,9 +32,12 @@ PLAIN_BYTES_MAX = 64 * 1024
 """Input of a peer without TLS that is read before it is answered."""
 
 PLAIN_ANSWER = (
-    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    b"This port needs TLS; use https:// instead of http://.\n"
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":400,"reason":"BadRequest",'
+    b'"message":"this port needs TLS: use https:// instead of http://, and with kubectl the'
+    b' kubeconfig of the service (export KUBECONFIG=FILE)"}\n'
 )
+"""As Kubernetes answers, so that kubectl shows the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

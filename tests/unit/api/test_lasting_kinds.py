@@ -276,7 +276,7 @@ def test_names_of_members_and_their_disks_are_legal_at_their_longest() -> None:
 
 def test_the_pool_of_the_how_to_is_accepted() -> None:
     page = (ROOT / "docs" / "how-to" / "lasting-pools.md").read_text()
-    given = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
+    given = yaml.safe_load(page.split("```yaml runners.yaml")[1].split("```")[0])
     assert causes(given) == {}
 
 
