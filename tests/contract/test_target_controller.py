@@ -454,6 +454,25 @@ def disk_phase(world: World, name: str) -> str:
     return found.status.phase.value if found is not None else ""
 
 
+def test_a_running_machine_has_its_disks_although_another_controller_wrote_that_it_has_none() -> (
+    None
+):
+    """That one had looked for the machine before this one started it."""
+
+    async def story(world: World) -> None:
+        await make_disk(world, "root")
+        await running(world, disks=(TargetDisk(virtual_disk="root"),))
+        assert target(world).status.disks == ("root",)
+        before = machine(world)
+        wrong = replace(target(world).status, disks=())
+        await world.objects.update_status(replace(target(world), status=wrong))
+        await annotate(world, "note", "look again")
+        await world.until(lambda: target(world).status.disks == ("root",))
+        assert machine(world) is before
+
+    World().run(story)
+
+
 def test_a_target_whose_disk_is_being_copied_waits_for_the_copy() -> None:
     """QEMU would not start, because the disk is locked. Also if the service is restarted."""
 

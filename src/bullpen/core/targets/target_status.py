@@ -63,9 +63,24 @@ def _opened(seen: TargetView, verdict: Verdict) -> tuple[str, ...]:
     named, old = disks.names(seen.target), seen.target.status.disks
     if isinstance(verdict.step, Start):
         return named
-    if isinstance(verdict.step, ChangeDisks):
+    if isinstance(verdict.step, ChangeDisks) or _runs_as_named(seen):
         return tuple(dict.fromkeys((*old, *named)))
     return old
+
+
+def _runs_as_named(seen: TargetView) -> bool:
+    """Whether its machine was started with the disks that the target names.
+
+    A controller that looked before another one had started the machine wrote that none are open.
+    """
+    found, made = seen.instance, seen.profile
+    if (
+        found is None
+        or made is None
+        or found.phase in (InstancePhase.STOPPED, InstancePhase.EXITED)
+    ):
+        return False
+    return made.revision == seen.target.status.effective_revision
 
 
 def disks_changed(seen: TargetView) -> VirtualTargetStatus:
