@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from bullpen.api.kinds.client import Client
 from bullpen.api.kinds.core import ConfigMap, Secret
 from bullpen.api.kinds.virtualtargetclass import CABundleReference, CredentialRotation
 from bullpen.api.meta import LocalObjectReference, ObjectMeta
+from bullpen.controllers.exporters.credentials import token_of
+from bullpen.identity.subjects import Role, secret_name
 from support.pool_world import NAMESPACE, World
 
 R = CredentialRotation
@@ -117,5 +120,25 @@ def test_an_edit_that_leaves_the_contents_alone_replaces_nobody(
         meta = replace(found.metadata, labels={"team": "lab"})
         await world.objects.update(replace(found, metadata=meta))
         await world.always(lambda: members(world) == before, seconds=20)
+
+    World().run(story)
+
+
+def test_a_client_whose_token_is_replaced_is_told_where_the_new_one_is() -> None:
+    async def story(world: World) -> None:
+        name = secret_name(Role.CLIENT, "me")
+
+        def stored() -> str:
+            return token_of(world.views.secrets.get(NAMESPACE, name))
+
+        await world.until(stored)
+        old = stored()
+        client = await world.objects.get(Client, NAMESPACE, "me")
+        fresh = await world.lab.credentials.rotate(Role.CLIENT, client)
+        assert fresh != old
+        assert stored() == fresh
+        (event,) = await world.events("CredentialRotated")
+        assert event.involved_object.name == "me"
+        assert event.message == f"new token in {name}"
 
     World().run(story)

@@ -64,6 +64,18 @@ def test_a_claim_that_must_wait_exits_with_2_and_says_until_when(inventory: Path
     assert "known 3 → class 3 → selector 3" in said
 
 
+def test_of_many_devices_ten_are_named(inventory: Path) -> None:
+    rows = [exporter(f"x{n:02}", kind="board") for n in range(12)]
+    for count, named in ((10, "and x09 qualify"), (12, "x09 and 2 more qualify")):
+        lab = written(inventory.parent / "rows.yaml", *SNAPSHOT[:2], *rows[:count], at=NOW)
+        _, said = ask(lab, claim(boards(count + 1)))
+        assert f"dut needs {count + 1}, only x00, x01, " in said
+        assert named in said
+    lab = written(inventory.parent / "rows.yaml", *SNAPSHOT[:2], rows[0], at=NOW)
+    _, said = ask(lab, claim(boards(2)))
+    assert "dut needs 2, only x00 qualifies" in said
+
+
 def test_the_answer_for_another_time_sees_the_leases_of_that_time(inventory: Path) -> None:
     code, _ = ask(inventory, claim(boards(3)), words=("--at", "2026-01-01T10:00:00Z"))
     assert code == 0

@@ -442,6 +442,9 @@ def test_two_targets_never_run_with_one_disk() -> None:
         first = "vm" if ready(world) else "other"
         second = "other" if first == "vm" else "vm"
         assert says(world, "DisksReady", second) == "False DiskInUse"
+        found = get(target(world, second).status.conditions, "DisksReady")
+        assert found is not None
+        assert found.message == f"VirtualDisk root is attached to {first}"
         await world.always(lambda: not ready(world, second), seconds=60)
         await world.remove(VirtualTarget, first)
         await world.until(lambda: ready(world, second))
