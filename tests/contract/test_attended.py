@@ -313,6 +313,23 @@ async def test_the_machine_goes_although_its_exporter_cannot_be_stopped(
 
 
 @story()
+async def test_a_listing_while_an_exporter_stops_places_no_other(world: AttendedWorld) -> None:
+    world.want("a", "uid-1")
+    await world.work()
+    stop = world.placement.stop
+
+    async def stop_during_a_listing(key: tuple[str, str]) -> None:
+        await stop(key)
+        await world.provisioner.refresh(EAST)
+
+    world.placement.stop = stop_during_a_listing  # type: ignore[method-assign]
+    del world.wanted["lab", "a"]
+    await world.work()
+    assert world.placement.exporters == {}
+    assert await world.provisioner.observe_all() == ()
+
+
+@story()
 async def test_machines_of_another_lab_are_not_touched(world: AttendedWorld) -> None:
     other = replace(world.backends[EAST], lab="another")
     world.want("a", "uid-1")

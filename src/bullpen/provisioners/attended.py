@@ -213,9 +213,10 @@ class AttendedProvisioner:
         """
         async with self._alone(key):
             uid = await self._listed_owner(key)
-            problem = await self._stop_exporter(key, uid)
+            # Before its exporter stops: a listing would place another one beside its machine.
             if (spec := self._specs.get(key)) is not None and spec.owner_uid == uid:
                 del self._specs[key]
+            problem = await self._stop_exporter(key, uid)
             for backend, listing in tuple(self._backends.listings.items()):
                 for machine in listing.machines:
                     if machine.key == key and machine.owner_uid == uid:
