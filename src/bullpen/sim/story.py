@@ -323,7 +323,10 @@ class Story:
 
     async def _new_config(self, board: str, before: str) -> None:
         """An exporter reads its token once, so it is restarted when there is a new one."""
-        while self._world.token(Role.EXPORTER, SPACE, board) in ("", before):  # noqa: ASYNC110
+        while (token := self._world.token(Role.EXPORTER, SPACE, board)) in ("", before):
+            if token == before:
+                # "Not found" may mean a deletion that was not durable, and that a full disk undid.
+                await self._operator.delete("Secret", SPACE, secret_name(Role.EXPORTER, board))
             await asyncio.sleep(TOKEN_LOOK)
         if board not in self._world.down:
             self._world.unplug((SPACE, board))
