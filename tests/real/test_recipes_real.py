@@ -81,6 +81,9 @@ def test_the_steps_of_every_pipeline_take_a_target_and_give_it_back(
         return [item for item in items if not (item.get("status") or {}).get("ended")]
 
     eventually(lambda: not open_leases(), seconds=120, what="all targets given back")
+    # The pages that follow name the first members of a new pool.
+    service.kubectl("delete", "-f", str(ROOT / "examples" / "uboot-pool.yaml"))
+    eventually(lambda: not service.get("exporters")["items"], seconds=120, what="an empty lab")
 
 
 def test_the_ceiling_moves_by_the_scale_subresource(service: Service) -> None:
