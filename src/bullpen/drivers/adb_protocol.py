@@ -21,6 +21,9 @@ INSTALL_SECONDS_MAX = 300.0
 
 LOOPBACK = "127.0.0.1"
 
+BOOTED = "getprop sys.boot_completed"
+"""A command that prints 1 on a device that has booted."""
+
 NO_DISCOVERY = {"ADB_EMU": "0", "ADB_MDNS": "0", "ADB_USB": "0"}
 """By itself, an adb server finds devices at USB and in the network, and connects to every emulator
 of the host, on ports from 5555. ADB_LOCAL_TRANSPORT_MAX_PORT does not prevent that for certain: it

@@ -21,7 +21,7 @@ from typing import Any
 from jumpstarter.driver import export
 
 from bullpen.api import codec
-from bullpen.drivers.adb_protocol import Adb, AdbFailed
+from bullpen.drivers.adb_protocol import BOOTED, Adb, AdbFailed
 from bullpen.drivers.adb_server import AdbServer
 from bullpen.drivers.android_parameters import (
     AndroidAccel,
@@ -44,8 +44,6 @@ CONSOLE_PORTS = range(5554, 5682, 2)
 
 _reserved: set[int] = set()
 """Console ports of the other devices of this exporter, which may be off at the moment."""
-
-BOOTED = "getprop sys.boot_completed"
 
 
 @dataclass(kw_only=True)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ROOT = "parameters"
 CAUSES_MAX = 20
 
+AMOUNT_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,6})?)?$"
+"""An amount of money, or nothing."""
+
 S = TypeVar("S", bound=Struct)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bullpen.api.fields import Struct, about
+from bullpen.provisioners.parameters import AMOUNT_PATTERN
 
 LIST_MAX = 20
 SCREEN_PATTERN = r"^([0-9]{2,5}x[0-9]{2,5}(:[0-9]{2,4})?)?$"
-AMOUNT_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,6})?)?$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bullpen.api.fields import Struct, about
-
-AMOUNT_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,6})?)?$"
+from bullpen.provisioners.parameters import AMOUNT_PATTERN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bullpen.api.fields import Struct, about
+from bullpen.provisioners.parameters import AMOUNT_PATTERN
 
 CHOICES_MAX = 10
 """Instance types, subnets or zones of a class; every pair of them may be tried."""
@@ -18,7 +19,6 @@ PORTS_MAX = 16
 USER_DATA_BYTES_MAX = 12 << 10
 """AWS takes 16 KiB, of which our own part needs some."""
 
-AMOUNT_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,6})?)?$"
 TAG_PREFIX = "bullpen:"
 STARTS = ("#cloud-config\n", "#!")
 RESERVED_DRIVERS = frozenset({"console", "power", "ssh"})
