@@ -238,13 +238,30 @@ async def test_a_device_that_is_used_again_is_reset_after_a_lease_that_has_used_
     assert device.resets == 2, "nothing is reset that nobody has used"
 
 
-async def test_a_reset_that_failed_is_told_to_the_next_lessee(host: Host, tmp_path: Path) -> None:
+async def test_a_reset_that_failed_is_told_to_the_next_lessee_and_never_used_again(
+    host: Host, tmp_path: Path
+) -> None:
     await host.create()
     (found,) = await host.listed()
-    (tmp_path / "reset").write_text("an-operation-of-before-a-restart")
-    async with host.driver(found, tmp_path) as driver:
-        with pytest.raises(RuntimeError, match="did not do it: HTTP 404: Operation not found"):
+    async with host.driver(found, tmp_path, reused=True) as driver:
+        await driver.children["power"].on()
+    host.cloud.operations.clear()  # the orchestrator was started again
+    lease = host.driver(found, tmp_path, reused=True)
+    driver = await lease.__aenter__()
+    with pytest.raises(RuntimeError, match="did not do it: HTTP 404: Operation not found"):
+        await driver.children["power"].off()
+    with pytest.raises(RuntimeError, match="was not reset after the lease before"):
+        await lease.__aexit__(None, None, None)
+
+
+async def test_a_device_that_was_left_off_is_not_used_again(host: Host, tmp_path: Path) -> None:
+    await host.create()
+    (found,) = await host.listed()
+    with pytest.raises(RuntimeError, match="a device that is off cannot be reset"):
+        async with host.driver(found, tmp_path, reused=True) as driver:
             await driver.children["power"].off()
+    (device,) = host.cloud.devices.values()
+    assert device.resets == 0
 
 
 class FakeHosts:

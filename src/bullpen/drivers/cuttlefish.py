@@ -33,7 +33,7 @@ from jumpstarter_driver_power.common import PowerReading
 from jumpstarter_driver_power.driver import PowerInterface
 
 from bullpen.drivers import sandbox
-from bullpen.drivers.adb_protocol import LOOPBACK, Adb, AdbFailed
+from bullpen.drivers.adb_protocol import BOOTED, LOOPBACK, Adb, AdbFailed
 from bullpen.drivers.adb_server import AdbServer
 from bullpen.drivers.console import Console, ConsoleStream
 from bullpen.drivers.json_api import ApiError, JsonApi
@@ -41,9 +41,10 @@ from bullpen.drivers.json_api import ApiError, JsonApi
 GRANTED = "cuttlefish.json"
 """Name of the file that the provisioner grants: ``Grant`` as JSON."""
 
-RESET = "reset"
-"""Name of the file, beside the directory of granted files, that names an operation: a reset that
-the next lease waits for.
+_resets: dict[tuple[str, str], str] = {}
+"""By group and device, the operation of a reset that the next lease waits for.
+
+An exporter that ends takes its device with it, so its process remembers this for long enough.
 """
 
 RUNNING = "Running"
@@ -51,7 +52,6 @@ OPERATION_SECONDS_MAX = 900.0
 """How long the orchestrator may take to start, stop or reset a device."""
 
 LOOK_SECONDS = 1.0
-BOOTED = "getprop sys.boot_completed"
 BOOT_SECONDS_MAX = 120.0
 """How long a device that runs may take until its adb answers."""
 
@@ -123,24 +123,27 @@ class Cuttlefish(Driver):
                 threads.submit(asyncio.run, self._begin_reset()).result()
 
     async def _begin_reset(self) -> None:
+        if (self.group, self.device) in _resets:
+            raise RuntimeError("the device was not reset after the lease before")
         try:
             async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                if await self.status() != RUNNING:
+                    raise RuntimeError("a device that is off cannot be reset")
                 operation = await self.call("POST", ":powerwash")
         except TimeoutError:
             said = f"its reset did not begin within {CLOSE_SECONDS_MAX:g} s"
             raise RuntimeError(said) from None
-        self._reset_file().write_text(str(operation["name"]))
-
-    def _reset_file(self) -> Path:
-        return Path(self.granted).parent.parent / RESET
+        except ApiError as error:
+            raise operation_failed(error) from None
+        _resets[self.group, self.device] = str(operation["name"])
 
     async def settled(self) -> None:
         """Returns when the device is reset, if it must be. What follows uses it."""
         self._used = True
-        begun = self._reset_file()
-        if begun.exists():
-            await self.finish(begun.read_text())
-            begun.unlink()
+        begun = _resets.get((self.group, self.device))
+        if begun is not None:
+            await self.finish(begun)
+            _resets.pop((self.group, self.device), None)
 
     def grant(self) -> Grant:
         """As it is now: the provisioner replaces the file."""
